@@ -1,7 +1,7 @@
 """Record in smollm2_habit.json how often SmolLM2-135M writes a sum out, and how often it is then right.
 
-    python notebooks/runs/record_habit.py                one run like `plain` of record_smollm2.py: 5 minutes of a core
-    python notebooks/runs/record_habit.py --seeds 1 2    two more; what is there already is kept
+    python notebooks/runs/record_habit.py             three runs like `plain` of record_smollm2.py: 15 minutes of a core
+    python notebooks/runs/record_habit.py --half      the same at half the rate; what is there already is kept
 
 Both probabilities are read from the logits, before and after training, for 24 held-out sums: no sampling noise.
 """
@@ -51,23 +51,30 @@ def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, d
     config = GRPOConfig(**settings, seed=seed, precision=PRECISION, save_steps=0, disable_tqdm=True)
     history = train(model, tokenizer, short_sums("train", seed=seed), last_number_reward, config)
     reward = [round(step["reward"], 4) for step in history]
-    return before, {"seed": seed, "reward": reward, "after": written_out(model, tokenizer, rows)}
+    return before, {
+        "seed": seed,
+        "learning_rate": config.learning_rate,
+        "reward": reward,
+        "after": written_out(model, tokenizer, rows),
+    }
 
 
 @command("notebooks/runs/record_habit.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
+    rate = SETTINGS["learning_rate"] / (2 if args.half else 1)
     settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
     rows = short_sums("test", seed=1)[:SUMS]
     runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
     for seed in args.seeds:
-        if seed in [made["seed"] for made in runs]:
+        if (rate, seed) in [(made["learning_rate"], made["seed"]) for made in runs]:
             continue
-        before, made = run(args.model, seed, settings, rows)
-        runs = sorted([*runs, made], key=lambda made: made["seed"])
+        before, made = run(args.model, seed, settings | {"learning_rate": rate}, rows)
+        runs = sorted([*runs, made], key=lambda made: (-made["learning_rate"], made["seed"]))
         record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
-        write_json(args.json, record | {"before": before, "runs": runs})
+        second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else []
+        write_json(args.json, record | {"second": second, "before": before, "runs": runs})
     print(f"{args.json.name}: {len(runs)} runs")
 
 
@@ -77,7 +84,8 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--half", action="store_true", help="at half the rate: the second setting")
     parser.add_argument("--steps", type=int, help=f"of a run (default {SETTINGS['max_steps']})")
     parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
     parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/smollm2_habit.json")

@@ -174,6 +174,12 @@ ARMS = {
     "top_p 0.9": Arm("top_p 0.9 while sampling, not while scoring", {"top_p": 0.9}),
     "bf16 weights": Arm("AdamW on bf16 weights, rounded to the nearest", precision="bf16-naive"),
     "bf16": Arm("bf16 weights, rounded by chance, 8-bit AdamW", precision="bf16"),
+    "half the rate": Arm("learning rate 5e-6", {"learning_rate": 5e-6}),
+    "length price, half the rate": Arm(
+        "learning rate 5e-6", {"learning_rate": 5e-6}, rows=long_sums, reward=contains_reward
+    ),
+    "bf16 weights, half the rate": Arm("learning rate 5e-6", {"learning_rate": 5e-6}, precision="bf16-naive"),
+    "bf16, half the rate": Arm("learning rate 5e-6", {"learning_rate": 5e-6}, precision="bf16"),
     "LoRA 1e-5": Arm("adapters of rank 16, alpha 32", prepare=with_adapters),
     "LoRA 1e-4": Arm("the same, learning rate 1e-4", {"learning_rate": 1e-4}, prepare=with_adapters),
 }
