@@ -77,11 +77,11 @@ def drawing_bytes(rows: int, vocabulary: int, tensors: int) -> int:
 
 
 def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
-    r"""Keys and values of one layer, repeated for all query heads that share them, where there is a mask.
+    r"""Keys and values of one layer, those of a prompt repeated for all completions that look at them.
 
-    M = 2 \cdot \text{heads} \cdot D_h \cdot e \cdot B S \tag{8.16}
+    M = 2 \cdot \text{key heads} \cdot D_h \cdot e \cdot B S \tag{8.16}
     """
-    return 2 * shape.queries * e * rows * columns  # scalar (8.16)
+    return 2 * shape.keys * e * rows * columns  # scalar (8.16)
 
 
 def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
@@ -122,18 +122,18 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
     r"""What one layer keeps of one token, beside keys and values.
 
     a_{\mathrm{norm}} = (4 + r) D + 4 \tag{8.19}
-    a_{\mathrm{attention}} = 2 e \, (\text{heads} \cdot D_h) + 4 \, \text{heads} \tag{8.20}
+    a_{\mathrm{attention}} = 3 e \, (\text{heads} \cdot D_h) + 4 \, \text{heads} \tag{8.20}
     a_{\mathrm{MLP}} = 4 e F \tag{8.21}
     a = 2 (a_{\mathrm{norm}} + e D) + a_{\mathrm{attention}} + a_{\mathrm{MLP}} + 3 e D [\text{autocast}] \tag{8.22}
 
     A norm keeps its input in float32, the normalised input in the precision r of the residual stream, and a number; its
-    output e D is the input of the linear maps that follow. Attention keeps its queries, its output, and the logarithm
-    of its normaliser: no S x S matrix. The MLP keeps gate, activation, up and their product. Under autocast each of the
-    five linear maps after the norms has an input of its own: three more.
+    output e D is the input of the linear maps that follow. Attention keeps its queries, its output (row by row, and in
+    the order of the sequence), and the logarithm of its normaliser: no S x S matrix. The MLP keeps gate, activation, up
+    and their product. Under autocast each of the five linear maps after the norms has an input of its own: three more.
     """
     D = shape.width
     norm = (4 + r) * D + 4  # scalar (8.19)
-    attention = 2 * e * shape.queries + 4 * shape.heads  # scalar (8.20)
+    attention = 3 * e * shape.queries + 4 * shape.heads  # scalar (8.20)
     mlp = 4 * e * shape.inner  # scalar (8.21)
     return 2 * (norm + e * D) + attention + mlp + copies * e * D  # scalar (8.22)
 
@@ -143,10 +143,8 @@ def micro_batch_tokens(rows: int, prompts: int, prompt_length: int, completion_l
 
     N = P L + b (T - 1) \tag{8.23}
 
-    The last token of a completion predicts nothing. Where no prompt is shared, each row takes L + T.
+    The last token of a completion predicts nothing.
     """
-    if prompts >= rows:
-        return rows * (prompt_length + completion_length)
     return prompts * prompt_length + rows * (completion_length - 1)  # scalar (8.23)
 
 
@@ -154,6 +152,8 @@ def mask_bytes(rows: int, queries: int, columns: int, e: int) -> int:
     r"""The attention mask of b rows: the one thing that grows with the square of the length; all layers share it.
 
     M = e \, b \, Q S \tag{8.24}
+
+    The query heads that share a key head stand in line: Q counts them all.
     """
     return e * rows * queries * columns  # scalar (8.24)
 

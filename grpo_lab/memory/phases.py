@@ -37,8 +37,8 @@ class Setting:
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
         self.length = self.prompt_length + c.max_completion_length
         # Of a micro-batch: the tokens that pass the layers, those of completions, and how many of them at a time.
-        prompts = rows if c.gradient_checkpointing else min(c.prompts_per_step, rows)
-        self.tokens = parts.micro_batch_tokens(rows, prompts, self.prompt_length, c.max_completion_length)
+        self.prompts = min(c.prompts_per_step, rows)
+        self.tokens = parts.micro_batch_tokens(rows, self.prompts, self.prompt_length, c.max_completion_length)
         self.completion_tokens = rows * c.max_completion_length
         self.chunk = parts.chunk_tokens(shape, self.completion_tokens, self.device_type) if self.chunked else None
         self.gradients = parts.weight_bytes(shape.parameters, self.weight)
@@ -96,9 +96,8 @@ def logprobs(s: Setting) -> list[Parts]:
     if not several and not resident(s)["reference"]:
         return [{}]
     copies = s.layer_copies if several else 0
-    whole_rows = s.tokens == config.rows_at_once * s.length
-    cache = 0 if whole_rows else _growing(s, config.rows_at_once * s.length)
-    layers = {"activations": parts.forward_bytes(s.shape, s.tokens, s.product, s.weight) + cache, "half copies": copies}
+    in_the_air = parts.forward_bytes(s.shape, s.tokens, s.product, s.weight)
+    layers = {"activations": in_the_air + masks(s), "half copies": copies}
     hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * shape.width, s.weight)
     logits = parts.head_logprobs_bytes(shape, s.completion_tokens, s.chunk, s.product)
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
@@ -158,16 +157,21 @@ PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer
 
 def _one_layer(s: Setting) -> int:
     kept = s.tokens * parts.layer_token_bytes(s.shape, s.product, s.weight, copies=3 if s.mode.autocast else 0)
-    return kept + parts.repeated_bytes(s.shape, s.config.rows_at_once, s.length, s.product)
+    columns = s.rows * s.length + s.prompts * s.prompt_length
+    return kept + parts.repeated_bytes(s.shape, 1, columns, s.product)
 
 
 def activations(s: Setting) -> int:
-    """What the forward pass keeps: all of each layer or only its input; the last norm, the mask, the head's input."""
-    rows, shape = s.config.rows_at_once, s.shape
-    per_layer = s.tokens * s.weight * shape.width if s.config.gradient_checkpointing else _one_layer(s)
-    queries = s.length if s.tokens == rows * s.length else s.config.max_completion_length - 1
-    mask = parts.mask_bytes(rows, queries, s.length, s.product)
-    return shape.layers * per_layer + mask + _last(s)
+    """What the forward pass keeps: all of each layer or only its input; the last norm, the masks, the head's input."""
+    per_layer = s.tokens * s.weight * s.shape.width if s.config.gradient_checkpointing else _one_layer(s)
+    return s.shape.layers * per_layer + masks(s) + _last(s)
+
+
+def masks(s: Setting) -> int:
+    """Of the completions, each with its prompt, and of the prompts; for the query heads that share a key head."""
+    in_line, L = s.shape.queries // s.shape.keys, s.prompt_length
+    of_completions = parts.mask_bytes(s.rows, in_line * (s.config.max_completion_length - 1), s.length, s.product)
+    return of_completions + parts.mask_bytes(s.prompts, in_line * L, L, s.product)
 
 
 def _last(s: Setting) -> int:

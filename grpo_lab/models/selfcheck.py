@@ -71,8 +71,7 @@ def _ways(model) -> dict[str, Callable]:
     return {
         "the sampler with the dynamic cache": partial(_sample, sample_dynamic),
         "the sampler with the static cache": partial(_sample, sample_static),
-        "the recomputation with shared prompts": partial(_recompute, share_prompts=True),
-        "the recomputation without shared prompts": _recompute,
+        "the recomputation": _recompute,
     }
 
 
@@ -99,11 +98,11 @@ def _sample(sample: Callable, model, ids, mask) -> tuple[Int[Tensor, "B T"], Flo
     return sequences[:, ids.shape[1] :], logp
 
 
-def _recompute(model, ids, mask, share_prompts: bool = False) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
+def _recompute(model, ids, mask) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
     completions = ids.repeat_interleave(GENERATIONS, 0)[:, -STEPS:].flip(0)
     rows = torch.arange(PROMPTS, device=ids.device).repeat_interleave(GENERATIONS)
     given = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
-    logp, _ = score_logprobs(model, *given, share_prompts=share_prompts, with_entropy=False)
+    logp, _ = score_logprobs(model, *given, with_entropy=False)
     return completions, logp
 
 

@@ -44,7 +44,7 @@ class SlotCache:
     """
 
     def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        config, self.slot, self.dtype = model.config, slot, arithmetic(model)
+        config, self.slot, self.dtype, self.columns = model.config, slot, arithmetic(model), capacity
         shape = (rows, config.num_key_value_heads, capacity, head_width(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
@@ -55,7 +55,7 @@ class SlotCache:
         # Under autocast the rotated keys are float32. Attention would round all of them at every step; here it is once.
         self.keys[layer].index_copy_(2, self.slot, keys.to(self.dtype))
         self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
-        return self.keys[layer], self.values[layer]
+        return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
     def load(self, prefix: Cache | None, is_token: Bool[Tensor, "P K"], num_generations: int) -> None:
         """Forget everything, then take over the keys and values of the prompts. None: there are none."""
@@ -87,18 +87,24 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 
 
 @contextmanager
+def attention(model, name: str):
+    """Attention by the function that is registered under that name, for a while."""
+    kept, model.config._attn_implementation = model.config._attn_implementation, name
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = kept
+
+
+@contextmanager
 def decoding(model):
     """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
     kind = model.device.type
     autocast = torch.autocast(kind, arithmetic(model), torch.is_autocast_enabled(kind), cache_enabled=False)
     # The kernels of torch itself; cuDNN's are chosen by trial for each shape.
     kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if kind == "cuda" else nullcontext()
-    kept, model.config._attn_implementation = model.config._attn_implementation, "grpo_lab_one_query"
-    try:
-        with autocast, kernels:
-            yield
-    finally:
-        model.config._attn_implementation = kept
+    with attention(model, "grpo_lab_one_query"), autocast, kernels:
+        yield
 
 
 def half_copies(model) -> dict[str, Tensor]:

@@ -52,7 +52,7 @@ def run_prompts(
     if drops_cache(model):
         raise InputError(
             "model is in training mode with gradient checkpointing on, where its layers keep no keys and values; "
-            "expected evaluation mode, or share_prompts=False in score_logprobs"
+            "expected evaluation mode"
         )
     cache = DynamicCache(config=model.config)
     inputs = {"attention_mask": prompt_mask.long(), "position_ids": positions(prompt_mask)}

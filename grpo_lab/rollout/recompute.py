@@ -1,7 +1,7 @@
 """The log-probability of each token of a completion again, with gradient, for the same token ids.
 
 In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) a prompt that
-G completions share is computed once, and the logits of many tokens are made in chunks.
+G completions share is computed once (see `packing.py`), and the logits of many tokens are made in chunks.
 """
 
 import torch
@@ -9,9 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
-from grpo_lab.rollout.cache import additive_mask, arithmetic
 from grpo_lab.rollout.fast_paths import why_plain
-from grpo_lab.rollout.prompts import positions, run_prompts
+from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 
@@ -25,15 +24,13 @@ def score_logprobs(
     prompt_of_row: Int[Tensor, " B"],
     *,
     temperature: float = 1.0,
-    share_prompts: bool = True,
     with_entropy: bool = True,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
+        mask: True from a completion's first token to its last.
         prompt_of_row: which prompt each row answers, shape (B,).
-        share_prompts: compute each prompt once and let its completions attend to it. Same values; False is needed with
-            gradient checkpointing, which allows no cache. Models that go the plain way take it as False.
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:
@@ -41,17 +38,20 @@ def score_logprobs(
     """
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     if why_plain(model):
-        logits = _logits_plain(model, *inputs)
+        return _read(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
+    hidden, ids = packed_hidden(model, *inputs)[None], completion_ids[mask][None]  # 1 N D, 1 N
+    head = model.get_output_embeddings()
+    if ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
+        chunk = head_chunk(*head.weight.shape, head.weight.device.type)
+        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
-        hidden = (_hidden_shared if share_prompts else _hidden_whole)(model, *inputs)  # B T D
-        head = model.get_output_embeddings()
-        if completion_ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
-            chunk = head_chunk(*head.weight.shape, head.weight.device.type)
-            logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, completion_ids, temperature, chunk)
-            return logp, entropy if with_entropy else None
-        logits = head(hidden)  # B T V
-    entropy = token_entropy(logits, temperature) if with_entropy else None
-    return token_logprobs(logits, completion_ids, temperature), entropy
+        logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
+    nothing = logp.new_zeros(mask.shape)
+    return nothing.masked_scatter(mask, logp), nothing.masked_scatter(mask, entropy) if with_entropy else None
+
+
+def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool):
+    return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
 
 
 def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
@@ -75,26 +75,3 @@ def _logits_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_o
     last_of_prompt = prompt_mask[prompt_of_row].sum(-1, keepdim=True) - 1  # B 1, predicts the first token
     place = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
     return logits.gather(1, place[..., None].expand(-1, -1, logits.shape[-1]))
-
-
-def _hidden_whole(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
-    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
-    attention = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
-    mask = additive_mask(attention, attention.shape[1], arithmetic(model))
-    out = model.base_model(ids, attention_mask=mask, position_ids=positions(attention), use_cache=False)
-    return out.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]  # [aligned]
-
-
-def _hidden_shared(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
-    used, row_to_used = prompt_of_row.unique(return_inverse=True)
-    prompt, cache = run_prompts(model, prompt_ids[used], prompt_mask[used])
-    last = prompt[row_to_used, -1:]  # B 1 D, predicts the first token
-    if completion_ids.shape[1] == 1:
-        return last
-    cache.batch_select_indices(row_to_used)
-    attention = torch.cat([prompt_mask[prompt_of_row], mask[:, :-1]], dim=1)
-    place = positions(attention)[:, prompt_ids.shape[1] :]
-    mask = additive_mask(attention, place.shape[1], arithmetic(model))
-    inputs = {"attention_mask": mask, "position_ids": place, "past_key_values": cache, "use_cache": True}
-    rest = model.base_model(completion_ids[:, :-1], **inputs)
-    return torch.cat([last, rest.last_hidden_state], dim=1)  # [aligned]

@@ -9,9 +9,9 @@ are drawn by an exponential race instead of `torch.multinomial`, which waits for
 drawing, unread, until all have: a step of 64 rows takes hardly longer than one of 32, since the weights are read either
 way.
 
-On a processor nothing is captured, and both are otherwise: a step of 32 rows takes half as long as one of 64, so rows
-that have ended leave the batch; and where there are many tokens, a random number for each would take as long as half
-the layers, so one a row is drawn.
+On a processor nothing is captured, and all three are otherwise: a step of 32 rows takes half as long as one of 64, so
+rows that have ended leave the batch; attention reads the columns that are written; and where there are many tokens, a
+random number for each would take as long as half the layers, so one a row is drawn.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ from grpo_lab.rollout.prompts import run_prompts
 CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
-CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 MANY_TOKENS = 2**15  # in a vocabulary; from here on a processor draws one random number a row
+CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
 
 
@@ -137,7 +137,8 @@ class Decoder:
         self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, rows, capacity, self.slot)
         self.copies = half_copies(model)
-        self.replay = _capture(self.step, model.device) if _can_capture(model.device) else None
+        self.fixed = _can_capture(model.device)  # whether a step may depend on nothing that Python has to know
+        self.replay = _capture(self.step, model.device) if self.fixed else None
 
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix, num_generations) -> None:
@@ -177,6 +178,8 @@ class Decoder:
     def step(self) -> None:
         """Read one token of every row and draw the next. No shape and no branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
+        if not self.fixed:
+            self.cache.columns = int(self.slot) + 1
         log_pi = self._logits().log_softmax(-1)
         drawn = self._draw(log_pi)
         self.slot.add_(1)
@@ -192,10 +195,10 @@ class Decoder:
     def _draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
         rows, vocabulary = len(self.sequences), log_pi.shape[1]
-        if vocabulary < MANY_TOKENS or _can_capture(log_pi.device):
+        if vocabulary < MANY_TOKENS or self.fixed:
             noise = log_pi.new_empty(rows, vocabulary).exponential_()
             return exponential_race(log_pi, noise if len(log_pi) == rows else noise[self.rows])
-        return inverse_cdf(log_pi, torch.rand(rows, dtype=torch.float64, device=log_pi.device)[self.rows])
+        return inverse_cdf(log_pi, torch.rand(rows, dtype=torch.float64)[self.rows])
 
     def _logits(self) -> Float[Tensor, "B V"]:
         keywords = {
@@ -213,9 +216,9 @@ class Decoder:
         """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
         config = self.model.config
         shared = config.num_attention_heads // config.num_key_value_heads
-        shape = (len(self.visible), 1, shared, self.visible.shape[1])
-        mask = torch.zeros(shape, dtype=self.cache.dtype, device=self.visible.device)
-        return mask.masked_fill_(~self.visible[:, None, None], -torch.inf)
+        visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, shared, -1)
+        mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
+        return mask.masked_fill_(~visible, -torch.inf)
 
 
 def _can_capture(device: torch.device) -> bool:

@@ -81,9 +81,9 @@ BUGS = {
         },
     ),
     "off-by-one": Bug(
-        "grpo_lab.rollout.recompute",
-        "_hidden_shared",
-        {"[aligned]": "return torch.cat([rest.last_hidden_state, rest.last_hidden_state[:, -1:]], dim=1)"},
+        "grpo_lab.rollout.packing",
+        "packed_hidden",
+        {"[aligned]": "before = place[:, [*range(length, place.shape[1]), -1]][mask]"},
     ),
     "microbatch-mean": Bug(
         "grpo_lab.objective.loss",

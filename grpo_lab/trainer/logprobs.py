@@ -8,9 +8,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rollout import Rollout, score_logprobs
+from grpo_lab.rollout.fast_paths import why_plain
 from grpo_lab.trainer.experience import Experience
-
-ONE_MORE_PASS = 512  # tokens: to go over all weights once more, forward and backward, takes about as long as these
 
 
 def completion_logprobs(
@@ -30,14 +29,11 @@ def completion_logprobs(
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
     chosen = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
-    # One context for all parts: it keeps a half-precision copy of the weights until the backward pass.
+    if len(chosen) == 0:
+        return logp, entropy
     with autocast(model.device, precision_of(model, config)):
-        for some in similar_lengths(chosen, experience.rollout.mask[chosen].sum(-1)):
-            part_logp, part_entropy = _logprobs_together(model, experience.rollout[some], config)
-            logp = _put(logp, some, part_logp)
-            if entropy is not None:
-                entropy = _put(entropy, some, part_entropy)
-    return logp, entropy
+        new_logp, new_entropy = _logprobs_together(model, experience.rollout[chosen], config)
+    return _put(logp, chosen, new_logp), None if entropy is None else _put(entropy, chosen, new_entropy)
 
 
 @torch.no_grad()
@@ -46,7 +42,7 @@ def all_logprobs(
 ) -> Float[Tensor, "B T"]:
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
     rows = experience.mask.any(-1) if rows is None else rows
-    order = cheapest_order(experience, rows, config)
+    order = cheapest_order(model, experience.rollout, rows)
     parts = order.split(config.rows_at_once)
     return torch.cat([completion_logprobs(model, experience[p], config, rows[p])[0] for p in parts])[order.argsort()]
 
@@ -61,18 +57,15 @@ def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
-def cheapest_order(experience: Experience, rows: Bool[Tensor, " B"], config: GRPOConfig) -> Int[Tensor, " B"]:
-    """By length or by prompt: the order whose micro-batches put fewer tokens through the layers, where `rows` count.
+def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The order whose micro-batches put fewest tokens through the layers, where `rows` count.
 
-    By length there is less padding. By prompt, the rows of a micro-batch share one, which is computed once for them;
-    not with gradient checkpointing, which computes the prompt of every row.
+    By prompt: the rows of a micro-batch share one, which is computed once for them. By length where the model goes the
+    plain way: there it saves padding.
     """
-    rollout, size = experience.rollout, config.rows_at_once
     # Longest first, those not to be computed last: what does not fit into memory shows at once, not after an hour.
-    orders = [(rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)]
-    if not config.gradient_checkpointing:
-        orders.append(by_prompt(rollout, rows, orders[0]))
-    return min(orders, key=lambda order: _layer_tokens(rollout, rows, order.split(size)))
+    order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
+    return order if why_plain(model) else by_prompt(rollout, rows, order)
 
 
 def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
@@ -82,30 +75,6 @@ def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B
     turn = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
     turn = turn.scatter_reduce(0, prompts, first, "amin")  # of each prompt: that of its first row
     return order[torch.where(rows[order], turn[prompts], len(order)).argsort(stable=True)]
-
-
-def _layer_tokens(rollout: Rollout, rows: Bool[Tensor, " B"], parts: tuple[Int[Tensor, " _"], ...]) -> int:
-    tokens, length = 0, rollout.prompt_ids.shape[1]
-    for part in parts:
-        some = part[rows[part]]
-        if len(some):
-            longest = rollout.mask[some].sum(-1).max()
-            tokens += len(rollout.prompt_of_row[some].unique()) * length + int(len(some) * longest)
-    return tokens
-
-
-def similar_lengths(rows: Int[Tensor, " R"], lengths: Int[Tensor, " R"]) -> list[Int[Tensor, " _"]]:
-    """Cut the rows into groups within a factor of two in length, if together more than a third of them were padding.
-
-    Not where that is less padding than one more pass costs.
-    """
-    if len(rows) == 0:
-        return []
-    together = len(rows) * lengths.max()
-    if together - lengths.sum() <= max(together / 3, ONE_MORE_PASS):
-        return [rows]
-    doublings = lengths.log2().ceil()
-    return [rows[doublings == number] for number in doublings.unique()]
 
 
 def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
@@ -118,12 +87,10 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
         rollout.mask[:, :length],
         rollout.prompt_of_row,
     )
-    shared = len(rollout.prompt_of_row.unique()) < len(rollout.prompt_of_row)
     return score_logprobs(
         model,
         *(tensor.to(model.device) for tensor in inputs),
         temperature=config.temperature,  # [temperature]
-        share_prompts=shared and not config.gradient_checkpointing,  # checkpointed layers allow no cache
         with_entropy=config.entropy_coef != 0,
     )
 

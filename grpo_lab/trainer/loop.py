@@ -102,7 +102,7 @@ def accumulate_gradient(
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
     if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
-        experience = experience[cheapest_order(experience, experience.with_gradient(config), config)]
+        experience = experience[cheapest_order(model, experience.rollout, experience.with_gradient(config))]
     for part in experience.split(config.rows_at_once):
         rows = part.with_gradient(config)
         with clock("time/logprobs"):

@@ -20,10 +20,10 @@ def test_what_is_drawn_and_computed_is_what_the_model_says(name):
     assert (why_plain(model) is None) is (name in ("llama", "qwen3"))
     rollout = sample(model, tokenizer, PROMPTS, length=8, generations=3)
     with torch.no_grad():
-        computed = [logprobs_of(model, rollout, share_prompts=share)[0] for share in (True, False)]
+        computed = logprobs_of(model, rollout)[0]
         for b in range(len(rollout.mask)):
             prompt, completion = (torch.tensor(ids, device="cuda") for ids in tokens_of(rollout, b))
             logits = model(torch.cat([prompt, completion])[None], use_cache=False).logits[0].double()
             own = logits[len(prompt) - 1 : -1].log_softmax(-1).gather(-1, completion[:, None])[:, 0]
-            for logp in (rollout.logp, *computed):
+            for logp in (rollout.logp, computed):
                 assert (logp[b, rollout.mask[b]] - own).abs().max() < 1e-3

@@ -24,17 +24,17 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
     assert parts.cache_bytes(QWEN, 1, 2) == 12 * 1024
     assert parts.cache_bytes(QWEN, 8 * 768, 2) == 75_497_472
     assert parts.drawing_bytes(8, 151_936, 6) == 29_171_712
-    assert parts.repeated_bytes(QWEN, 8, 768, 2) == 2 * 2 * 14 * 64 * 8 * 768
+    assert parts.repeated_bytes(QWEN, 8, 768, 2) == 2 * 2 * 2 * 64 * 8 * 768
     assert parts.head_logprobs_bytes(QWEN, 4096, 448, 2) == 544_538_624
     assert parts.head_logprobs_bytes(QWEN, 100, None, 2) == 10 * 100 * 151_936
     assert parts.head_update_bytes(QWEN, 4096, 448, 2) == 544_538_624 + 544_538_624
     assert parts.head_update_bytes(QWEN, 4096, 55, 2) == 544_538_624 + 272_269_312
     assert parts.head_update_bytes(QWEN, 4096, 55, 4) == 544_538_624 + 8 * 55 * 151_936
     assert parts.head_update_bytes(QWEN, 100, None, 2) == 16 * 100 * 151_936
-    assert parts.layer_token_bytes(QWEN, 2, 2) == 2 * (6 * 896 + 4 + 2 * 896) + 4 * 896 + 4 * 14 + 8 * 4864 == 56_896
-    assert parts.layer_token_bytes(QWEN, 2, 4, 3) == 2 * (8 * 896 + 4 + 2 * 896) + 4 * 896 + 56 + 8 * 4864 + 6 * 896
+    assert parts.layer_token_bytes(QWEN, 2, 2) == 2 * (6 * 896 + 4 + 2 * 896) + 6 * 896 + 4 * 14 + 8 * 4864 == 58_688
+    assert parts.layer_token_bytes(QWEN, 2, 4, 3) == 2 * (8 * 896 + 4 + 2 * 896) + 6 * 896 + 56 + 8 * 4864 + 6 * 896
     assert parts.micro_batch_tokens(8, 1, 256, 512) == 256 + 8 * 511
-    assert parts.micro_batch_tokens(8, 8, 256, 512) == 8 * 768
+    assert parts.micro_batch_tokens(8, 8, 256, 512) == 8 * 767
     assert parts.micro_batch_tokens(8, 3, 256, 512) == 3 * 256 + 8 * 511
     assert parts.mask_bytes(8, 511, 768, 2) == 6_279_168
     assert parts.backward_bytes(QWEN, 10, 2) == 194_560

@@ -16,7 +16,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked, self_check
-from grpo_lab.rollout import recompute
+from grpo_lab.rollout import packing, recompute
 from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES, why_plain
@@ -28,7 +28,7 @@ from tests.support import oracles
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.slow_trainer import SlowTrainer
-from tests.support.tape import Tape
+from tests.support.tape import Tape, no_question
 
 PROMPTS = [[{"role": "user", "content": "1+1=?0123"}], "abc?+ef0", "d"]  # ragged, and two beyond a window of 6
 T, G = 5, 3
@@ -65,12 +65,11 @@ def test_what_is_open_to_an_architecture_is_right(name):
         rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation=cache)
         assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
         assert off(model, rollout, rollout.logp) < 1e-4
-    for share_prompts in (True, False):
-        logp, _ = logprobs_of(model, rollout, share_prompts=share_prompts)
-        assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
+    logp, _ = logprobs_of(model, rollout)
+    assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
     silence_dropout(model)
     model.gradient_checkpointing_enable()
-    logp = logprobs_of(model.train(), rollout, share_prompts=False)[0]
+    logp = logprobs_of(model.train(), rollout)[0]
     assert off(model.eval(), rollout, logp) < 1e-4
     if why := why_plain(model):
         with pytest.raises(ValueError, match=re.escape(f"expected 'dynamic' or None for this model: {why}")):
@@ -85,12 +84,13 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_where_and_by_how_
     with pytest.raises(ValueError, match=kind + part):
         ensure_checked(model)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
-    logp, _ = logprobs_of(model, rollout, share_prompts=False)
+    logp, _ = logprobs_of(model, rollout)
     assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
 
 
 @pytest.mark.parametrize("name", FAST_FAMILIES)
-def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture_it(name):
+def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture_it(name, monkeypatch):
+    no_question(monkeypatch)
     model, _ = make_architecture(name)
     assert why_plain(model) is None
     with torch.no_grad():
@@ -142,13 +142,13 @@ MUTANTS = {
     "positions that do not count": (
         "qwen2",
         lambda patch: patch.setattr(
-            recompute, "positions", lambda is_token: torch.zeros_like(is_token, dtype=torch.long)
+            packing, "positions", lambda is_token: torch.zeros_like(is_token, dtype=torch.long)
         ),
     ),
     "a mask that shows padding": (
         "llama",
         lambda patch: patch.setattr(
-            recompute, "additive_mask", lambda tokens, *rest, real=recompute.additive_mask: real(tokens | True, *rest)
+            packing, "additive_mask", lambda tokens, *rest, real=packing.additive_mask: real(tokens | True, *rest)
         ),
     ),
     "granite without its scaling, as a fast family": ("granite", _always_fast),
@@ -163,7 +163,7 @@ def test_a_mutant_of_the_recomputation_is_noticed(mutant, monkeypatch):
     assert self_check(model) is None
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation="dynamic")
     mutate(monkeypatch)
-    assert off(model, rollout, logprobs_of(model, rollout, share_prompts=False)[0]) > 0.05
+    assert off(model, rollout, logprobs_of(model, rollout)[0]) > 0.05
     assert "differs from the model's own forward pass by " in self_check(model)
 
 

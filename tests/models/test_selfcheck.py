@@ -45,12 +45,11 @@ def broken(monkeypatch, part):
     if "static" in part:
         monkeypatch.setattr(SlotCache, "load", lambda *arguments: None)
         return
-    name = "_hidden_shared" if "with shared" in part else "_hidden_whole"
-    hidden = getattr(recompute, name)
-    monkeypatch.setattr(recompute, name, lambda model, *inputs: hidden(model, *inputs) * 0.5)
+    hidden = recompute.packed_hidden
+    monkeypatch.setattr(recompute, "packed_hidden", lambda model, *inputs: hidden(model, *inputs) * 0.5)
 
 
-PARTS = ("sampler with the static cache", "recomputation with shared prompts", "recomputation without shared prompts")
+PARTS = ("sampler with the static cache", "recomputation")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -68,16 +67,16 @@ def test_a_part_that_stops_is_named_with_its_error(monkeypatch):
     def stop(*arguments):
         raise RuntimeError("sizes 3 and 4\nand a long explanation")
 
-    monkeypatch.setattr(recompute, "_hidden_whole", stop)
+    monkeypatch.setattr(recompute, "packed_hidden", stop)
     model, _ = make_world()
-    assert self_check(model) == "the recomputation without shared prompts stops with RuntimeError: sizes 3 and 4"
+    assert self_check(model) == "the recomputation stops with RuntimeError: sizes 3 and 4"
 
 
 def test_a_lack_of_memory_is_no_verdict(monkeypatch):
     def stop(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(recompute, "_hidden_shared", stop)
+    monkeypatch.setattr(recompute, "packed_hidden", stop)
     with pytest.raises(torch.OutOfMemoryError):
         self_check(make_world()[0])
 

@@ -17,6 +17,7 @@ TELLING = {
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/cache": ("rollout/test_attention.py", "rollout/test_static.py"),
+    "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
     "rollout/prompt_checks": ("rollout/test_settings.py",),
     "rollout/fast_paths": ("rollout/test_static.py", "models/test_selfcheck.py"),
 }

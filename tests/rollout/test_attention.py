@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.recompute import _hidden_whole
+from grpo_lab.rollout.packing import packed_hidden
 
 L, T = 7, 13
 
@@ -40,20 +40,20 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
         assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
 
 
-def test_all_layers_keep_one_mask_in_the_precision_they_compute_in():
+def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
     for dtype, autocast in [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)]:
         model, inputs = random_policy("small", dtype=dtype), batch()
         kept = []
 
         def keep(tensor, kept=kept):
-            if tensor.ndim == 4 and tensor.shape[-2:] == (L + T, L + T):
+            if tensor.ndim == 4 and tensor.shape[1] == 1 and tensor.shape[-1] in (L, L + T - 1):
                 kept.append((tensor.untyped_storage().data_ptr(), tensor.dtype, tensor))
             return tensor
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                _hidden_whole(model, *inputs)
-        assert len(kept) == 4 and len({where for where, *_ in kept}) == 1
+                packed_hidden(model, *inputs)
+        assert len(kept) == 8 and len({where for where, *_ in kept}) == 2
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
 
 

@@ -16,7 +16,7 @@ from tests.rollout.test_static import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
 from tests.support.sampling import SETTINGS, sample
-from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_questions
+from tests.support.tape import Tape, address, capture_on_the_cpu, no_question, refuse_questions
 from tests.support.worlds import make_world
 
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
@@ -70,7 +70,8 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast):
+def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast, monkeypatch):
+    no_question(monkeypatch)
     model, _ = make_world()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         decoder = loaded(model, settings)
@@ -88,7 +89,8 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
 
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
-def test_every_step_asks_for_the_same_work(settings):
+def test_every_step_asks_for_the_same_work(settings, monkeypatch):
+    no_question(monkeypatch)
     model, _ = make_world()
     signatures, addresses = [], []
     with torch.no_grad():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from grpo_lab.logprobs import token_logprobs
 from grpo_lab.rollout import end_token_ids, recompute, sample_completions, score_logprobs
-from tests.support.sampling import G, logprobs_of, sample, tokens_of
+from grpo_lab.rollout.fast_paths import FAST_FAMILIES
+from tests.support.architectures import make_architecture
+from tests.support.sampling import G, T, logprobs_of, sample, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
 
@@ -18,43 +19,44 @@ def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_en
     assert (lengths == 1).any() and rollout.truncated.any() and ((lengths > 1) & ~rollout.truncated).any()
     assert len(set(rollout.prompt_mask.sum(-1).tolist())) > 2, "the prompts should be ragged"
     assert any(tokenizer.eos_token_id in tokens_of(rollout, b)[0] for b in range(len(lengths)))
-    for share_prompts in (True, False):
-        logp, entropy = logprobs_of(model, rollout, temperature=temperature, share_prompts=share_prompts)
-        assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
-        assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
-        assert logp.isfinite().all() and entropy.isfinite().all()
-    assert (rollout.logp[~rollout.mask] == 0).all() and (rollout.entropy[~rollout.mask] == 0).all()
-
-
-def test_whole_rows_of_any_model_give_the_same_logprobs():
-    model, tokenizer = make_world()
-    rollout = sample(model, tokenizer, temperature=1.0, generations=8)
-    fields = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
-    logp = token_logprobs(recompute._logits_plain(model, *fields), rollout.completion_ids)
+    logp, entropy = logprobs_of(model, rollout, temperature=temperature)
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
+    assert (entropy - rollout.entropy)[rollout.mask].abs().max() < 1e-4
+    assert logp.isfinite().all() and entropy.isfinite().all()
+    assert (rollout.logp[~rollout.mask] == 0).all() and (rollout.entropy[~rollout.mask] == 0).all()
 
 
 def gradients(model, rollout, **settings):
     cotangent = torch.Generator().manual_seed(1)
-    loss = 0
-    for values in logprobs_of(model, rollout, temperature=0.8, **settings):
+    found, loss = logprobs_of(model, rollout, temperature=0.8, **settings), 0
+    for values in found:
         weight = torch.randn(values.shape, generator=cotangent, dtype=values.dtype)
         loss = loss + (values * weight * rollout.mask).sum()
-    return loss.item(), torch.autograd.grad(loss, list(model.parameters()))
+    return found, torch.autograd.grad(loss, list(model.parameters()))
 
 
 def assert_same_gradients(one, other, tolerance):
-    assert one[0] == pytest.approx(other[0], rel=tolerance)
-    for a, b in zip(one[1], other[1], strict=True):
+    for a, b in zip(one, other, strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-def test_a_shared_prompt_changes_neither_values_nor_gradients():
-    model, tokenizer = make_world()
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", FAST_FAMILIES)
+def test_one_pass_gives_what_whole_rows_give_through_the_models_own_forward_pass(family, checkpointing, monkeypatch):
+    model, tokenizer = make_architecture(family)
     make_exact(model)
-    rollout = sample(model, tokenizer, temperature=0.8)
-    shared, plain = (gradients(model, rollout, share_prompts=share) for share in (True, False))
-    assert_same_gradients(shared, plain, 1e-9)
+    rollout = sample(model, tokenizer, temperature=0.8)[torch.tensor([29, 3, 3, 17, 0, 12, 1])]
+    rollout.mask &= torch.arange(T) < torch.tensor([6, 1, 3, 6, 2, 5, 4])[:, None]
+    assert not rollout.prompt_mask.all()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    packed = gradients(model, rollout)
+    monkeypatch.setattr(recompute, "why_plain", lambda model: "each row by itself")
+    whole = gradients(model, rollout)
+    for a, b in zip(packed[0], whole[0], strict=True):
+        torch.testing.assert_close(a[rollout.mask], b[rollout.mask], rtol=0, atol=1e-12)
+    assert_same_gradients(packed[1], whole[1], 1e-10)
 
 
 def test_rows_may_be_computed_in_any_selection_and_order():
@@ -62,9 +64,8 @@ def test_rows_may_be_computed_in_any_selection_and_order():
     rollout = sample(model, tokenizer)
     rows = torch.tensor([29, 3, 3, 17, 0])
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids[rows], rollout.mask[rows], rows // G)
-    for share_prompts in (True, False):
-        logp, _ = score_logprobs(model, *inputs, share_prompts=share_prompts)
-        assert (logp - rollout.logp[rows])[rollout.mask[rows]].abs().max() < 1e-4
+    logp, _ = score_logprobs(model, *inputs)
+    assert (logp - rollout.logp[rows])[rollout.mask[rows]].abs().max() < 1e-4
 
 
 def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypatch):
@@ -79,10 +80,10 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
         return chunked(*arguments)
 
     monkeypatch.setattr(recompute, "chunked_logprobs_and_entropy", spy)
-    plain = gradients(model, rollout)
+    plain = gradients(model, rollout)[1]
     assert not calls
     monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
-    assert_same_gradients(gradients(model, rollout), plain, 1e-9)
+    assert_same_gradients(gradients(model, rollout)[1], plain, 1e-9)
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 

@@ -9,7 +9,7 @@ from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.cache import SlotCache, half_copies
 from grpo_lab.rollout.dynamic import sample_dynamic
-from grpo_lab.rollout.static import exponential_race, inverse_cdf
+from grpo_lab.rollout.static import Decoder, exponential_race, inverse_cdf
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
@@ -18,12 +18,19 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers":
 
 
 def both(model, tokenizer, *more, **settings):
-    """The same seed by both ways, and where each leaves the random numbers."""
+    """The same seed by both ways, and where each leaves the random numbers. Drawn by the race, as `generate` does."""
     drawn = []
-    for cache in ("dynamic", "static"):
-        drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
-        drawn.append(torch.get_rng_state())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Decoder, "_draw", race)
+        for cache in ("dynamic", "static"):
+            drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
+            drawn.append(torch.get_rng_state())
     return drawn
+
+
+def race(decoder, log_pi):
+    noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
+    return exponential_race(log_pi, noise[decoder.rows])
 
 
 def assert_same(one, other, tolerance=1e-4):
@@ -61,10 +68,8 @@ def test_a_rare_token_comes_as_often_as_its_probability():
     assert inverse_cdf(log_pi.expand(2, 2), near).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("many_tokens", [1, 2**15], ids=["one number a row", "a race"])
 @pytest.mark.parametrize("settings", SETTINGS[:3], ids=str)
-def test_rows_that_have_ended_leave_the_batch_and_nothing_else_changes(settings, many_tokens, monkeypatch):
-    monkeypatch.setattr(decoding, "MANY_TOKENS", many_tokens)
+def test_rows_that_have_ended_leave_the_batch_and_nothing_else_changes(settings, monkeypatch):
     model, tokenizer = make_world()
     rows, keep = [], SlotCache.keep
     monkeypatch.setattr(SlotCache, "keep", lambda self, writing: (rows.append(int(writing.sum())), keep(self, writing)))
@@ -94,9 +99,8 @@ def test_every_size_is_drawn_and_computed_alike(prompts):
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         dynamic, _, static, _ = both(model, tokenizer, prompts, length=length, generations=generations)
         assert_same(dynamic, static)
-        for share_prompts in (True, False):
-            logp, _ = logprobs_of(model, static, share_prompts=share_prompts)
-            assert (logp - static.logp)[static.mask].abs().max() < 1e-4
+        logp, _ = logprobs_of(model, static)
+        assert (logp - static.logp)[static.mask].abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("heads", [(4, 1), (4, 4), (6, 3)], ids=str)

@@ -34,11 +34,11 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """Of each call of `score_logprobs`: columns of prompts, rows, columns of completions; are prompts shared?"""
+    """Of each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
     found, score_logprobs = [], computing.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
-        found.append((prompt_ids.shape[1], *completion_ids.shape, keywords["share_prompts"]))
+        found.append((prompt_ids.shape[1], *completion_ids.shape))
         return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
 
     monkeypatch.setattr(computing, "score_logprobs", spy)

@@ -133,7 +133,6 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
     takes(gathering, "score_completions", 5.0)
     takes(computing, "score_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
-    monkeypatch.setattr(computing, "similar_lengths", lambda rows, lengths: [rows])
     # Read: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:
@@ -161,7 +160,7 @@ def test_a_warning_stands_once_and_again_when_it_has_grown_tenfold_unless_sampli
 
 
 def test_a_run_warns_of_log_probabilities_that_go_astray_after_the_check(monkeypatch):
-    hidden, calls = recompute._hidden_shared, []
+    hidden, calls = recompute.packed_hidden, []
 
     def astray(*arguments):
         calls.append(1)
@@ -169,7 +168,7 @@ def test_a_run_warns_of_log_probabilities_that_go_astray_after_the_check(monkeyp
 
     model, tokenizer = make_world()
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
-    monkeypatch.setattr(recompute, "_hidden_shared", astray)
+    monkeypatch.setattr(recompute, "packed_hidden", astray)
     with pytest.warns(RuntimeWarning) as seen:
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=4, learning_rate=0.0))
     (message,) = [str(warning.message) for warning in seen]
