@@ -16,11 +16,10 @@ LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
 
 
 class Card(NamedTuple):
-    """Peaks of a card, a second each: operations in bf16, bytes of its memory, gigabits of its link."""
+    """Peaks of a card, a second each: operations in bf16, bytes of its memory."""
 
     flops: float = 989e12  # NVIDIA, H100 SXM data sheet: half of what it gives with sparsity
     memory: float = 3.35e12  # the same
-    gigabits: float = 400  # NVIDIA, DGX H100 data sheet: one ConnectX-7 for each card
 
 
 H100 = Card()
@@ -98,22 +97,38 @@ def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
     return bubble
 
 
-def weight_sync_seconds(parameters: float, links: int, gigabits: float = H100.gigabits, bytes_each: int = 2) -> float:
-    r"""The least time in which a sampler gets new weights, if each of its links brings another part of them.
+def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tensor, " B"]:
+    r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
-    b = n e \tag{10.8}
-    t = \frac{8 \, b}{10^9 \, g \, c} \tag{10.9}
+    Slots are filled as in Eq. (10.6). Completions are learnt from in the order in which they end, `batch` at a time: so
+    the version of the weights counts the batches that have ended. Completion i begins at b and ends at e.
 
-    More samplers need not take longer: who has a part can pass it on while the next comes in.
+    v_i = \lfloor |\{ j : e_j \le b_i \}| / B \rfloor \tag{10.8}
+    a_i = \lfloor |\{ j : e_j < e_i \}| / B \rfloor - v_i \tag{10.9}
+
+    Of those that end at the same moment, the one given first counts as ending first.
 
     Args:
-        parameters: n. links: c, of this sampler. gigabits: g, 10^9 bits a second and link. bytes_each: e, a number.
+        lengths: n = e - b, tokens of each completion, at least 1, in the order in which they begin.
+        slots: S, rows that are sampled at the same time. batch: B, completions of an update.
+
+    Returns:
+        a, in updates. Their mean is near S / B (Little's law).
     """
-    check_positive("parameters", parameters)
-    check_positive("links", links)
-    size = parameters * bytes_each  # scalar (10.8)
-    seconds = 8 * size / (1e9 * gigabits * links)  # scalar (10.9)
-    return seconds
+    check_shapes(lengths=(lengths, "B"))
+    check_at_least("slots", slots, 1)
+    check_at_least("batch", batch, 1)
+    check_at_least("lengths.min()", int(lengths.min()), 1)
+    free, begins = [0] * slots, []
+    for length in lengths.tolist():
+        begins.append(free[0])
+        heapq.heapreplace(free, free[0] + length)
+    begin = torch.tensor(begins)
+    end = begin + lengths
+    order = end.argsort(stable=True)
+    version = torch.searchsorted(end[order], begin, right=True) // batch  # B (10.8)
+    age = order.argsort() // batch - version  # B (10.9)
+    return age
 
 
 def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
@@ -149,7 +164,7 @@ def decoding_seconds(
 
     Args:
         lengths: n_i, tokens of each completion. prompt: L, those of a prompt.
-        parameters: n. cache_bytes: kappa, of one token, as `cache_bytes` of notebook 08 counts them.
+        parameters: n. cache_bytes: kappa, of one token, as `grpo_lab.memory.parts.cache_bytes` counts them.
         cards: c, that share one copy of the model; card: with F operations and M bytes a second.
     """
     check_shapes(lengths=(lengths, "R S"))

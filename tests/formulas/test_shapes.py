@@ -25,6 +25,7 @@ CALLS = {
     "importance_weights": [{"level": "token"}, {"level": "sequence"}],
     "truncate_weights": [{"mode": "truncate"}, {"mode": "mask"}],
     "straggler_bubble": [{"lengths": torch.tensor([4, 1, 3])}],
+    "answer_ages": [{"lengths": torch.arange(3) + 1}],
     "decoding_seconds": [{"lengths": torch.arange(15).view(3, 5) + 3, "cache_bytes": 9.0}],
     "kl_estimate": [{"estimator": "k3+"}],
     "enumerated_moments": [{"estimator": "k2"}],
@@ -33,6 +34,7 @@ CALLS = {
     "sampled_penalty": [{"kind": "k2", "num_samples": 4}],
     "completion_mask": [{"eos_token_id": 9}],
     "surrogate_loss": [{"loss": name} for name in ("naive", "unclipped", "clipped")],
+    "first_step_test": [{"policy": torch.nn.Linear(2, 1)}],
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
@@ -63,6 +65,8 @@ def faults(function, equations: list[Equation]) -> list[str]:
         arguments = made_up(function, axes) | given
         if function.__name__ == "judge_reward":  # its line stands in the function that it returns
             function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
+        if function.__name__ == "first_step_test":  # the same
+            function, arguments = function(**arguments), {"step": 1, "metrics": {"learning_rate": 1.0}}
         with recording(function, equations) as values:
             function(**arguments)
         for tag, got in values.items():

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from grpo_lab.objective import policy_loss
 from grpo_lab.toys.scale import (
     H100,
+    answer_ages,
     decoding_seconds,
     importance_weights,
     step_flops,
     straggler_bubble,
     truncate_weights,
-    weight_sync_seconds,
 )
+from tests.course.right.nb10 import ages_by_a_clock
 from tests.support.agreement import assert_near, batch, few, seeds
 
 lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -103,9 +104,7 @@ def test_many_rows_are_bound_by_arithmetic_and_few_by_memory():
     assert few_rows == pytest.approx(2e9 / H100.memory) and many_rows == pytest.approx(2e13 / H100.flops)
 
 
-def test_bytes_seconds_and_operations():
-    assert weight_sync_seconds(70e9, links=8) == pytest.approx(140e9 / (8 * 50e9))
-    assert weight_sync_seconds(1e9, 1, gigabits=8.0, bytes_each=4) == pytest.approx(4)
+def test_operations_of_a_step():
     assert step_flops(2.0, 3.0, readings=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
     assert step_flops(2.0, 3.0)["update"] == 48
 
@@ -121,3 +120,20 @@ def test_what_is_refused_is_named():
     }.items():
         with pytest.raises(ValueError, match=name):
             wrong()
+
+
+@few
+@given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5))
+def test_ages_are_those_of_a_clock(lengths, slots, batch):
+    assert (
+        answer_ages(torch.tensor(lengths), slots, batch).tolist()
+        == ages_by_a_clock(torch.tensor(lengths), slots, batch).tolist()
+    )
+
+
+@few
+@given(seed=seeds, slots=st.sampled_from([8, 32, 128]), batch=st.sampled_from([8, 16]))
+def test_the_mean_age_is_what_littles_law_says(seed, slots, batch):
+    lengths = torch.randint(1, 400, (3000,), generator=torch.Generator().manual_seed(seed))
+    middle = answer_ages(lengths, slots, batch)[1000:2000].double().mean().item()
+    assert middle == pytest.approx((slots - 1) / batch, rel=0.05)

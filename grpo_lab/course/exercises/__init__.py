@@ -27,9 +27,9 @@ NAMES = {
     ),
     "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward"),
     "07": ("read_sequences", "compute_advantages", "frozen_copy", "microbatch_loss", "step_if_finite", "pass_at_k"),
-    "08": ("stochastic_round", "cache_bytes", "learning_rate"),
+    "08": ("stochastic_round", "first_step_test"),
     "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
-    "10": ("importance_weights", "truncate_weights", "straggler_bubble", "weight_sync_seconds"),
+    "10": ("straggler_bubble", "answer_ages", "importance_weights"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
 _loaded: dict[str, Exercise] = {}

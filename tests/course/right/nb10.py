@@ -9,11 +9,6 @@ def weights_as_quotient(logp, sampler_logp, mask, level="token"):
     return torch.exp(moved if level == "token" else (moved @ torch.ones_like(moved[0]))[:, None])
 
 
-def truncated_by_where(weights, cap=3.0, mode="truncate"):
-    above = weights > cap
-    return torch.where(above, cap if mode == "truncate" else 0.0, weights).to(weights.dtype)
-
-
 def bubble_by_sorting(lengths, slots):
     ends = [0] * slots
     for n in lengths.tolist():
@@ -21,13 +16,23 @@ def bubble_by_sorting(lengths, slots):
     return sum(max(ends) - end for end in ends) / (slots * max(ends))
 
 
-def sync_in_bytes(parameters, links, gigabits=400, bytes_each=2):
-    return parameters * bytes_each / links / (gigabits / 8) / 1e9
+def ages_by_a_clock(lengths, slots, batch):
+    """Event by event: whoever ends first is taken out, and the next begins in its place."""
+    waiting, running, ended, ages, now = list(enumerate(lengths.tolist())), [], 0, {}, 0
+    while waiting or running:
+        while waiting and len(running) < slots:
+            i, n = waiting.pop(0)
+            running.append((now + n, i, ended // batch))
+        now = min(running)[0]
+        for end, i, version in sorted(running):
+            if end == now:
+                running.remove((end, i, version))
+                ages[i], ended = ended // batch - version, ended + 1
+    return torch.tensor([ages[i] for i in range(len(ages))])
 
 
 RIGHT = {
-    "importance_weights": (weights_as_quotient,),
-    "truncate_weights": (truncated_by_where,),
     "straggler_bubble": (bubble_by_sorting,),
-    "weight_sync_seconds": (sync_in_bytes,),
+    "answer_ages": (ages_by_a_clock,),
+    "importance_weights": (weights_as_quotient,),
 }

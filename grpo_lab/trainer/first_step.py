@@ -1,0 +1,35 @@
+"""Does the update arrive in the weights? Asked of the weights themselves, after the first step of a run."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+
+def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
+    r"""A callback for `train`: how far step 1 moves a weight on average, in units of that step's learning rate.
+
+    m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.7}
+
+    Adam's first step asks for about one learning rate from each weight, so expect about 1. The sum leaves out the
+    embedding ("embed" in its name), which moves less in any precision.
+
+    Args:
+        policy: the model w_0 before its first step; the callback reads it again, when it is w_1.
+
+    Returns:
+        A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]; for any
+        other it returns None.
+    """
+    kept = {name: p for name, p in policy.named_parameters() if "embed" not in name}
+    before = {name: p.detach().to("cpu", copy=True) for name, p in kept.items()}
+    n = sum(p.numel() for p in kept.values())
+
+    def callback(step: int, metrics: dict) -> float | None:
+        if step != 1:
+            return None
+        moved = sum((p.detach().cpu().float() - before[name].float()).abs().sum().item() for name, p in kept.items())
+        m = moved / (n * metrics["learning_rate"])  # scalar (8.7)
+        print(f"step 1: a weight moved by {m:.3f} learning rates (expected: about 1)")
+        return m
+
+    return callback
