@@ -1,6 +1,7 @@
 """Record what old answers cost the tiny model, in staleness.json, for notebook 10.
 
     python notebooks/runs/record_staleness.py            all arms, five seeds: 25 minutes on one core
+    python notebooks/runs/record_staleness.py --second   half the rate, twice the updates, three seeds: 10 minutes
     python notebooks/runs/record_staleness.py --fast     hardly anything; into outputs/
 
 The sampler is a copy of the policy from `age` updates ago (in the first updates, from the beginning), in `precision`.
@@ -40,6 +41,11 @@ COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2
 ARMS = [(age, "fp32", way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
 ARMS += [(16, "fp32", way) for way in ("clipped", "untruncated", "sequences")]
 ARMS += [(0, precision, way) for precision in ("fp8", "bf16") for way in ("ignored", "truncated")]
+SECOND = [
+    (0, "fp32", "ignored"),
+    (4, "fp32", "ignored"),
+    *((16, "fp32", way) for way in ("ignored", "truncated", "clipped")),
+]
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
 
 problems = cache(addition_problems)
@@ -53,11 +59,13 @@ def in_precision(state: dict, precision: str) -> dict:
     return {name: (w / scales[name]).to(torch.float8_e4m3fn).float() * scales[name] for name, w in state.items()}
 
 
-def run(age: int, precision: str, way: str, seed: int, updates: int, held_out: list[dict]) -> dict:
+def run(age: int, precision: str, way: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
     with contextlib.redirect_stdout(io.StringIO()):
         model, tokenizer = load_policy("tiny", device="cpu")
     sampler = copy.deepcopy(model).to(torch.bfloat16 if precision == "bf16" else torch.float32)
-    config = GRPOConfig(reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON)
+    config = GRPOConfig(
+        reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
+    )
     versions = deque(maxlen=age + 1)
     kept = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, REWARDS) as training:
@@ -91,6 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--fast", action="store_true", help="two updates, two problems")
+    parser.add_argument(
+        "--second", action="store_true", help="half the learning rate and twice the updates, three seeds"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--output", type=writable_file, help="the record (default: staleness.json beside this script)")
     args = parser.parse_args(arguments)
@@ -100,12 +111,15 @@ def main(arguments: list[str] | None = None) -> None:
     held_out = problems("test", 2 if args.fast else 100, seed=1)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
     record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
-    there = {(made["age"], made["precision"], made["way"], made["seed"]) for made in record["runs"]}
-    for seed in args.seeds[:1] if args.fast else args.seeds:
-        for age, precision, way in ARMS:
+    kept = record.setdefault("second" if args.second else "runs", [])
+    arms, seeds, updates = (SECOND, args.seeds[:3], 2 * UPDATES) if args.second else (ARMS, args.seeds, UPDATES)
+    changes = {"learning_rate": COMMON["learning_rate"] / 2} if args.second else {}
+    there = {(made["age"], made["precision"], made["way"], made["seed"]) for made in kept}
+    for seed in seeds[:1] if args.fast else seeds:
+        for age, precision, way in arms:
             if (age, precision, way, seed) not in there:
-                made = run(age, precision, way, seed, 2 if args.fast else UPDATES, held_out)
-                record["runs"].append({"age": age, "precision": precision, "way": way, "seed": seed} | made)
+                made = run(age, precision, way, seed, 2 if args.fast else updates, held_out, **changes)
+                kept.append({"age": age, "precision": precision, "way": way, "seed": seed} | made)
                 write_json(path, record)
                 print(age, precision, way, seed, made["accuracy"], flush=True)
 
