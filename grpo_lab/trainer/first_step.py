@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 
@@ -21,13 +22,13 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
         other it returns None.
     """
     kept = {name: p for name, p in policy.named_parameters() if "embed" not in name}
-    before = {name: p.detach().to("cpu", copy=True) for name, p in kept.items()}
+    before = {name: p.detach().to("cpu", torch.float32, copy=True) for name, p in kept.items()}
     n = sum(p.numel() for p in kept.values())
 
     def callback(step: int, metrics: dict) -> float | None:
         if step != 1:
             return None
-        moved = sum((p.detach().cpu().float() - before[name].float()).abs().sum().item() for name, p in kept.items())
+        moved = sum((p.detach().cpu() - before[name]).abs().sum().item() for name, p in kept.items())
         m = moved / (n * metrics["learning_rate"])  # scalar (8.7)
         print(f"step 1: a weight moved by {m:.3f} learning rates (expected: about 1)")
         return m

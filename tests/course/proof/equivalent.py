@@ -21,6 +21,8 @@ _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
 _NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
+_TENSOR = "a tensor of one number will do for a number"
+_PRINTED = "what is printed is not compared"
 _STRICT = "`strict` only raises, and no case asks for an error"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
@@ -81,6 +83,20 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
         "kl = kl_estimate(logp, torch.where(mask, ref_logp, 1), kl_estimator)": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
+    },
+    "first_step_test": {
+        "moved = sum(((p.detach().cpu() - before[name]).abs().sum() for name, p in kept.items()))": _TENSOR,
+        "moved = sum(((before[name] - p.detach().cpu()).abs().sum().item() for name, p in kept.items()))": (
+            "an absolute value forgets the sign"
+        ),
+        "f'step 1: a weight moved by {m:.3f} learning rates (expected: about 1)'": _PRINTED,
+        "first_step_test: print(f'step 1: a weight moved by {m:.3f} learning rates (expected: about 1)') -> nothing": (
+            _PRINTED
+        ),
+    },
+    "answer_ages": {
+        "free, begins = ([1] * slots, [])": "all begin one token later, and nothing else changes",
+        "for length in lengths:": _TENSOR,
     },
     "stochastic_round": {
         "return rounded.bfloat16()": "infinities, and NaN as arithmetic makes it, come out of these lines as they are",

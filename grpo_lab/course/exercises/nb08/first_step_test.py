@@ -50,6 +50,7 @@ EXERCISE = Exercise(
         drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2, bias=False)),)),
         drawn("matrices and vectors", lambda dice: (dice.fill(nn.Linear(6, 4)),)),
         drawn("with an embedding", lambda dice: (dice.fill(Small(5)),)),
+        at_scale("a policy in float32", lambda dice: (dice.fill(Small(5)).float(),)),
         at_scale("a policy in bf16", lambda dice: (dice.fill(Small(40)).bfloat16(),)),
     ),
     observe=after_two_steps,
@@ -62,10 +63,7 @@ EXERCISE = Exercise(
         ),
         "moves-cancel": Misconception(
             "You add moves with their signs: up and down cancel, and the mean of a healthy run is near 0.",
-            {
-                "float()": "moved = sum((p.detach().cpu().float() - before[name].float()).sum().item() "
-                "for name, p in kept.items())"
-            },
+            {"cpu()": "moved = sum((p.detach().cpu() - before[name]).sum().item() for name, p in kept.items())"},
         ),
         "embedding-counted": Misconception(
             "You count the embedding. It moves less in float32, too: a healthy run looks as if a part of its update "
@@ -79,8 +77,8 @@ EXERCISE = Exercise(
         "mean-of-means": Misconception(
             "You take the mean of the tensors' means: a vector of 4 numbers counts as much as a matrix of thousands.",
             {
-                "float()": "moved = n / len(kept) * sum((p.detach().cpu().float() - before[name].float()).abs().mean()"
-                ".item() for name, p in kept.items())"
+                "cpu()": "means = [(p.detach().cpu() - before[name]).abs().mean().item() for name, p in kept.items()]\n"
+                "moved = n * sum(means) / len(means)"
             },
         ),
     },
