@@ -16,8 +16,7 @@ from grpo_lab.commands.checks import InputError, InputFileError, InputTypeError
 METRICS, SETTINGS, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
 STEPS = ("step", "train/global_step", "Step", "_step")  # the first of these that a row has
 KINDS = (
-    f"a folder of a run ({METRICS}, {STATE} or TensorBoard's events), one of these files, a CSV of W&B, or a list of "
-    "dicts with a step each"
+    f"a folder of a run ({METRICS} or {STATE}), one of these files, a CSV of W&B, or a list of dicts with a step each"
 )
 
 
@@ -58,15 +57,14 @@ def read_log(source, settings: dict | None = None) -> Log:
     """The log in a folder, in a file, or in a list of dicts such as TRL's `trainer.state.log_history`.
 
     Args:
-        source: a folder of this package's or of TRL's (its newest checkpoint), a folder of TensorBoard's events, a file
-            metrics.jsonl or trainer_state.json, a CSV exported from W&B, a list of dicts; or a `Log`.
+        source: a folder of this package's or of TRL's (its newest checkpoint), a file metrics.jsonl or
+            trainer_state.json, a CSV exported from W&B, a list of dicts; or a `Log`.
         settings: what is known of the configuration beside it (`precision`, `num_iterations`, ...); it wins.
 
     Raises:
         FileNotFoundError: if there is no such path, or no log in the folder.
         ValueError: for a file that is no log, or a log without steps or without numbers.
         TypeError: for another kind of source.
-        ImportError: for TensorBoard's events where tensorboard is missing.
     """
     if isinstance(source, Log):
         return Log(source.rows, source.settings | (settings or {}), source.name)
@@ -115,30 +113,8 @@ def _from_folder(folder: Path) -> tuple[list[dict], dict]:
         return _from_path(folder / METRICS)[0], json.loads(settings.read_bytes()) if settings.is_file() else {}
     if states := [*folder.glob(STATE), *folder.glob(f"checkpoint-*/{STATE}")]:
         return _from_path(max(states, key=lambda path: path.stat().st_mtime))
-    holding = sorted({path.parent for path in folder.rglob("events.out.tfevents.*")})
-    if len(holding) > 1:
-        names = ", ".join(path.relative_to(folder).as_posix() for path in holding)
-        raise InputError(
-            "source", folder, f"expected one of {names}", found=f"is {str(folder)!r}, with events of several runs"
-        )
-    if not holding:
-        expected = f"expected {METRICS}, {STATE} or TensorBoard's events"
-        raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
-    return _from_events(holding[0])
-
-
-def _from_events(folder: Path) -> tuple[list[dict], dict]:
-    """Scalars, and the settings that transformers' trainers put beside them as a text."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    scalars, texts = events.Tags()["scalars"], events.Tags()["tensors"]
-    rows = [{"step": point.step, tag: point.value} for tag in scalars for point in events.Scalars(tag)]
-    settings: dict = {}
-    for tag in ("model_config/text_summary", "args/text_summary"):
-        if tag in texts:
-            settings |= json.loads(events.Tensors(tag)[-1].tensor_proto.string_val[0])
-    return rows, settings
+    expected = f"expected {METRICS} or {STATE}"
+    raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
 
 
 def _by_step(rows: list[dict], name: str) -> list[dict]:

@@ -1,14 +1,12 @@
-"""What the command says of one run or of two, and what each metric means (metrics.md, also in docs/)."""
+"""What the command says of a run, and what each metric means (metrics.md, also in docs/)."""
 
 from pathlib import Path
 
-from grpo_lab.commands.display import View, text_table
-from grpo_lab.diagnose import conditions as c
+from grpo_lab.commands.display import View
 from grpo_lab.diagnose.logs import Log
 from grpo_lab.diagnose.rules import Finding, notes
 
 GLOSSARY = Path(__file__).with_name("metrics.md")
-SHOWN = ("reward", "eval/reward", c.SPREAD, "entropy", c.LENGTH, c.CUT, "kl", c.GRADIENT, c.CLIPPED)
 
 
 def glossary() -> View:
@@ -42,10 +40,3 @@ def ends(log: Log, metric: str) -> str:
     values = log.points(metric)[1]
     part = max(1, len(values) // 4)
     return f"{values[:part].mean():.3g} -> {values[-part:].mean():.3g}" if len(values) else "none"
-
-
-def side_by_side(logs: list[Log]) -> str:
-    """A column for each run, a line for each metric that one of them has."""
-    names = [name for name in SHOWN if any(len(log.points(name)[0]) for log in logs)]
-    rows = [(name, *(ends(log, name) for log in logs)) for name in names]
-    return text_table(("at first -> at last", *(log.name for log in logs)), rows)

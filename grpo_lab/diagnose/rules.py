@@ -169,7 +169,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
         source, settings: as `read_log` takes them: a folder, a file, `trainer.state.log_history`, our history.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError, ImportError: as `read_log` does.
+        FileNotFoundError, ValueError, TypeError: as `read_log` does.
     """
     return examined(read_log(source, settings))[0]
 

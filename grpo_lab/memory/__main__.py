@@ -12,7 +12,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory.cards import DIVIDED, cards_table
 from grpo_lab.memory.choice import MODES, choice
 from grpo_lab.memory.planning import PROMPTS, known_shape, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
@@ -29,7 +28,7 @@ SETTINGS = (
 @command("grpo_lab.memory")
 def main(arguments: list[str] | None = None) -> None:
     asked = vars(_parser().parse_args(arguments))
-    model, task, budget, cards = (asked.pop(name) for name in ("model", "task", "budget", "cards"))
+    model, task, budget = (asked.pop(name) for name in ("model", "task", "budget"))
     precision, prompt_length, device_type = (asked.pop(name) for name in ("precision", "prompt_length", "device_type"))
     check_positive("budget", budget)
     folder = None if model in SHAPES else usable_folder(model, device_type)[0]
@@ -43,10 +42,6 @@ def main(arguments: list[str] | None = None) -> None:
         prompt_length = longest_prompt(tokenizer, for_template(spec.rows("train", None, seed=0)[:PROMPTS], tokenizer))
     about = {"prompt_length": spec.task.prompt_length if prompt_length is None else prompt_length}
     heading = f"task {spec.task.name}; {described(chosen, parameters)}"
-    if cards is not None:
-        print(f"{heading}; {precision or DIVIDED[0]}, FSDP2 (--engine trl --fsdp)\n")
-        print(cards_table(model_config, config, cards=cards, precision=precision or DIVIDED[0], **about))
-        return
     on_card = device_type == "cuda" and parameters >= FEW_PARAMETERS
     modes = (precision,) if precision else MODES[True] if on_card else ("fp32",)
     planned = plan(model_config, config, precision=modes[0], device_type=device_type, **about)
@@ -70,8 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompt_length", type=int, default=None, metavar="N", help=longest)
     memory = "memory of the card (default %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
-    divided = "a plan for 1, 2, 4, ... N cards that hold the model together, by FSDP2 (--engine trl --fsdp)"
-    parser.add_argument("--cards", type=int, default=None, metavar="N", help=divided)
     parser.add_argument("--device_type", default="cuda", choices=("cuda", "cpu"), help="(default %(default)s)")
     return parser
 

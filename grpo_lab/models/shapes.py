@@ -21,16 +21,6 @@ QWEN2_05B = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
-# Those of Qwen/Qwen2.5-7B-Instruct: 7,615,616,512 parameters, more than one card trains.
-QWEN25_7B = QWEN2_05B | {
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "tie_word_embeddings": False,
-}
 # The same family, small enough for a test on a CPU; every proportion that a formula for memory could get wrong differs.
 SMALL = QWEN2_05B | {
     "vocab_size": 4096,
@@ -51,7 +41,7 @@ SMOLLM2 = {
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
 }
-SHAPES: dict[str, dict] = {"qwen2": QWEN2_05B, "qwen2.5-7b": QWEN25_7B, "smollm2": SMOLLM2, "small": SMALL}
+SHAPES: dict[str, dict] = {"qwen2": QWEN2_05B, "smollm2": SMOLLM2, "small": SMALL}
 
 
 def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
@@ -90,15 +80,10 @@ class ModelShape:
         return sum(self.sizes)
 
 
-def without_weights(model_config):
-    """The model of a transformers configuration on the meta device: no memory is taken for its weights."""
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(model_config)
-
-
 def shape_of(model_config) -> ModelShape:
     """The sizes of the model of a transformers configuration; no memory is taken for its weights."""
-    model = without_weights(model_config)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config)
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     return ModelShape(
         sizes=tuple(p.numel() for p in model.parameters()),

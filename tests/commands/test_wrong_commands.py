@@ -77,7 +77,7 @@ WRONG = {
     "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
     "course export-nbgrader {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
     # diagnose
-    "diagnose": "DIR is given 0 times; expected a run, or two",
+    "diagnose": "DIR is missing",
     "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
     # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",

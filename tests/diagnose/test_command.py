@@ -1,4 +1,4 @@
-"""The command, the pages of completions and the glossary, on folders that a run has written."""
+"""The command and the glossary, on folders that a run has written."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.diagnose import browse, glossary
+from grpo_lab.diagnose import glossary
 from grpo_lab.diagnose.__main__ import main
 from grpo_lab.trainer import train
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some
@@ -36,20 +36,6 @@ def test_findings_are_printed_with_causes_and_remedies_and_are_exit_code_1(tmp_p
     text = capsys.readouterr().out
     assert "1 finding up to" in text and "1. nonfinite_steps, from step 1: 16 of 16 steps had" in text
     assert "may come from: " in text and "try: " in text and "source: " in text
-    assert main([run_of, "--json"]) == 1
-    (finding,) = json.loads(capsys.readouterr().out)[run_of]
-    assert finding["name"] == "nonfinite_steps" and finding["step"] == 1 and len(finding["causes"]) > 1
-
-
-def test_two_runs_stand_side_by_side(tmp_path, capsys):
-    one, two = written(tmp_path / "one", entropy=0.2), written(tmp_path / "two")
-    assert main([one, two]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(re.fullmatch(r"reward +0\.0938 -> 0\.844 +0\.0938 -> 0\.844", line) for line in lines)
-    assert any(re.fullmatch(r"entropy +0\.2 -> 0\.2 +none", line) for line in lines)
-
-
-# ---- completions
 
 
 @pytest.fixture(scope="module")
@@ -61,38 +47,6 @@ def folder(tmp_path_factory):
     config = make_config(output_dir=str(folder), eval_steps=1, **settings)
     train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS[:2])
     return folder
-
-
-def test_a_group_is_shown_with_its_rewards_and_its_tokens_in_the_colour_of_its_advantage(folder):
-    view = browse(folder, step=1, group=1)
-    records = [json.loads(line) for line in (folder / "completions.jsonl").read_text(encoding="utf-8").splitlines()]
-    group = records[4:8]
-    assert view.kind == "text/html" and view.rich.count("<tr>") == 5
-    for record in group:
-        assert f"{record['advantage']:.3g}" in view.rich and repr(record["completion"]) in repr(view)
-    assert "none" in repr(browse(folder)) or all(r["rewards"]["none_for_some"] is not None for r in records)
-    coloured = {re.sub("<[^>]*>", "", cell) for cell in re.findall("<code[^>]*>.*?</code>", view.rich)}
-    assert coloured and all(len(token) <= 3 for token in coloured)  # as the tokenizer in the folder cuts
-
-
-def test_a_text_that_looks_like_html_stays_a_text_and_one_prompt_twice_is_two_groups(tmp_path):
-    record = {"step": 3, "prompt": "<b>1+1</b>", "completion": "<script>2\u2028 3", "rewards": {"f": None}}
-    lines = [json.dumps(record | {"reward": 1.0, "advantage": 0.0}, ensure_ascii=False)] * 4
-    (tmp_path / "completions.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "grpo_config.json").write_text(json.dumps({"num_generations": 2}), encoding="utf-8")
-    markup = browse(tmp_path, group=1).rich
-    assert markup.count("<tr>") == 3
-    assert "<script>" not in markup and "<b>" not in markup and "&lt;script&gt;2" in markup and ">none<" in markup
-
-
-def test_a_step_a_group_and_a_folder_that_are_not_there_are_named(folder, tmp_path):
-    for arguments, error, said in [
-        ({"folder": tmp_path}, FileNotFoundError, "holds no completions.jsonl; train with log_completions=True"),
-        ({"folder": folder, "step": 7}, ValueError, "step is 7; expected one that was recorded: 1, 2"),
-        ({"folder": folder, "group": 3}, ValueError, "group is 3; expected 0 to 2"),
-    ]:
-        with pytest.raises(error, match=said):
-            browse(**arguments)
 
 
 # ---- the glossary

@@ -52,24 +52,6 @@ def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoi
     assert kept(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
 
 
-def test_events_of_tensorboard_with_the_settings_that_trl_puts_beside_them(tmp_path):
-    pytest.importorskip("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(tmp_path / "runs" / "monday")) as writer:
-        writer.add_text("args", json.dumps({"num_iterations": 4}))
-        for row in ROWS:
-            for name, value in row.items():
-                tag = name if name.startswith("eval/") else f"train/{name}"
-                writer.add_scalar(tag, value, row["step"])
-    log = read_log(tmp_path)
-    assert kept(log) == ROWS and log.settings["num_iterations"] == 4
-    with SummaryWriter(str(tmp_path / "runs" / "tuesday")) as writer:
-        writer.add_scalar("train/reward", 1.0, 1)
-    with pytest.raises(ValueError, match="several runs; expected one of runs/monday, runs/tuesday"):
-        read_log(tmp_path)
-
-
 def test_both_tables_that_wandb_exports(tmp_path):
     history, chart = tmp_path / "history.csv", tmp_path / "chart.csv"
     with history.open("w", encoding="utf-8-sig", newline="") as file:
