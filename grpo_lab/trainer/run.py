@@ -26,7 +26,7 @@ from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, quoted
-from grpo_lab.trainer.stopping import Stopping
+from grpo_lab.trainer.stopping import RESUME, Stopping
 
 
 class Run:
@@ -80,7 +80,8 @@ class Run:
             self._stopping.stop("after its last step")
         if self._unmoved and self.history and self.folder is not None and isinstance(error, RewardError):
             self._save(len(self.history))
-            print(f"{self.folder.saved()} {self.folder.after_failed_reward()}", file=sys.stderr)
+            mended = "Once the reward is mended, begin a new run in another folder with that checkpoint as its model."
+            print(f"{self.folder.saved()} {mended} With the reward as it is, go on with {RESUME}.", file=sys.stderr)
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""

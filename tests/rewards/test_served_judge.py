@@ -187,7 +187,7 @@ def test_a_run_counts_refusals_and_goes_on_with_its_model_wherever_it_is_served(
         assert run(f"{new.name}#a", 2, "--resume_from_checkpoint", "true") == 0
         assert "Bearer secret" in {one["key"] for one in server.asked}
         assert run(f"{new.name}#b", 3, "--resume_from_checkpoint", "true") == 2
-        assert re.search("judge was made with .*the model 'a', is made with .*the model 'b'", capsys.readouterr().err)
+        assert re.search("judge, .* was .*the model 'a'.* is .*the model 'b'", capsys.readouterr().err)
     first, second = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert 0 < first["rewards/judge/frac_none"] <= 1 and first["eval/rewards/judge/frac_none"] > 0
     assert first["rewards/judge/mean"] in (None, 1.0)

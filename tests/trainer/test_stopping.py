@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.commands import Stopped, shell_line
+from grpo_lab.commands import Stopped
 from grpo_lab.models import load_policy
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
@@ -70,8 +70,8 @@ def test_where_a_reward_fails_what_was_done_is_saved_and_going_on_ends_the_same(
         one_run(tmp_path / "out")
     saved = str(tmp_path / "out/checkpoint-2")
     said = capsys.readouterr().err
-    assert f"{Path(saved).as_posix()!r} is saved. Once the reward's file is mended, begin a new run from there" in said
-    assert shell_line(["--model", saved]) in said and load_policy(saved)
+    assert f"{Path(saved).as_posix()!r} is saved. Once the reward is mended, begin a new run in another folder" in said
+    assert load_policy(saved)
     with pytest.raises(ValueError, match="reward function 'fails' returned 1 rewards"):
         one_run(tmp_path / "out", resume=True)
     (model, history), (same, whole) = one_run(tmp_path / "out", resume=True), one_run(tmp_path / "whole")

@@ -69,7 +69,8 @@ def train(
         folder, begun = None, (0, [])
         if config.output_dir is not None and is_main():
             folder = stack.enter_context(RunFolder(config, config.saved() | told))
-            begun = _go_on(folder, model, fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset))
+            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
+            begun = _go_on(folder, model, prints)
         evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
         stack.enter_context(_as_it_was(model))
         steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))

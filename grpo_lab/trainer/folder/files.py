@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,14 @@ def flush(path: Path) -> None:
 
 def flush_and_describe(folder: Path) -> dict[str, list]:
     """Flush a folder; returns size in bytes and SHA-256 of every file in it, by its path below it, with slashes."""
-    below = sorted(folder.rglob("*"))
-    for path in (*below, folder):
+    for path in (*folder.rglob("*"), folder):
         flush(path)
-    files = [path for path in below if path.is_file()]
-    return {path.relative_to(folder).as_posix(): [path.stat().st_size, digest(path)] for path in files}
+    return {name: [(folder / name).stat().st_size, digest(folder / name)] for name in sorted(names_below(folder))}
+
+
+def names_below(folder: Path) -> set[str]:
+    """The files in a folder and in those inside it, by their paths below it, with slashes."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def digest(path: Path) -> str:
@@ -76,16 +79,6 @@ def fault(folder: Path, files: dict[str, list]) -> str | None:
     return None
 
 
-def remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folders in it that are empty. All other files stay."""
-    for path in (folder / name for name in names):
-        if path.is_file() or path.is_symlink():
-            path.unlink()
-    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-
-
 @contextlib.contextmanager
 def explained(path: Path, remedy: str, done: str = "written") -> Iterator[None]:
     """Turn an error of the file system into one sentence: which file, what is wrong, and the remedy once it is not."""
@@ -97,7 +90,5 @@ def explained(path: Path, remedy: str, done: str = "written") -> Iterator[None]:
         if number is None:
             raise
         where = os.fspath(getattr(error, "filename", None) or path)
-        kind = type(error) if isinstance(error, OSError) else OSError
-        said = kind(f"{where!r} could not be {done} ({os.strerror(number)}): mend that, then {remedy}")
-        said.errno = number
-        raise said from error
+        said = f"{where!r} could not be {done} ({os.strerror(number)}): mend that, then {remedy}"
+        raise OSError(number, said) from error

@@ -30,13 +30,13 @@ class Manifest:
     """All names are relative to the folder, with slashes. Files are described by size in bytes and SHA-256.
 
     settings: with which the run began; `max_steps` is that of its last part.
-    fingerprints: of model, data set, rewards and tokenizer at its beginning.
+    ingredients: model, data set, rewards, tokenizer and engine at its beginning, as `fingerprints` describes them.
     checkpoints: by name: "step", "files", "model" (its fingerprint).
     model: the files of the trained model, beside the metrics.
     """
 
     settings: dict
-    fingerprints: dict
+    ingredients: dict
     checkpoints: dict[str, dict] = field(default_factory=dict)
     model: dict[str, list] = field(default_factory=dict)
 
@@ -86,20 +86,32 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
         FileNotFoundError: if there is no run to resume.
         InputError: if the manifest is damaged.
     """
-    folder = Path(config.output_dir)
+    folder, resume = Path(config.output_dir), config.resume_from_checkpoint
     manifest, metrics = read_manifest(folder), folder / METRICS
-    if config.resume_from_checkpoint and manifest is None:
+    if resume and manifest is None:
         which = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
         raise FileNotFoundError(
             f"resume_from_checkpoint is True; expected a run in {str(folder)!r}, which {which}; leave it out to start "
             "one, in a new folder"
         )
-    begun = metrics.is_file() and metrics.stat().st_size > 0  # one that has not made a single step is no obstacle
-    if manifest is not None and (manifest.checkpoints or begun) and not config.resume_from_checkpoint:
-        raise FileExistsError(
-            f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with {RESUME}"
-        )
-    _check_nothing_in_the_way(folder, manifest)
+    ours, past = set(), 0
+    if manifest is not None:
+        begun = metrics.is_file() and metrics.stat().st_size > 0  # one that has not made a step is no obstacle
+        if (manifest.checkpoints or begun) and not resume:
+            raise FileExistsError(
+                f"output_dir {str(folder)!r} holds a run already; choose another folder, or continue it with {RESUME}"
+            )
+        ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
+        # Where the run has gone past a step, it makes no checkpoint of it any more.
+        past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
+    needed = [
+        path.name
+        for path in sorted(folder.glob("*"))
+        if MODEL.fullmatch(path.name)
+        or path.name in CHANGING
+        or ((found := CHECKPOINT.fullmatch(path.name)) and int(found[1]) > past)
+    ]
+    check_free(folder, needed, ours)
     return manifest
 
 
@@ -110,18 +122,6 @@ def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None
             f"output_dir {str(folder)!r} holds {', '.join(found)}, not written by this run, which needs the name; move "
             "it away, or choose another folder"
         )
-
-
-def _check_nothing_in_the_way(folder: Path, manifest: Manifest | None) -> None:
-    ours, past = set(), 0
-    if manifest is not None:
-        ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
-        # Where the run has gone past a step, it makes no checkpoint of it any more.
-        past = min((entry["step"] for entry in manifest.checkpoints.values()), default=0)
-    present = sorted(path.name for path in folder.glob("*"))
-    wanted = [name for name in present if MODEL.fullmatch(name) or name in CHANGING]
-    wanted += [name for name in present if (found := CHECKPOINT.fullmatch(name)) and int(found[1]) > past]
-    check_free(folder, wanted, ours)
 
 
 def _checksum(content: dict) -> str:

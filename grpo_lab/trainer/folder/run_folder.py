@@ -5,17 +5,24 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from grpo_lab.commands import shell_line
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.files import UNFINISHED, as_json, explained, fault, flush, publish, remove, write_whole
+from grpo_lab.trainer.folder.files import (
+    UNFINISHED,
+    as_json,
+    explained,
+    fault,
+    flush,
+    names_below,
+    publish,
+    write_whole,
+)
 from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, Manifest, check_folder, check_free
 from grpo_lab.trainer.folder.same_run import check_length, check_same_run, of_model
 from grpo_lab.trainer.stopping import RESUME
@@ -66,8 +73,6 @@ class RunFolder:
         if not self.config.resume_from_checkpoint:
             return self._begin(prints)
         check_same_run(self.path, self.manifest, self.settings, prints)
-        evaluated = prints["eval_dataset"] or self.manifest.fingerprints["eval_dataset"]
-        self.manifest = replace(self.manifest, fingerprints=self.manifest.fingerprints | {"eval_dataset": evaluated})
         with self._writing(self.path):
             self._finish_renames()
         with explained(self.path, f"go on with {RESUME}", "read"):
@@ -75,7 +80,7 @@ class RunFolder:
         if found is None:
             print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
             return self._begin(prints)
-        return self._go_on(found, broken, model, optimizer, reference)
+        return self._go_on(found, broken, prints, model, optimizer, reference)
 
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run, such as metrics.jsonl.
@@ -130,14 +135,6 @@ class RunFolder:
         names = self.manifest.newest_first() if self.manifest else []
         return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
 
-    def after_failed_reward(self) -> str:
-        """How to go on: a run does not resume with another reward, so a mended one begins a new run."""
-        model = shell_line(["--model", str(self.path / self.manifest.newest_first()[0])])
-        return (
-            f"Once the reward's file is mended, begin a new run from there: {model}, and another --output_dir. "
-            f"With the file as it is, go on with {RESUME}."
-        )
-
     def load_best(self, model, step: int) -> None:
         """Put the weights of the best checkpoint, that of this step, into the model."""
         path = self.path / f"checkpoint-{step}"
@@ -152,7 +149,9 @@ class RunFolder:
             self._write_lines([])
         return 0, []
 
-    def _go_on(self, found: str, broken: list[str], model, optimizer, reference) -> tuple[int, list[dict]]:
+    def _go_on(
+        self, found: str, broken: list[str], prints: dict, model, optimizer, reference
+    ) -> tuple[int, list[dict]]:
         """Load first, then tidy."""
         before, entry = self.manifest, self.manifest.checkpoints[found]
         check_length(self.path, entry["step"], before.settings, self.settings)
@@ -166,7 +165,8 @@ class RunFolder:
             shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
             names = {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
             settings = before.settings | {name: self.settings[name] for name in names}
-            self._commit(settings=settings)
+            evaluated = {"eval_dataset": prints["eval_dataset"] or before.ingredients["eval_dataset"]}
+            self._commit(settings=settings, ingredients=before.ingredients | evaluated)
             text, metrics = _as_lines(state["log_history"]), self.path / METRICS
             if not (metrics.is_file() and metrics.read_bytes().startswith(text.encode())):
                 print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
@@ -175,24 +175,18 @@ class RunFolder:
         return state["step"], state["log_history"]
 
     def _newest_good(self) -> tuple[str | None, list[str]]:
-        """The newest checkpoint that is as it was written, and those after it, which are not: each is reported.
-
-        Raises:
-            InputError: if there are checkpoints, and none is good.
-        """
-        broken = {}
+        """The newest checkpoint that is as it was written, and those after it, which are not: each is reported."""
+        broken = []
         for name in self.manifest.newest_first():
             what = fault(self.path / name, self.manifest.checkpoints[name]["files"])
             if what is None:
-                for other, why in broken.items():
-                    print(f"{str(self.path / other)!r} is broken ({why}); {name}, which is older, is taken")
-                return name, list(broken)
-            broken[name] = what
+                return name, broken
+            print(f"{str(self.path / name)!r} is broken ({what})")
+            broken.append(name)
         if broken:
-            listed = "; ".join(f"{name}: {what}" for name, what in broken.items())
             raise InputError(
-                f"no checkpoint in {str(self.path)!r} is whole ({listed}); restore one from a copy, or start a new run "
-                "in another folder. Nothing has been removed"
+                f"no checkpoint in {str(self.path)!r} is whole; restore one from a copy, or start a new run in another "
+                "folder. Nothing has been removed"
             )
         return None, []
 
@@ -208,14 +202,14 @@ class RunFolder:
 
     def _discard(self, names: list[str]) -> None:
         """Remove checkpoints, then forget them: a removal that was cut short is repeated. Files of others stay."""
-        if not names:
-            return
-        for name in names:
-            remove(self.path / name, self.manifest.checkpoints[name]["files"])
-            if (self.path / name).exists():
-                print(f"{str(self.path / name)!r} stays: it holds files that are not the run's")
-        kept = {name: entry for name, entry in self.manifest.checkpoints.items() if name not in names}
-        self._commit(checkpoints=kept)
+        for path in map(self.path.joinpath, names):
+            if not names_below(path) <= self.manifest.checkpoints[path.name]["files"].keys():
+                print(f"{str(path)!r} stays: it holds files that are not the run's")
+            elif path.exists():
+                shutil.rmtree(path)
+        if names:
+            kept = {name: entry for name, entry in self.manifest.checkpoints.items() if name not in names}
+            self._commit(checkpoints=kept)
 
     def _discard_surplus(self, history: list[dict]) -> None:
         self._discard(self.manifest.surplus(self.config.save_total_limit, best_step(history, self.config)))

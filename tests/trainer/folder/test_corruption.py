@@ -88,8 +88,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
     spoil(folder / "checkpoint-4" / name)
     assert_same_end(cheap_run(folder), undisturbed)
     said = capsys.readouterr().out
-    assert re.search(rf"checkpoint-4' is broken \({what}.*\); checkpoint-2, which is older, is taken", said)
-    assert "Resumed at step 2 of 4 from" in said
+    assert re.search(rf"checkpoint-4' is broken \({what}.*\)\nResumed at step 2 of 4 from .*checkpoint-2", said)
 
 
 def test_damaged_metrics_are_written_anew_and_it_is_said(undisturbed, tmp_path, capsys):
@@ -123,17 +122,14 @@ def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(
     assert contents(folder) == before
 
 
-def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undisturbed, tmp_path):
+def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undisturbed, tmp_path, capsys):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     for name in ("checkpoint-2", "checkpoint-4"):
         flip(folder / name / "model.safetensors")
     before = contents(folder)
-    with pytest.raises(
-        ValueError,
-        match=r"^no checkpoint in .*out' is whole \(checkpoint-4: model.safetensors .*; checkpoint-2: model.saf.*\); "
-        r"restore one from a copy, or start a new run in another folder. Nothing has been removed",
-    ):
+    with pytest.raises(ValueError, match="^no checkpoint in .*out' is whole; restore .*. Nothing has been removed"):
         cheap_run(folder)
+    assert re.search("4' is broken .model.safe.*\n.*2' is broken .model.safe", capsys.readouterr().out)
     assert contents(folder) == before
     shutil.rmtree(folder / "checkpoint-2")
     shutil.copytree(undisturbed[0] / "checkpoint-2", folder / "checkpoint-2")

@@ -25,7 +25,7 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
 )
 def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
     changes, want = counted
-    said = rf"^'.*' could not be written \({re.escape(os.strerror(fault))}\): mend that, then "
+    said = rf"^\[Errno {fault}\] '.*' could not be written \({re.escape(os.strerror(fault))}\): mend that, then "
     said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
     for at in range(0, changes, every):
         folder = tmp_path / str(at) / "out"

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.same_run import check_settings
+from grpo_lab.trainer.folder.manifest import Manifest
+from grpo_lab.trainer.folder.same_run import check_same_run
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,
@@ -46,12 +47,12 @@ def cut_off(tmp_path_factory):
 def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     settings = GRPOConfig().saved()
     for name in SETTINGS:
-        before = settings | {name: "another"}
+        before = Manifest(settings | {name: "another"}, {})
         if name in {*MAY_CHANGE, "max_steps"}:  # whose own check is below
-            check_settings(tmp_path, before, settings)
+            check_same_run(tmp_path, before, settings, {})
         else:
-            with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; resume"):
-                check_settings(tmp_path, before, settings)
+            with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; take"):
+                check_same_run(tmp_path, before, settings, {})
 
 
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -94,9 +95,7 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
 
 def test_a_run_may_become_shorter_but_not_than_what_is_done(cut_off, tmp_path):
     before = contents(cut_off)
-    with pytest.raises(
-        ValueError, match=r"^max_steps is 1; it must be at least 2, the steps that the run in .* has made"
-    ):
+    with pytest.raises(ValueError, match="^max_steps is 1; expected at least 2: .* has those steps already"):
         cheap_run(cut_off, max_steps=1)
     assert contents(cut_off) == before
     assert_same_end(cheap_run(copy_of(cut_off, tmp_path / "out"), max_steps=3), cheap_run(tmp_path / "3", max_steps=3))
@@ -120,21 +119,24 @@ def changed_weights(model):
 
 
 OTHERS = {
-    "setting": ({"learning_rate": 0.02}, "learning_rate: was 0.01, is 0.02.*resume it unchanged"),
+    "setting": ({"learning_rate": 0.02}, "learning_rate: was 0.01, is 0.02.*; take what it began with"),
     "weights": (
         {"model": changed_weights},
-        r"^model differs from that of the run in .* \(its weights are not those it began with\); take the one",
+        r"^model differs from that of the run in .* \(weights: was '.*', is '.*'\); take what it began with",
     ),
     "dtype": ({"model": lambda model: model.double()}, "^config differs .*precision: was .fp32., is None"),
-    "rows": ({"rows": ROWS[:3]}, "^dataset differs .* .4 rows then, 3 rows now.; take the one"),
-    "order": ({"rows": ROWS[::-1]}, "^dataset differs .*; take the one"),
+    "rows": ({"rows": ROWS[:3]}, "^dataset differs .*rows: was 4, is 3"),
+    "order": ({"rows": ROWS[::-1]}, r"^dataset differs .* \(contents: was"),
     "answer": ({"rows": [ROWS[0] | {"answer": "3"}, *ROWS[1:]]}, "^dataset differs"),
-    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take the one it began with"),
-    "reward": ({"rewards": none_for_some}, "^reward_funcs is .*none_for_some; expected .*letter_reward, as in the run"),
-    "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs is .*none_for_some; expected .*letter_rew"),
+    "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take what it began with"),
+    "reward": (
+        {"rewards": none_for_some},
+        "^reward_funcs differs .*functions: was .*letter_.*, is .*none_for",
+    ),
+    "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs differs .*functions: was"),
     "partial": (
         {"rewards": functools.partial(letter_reward, scale=2)},
-        r"^reward_funcs: .*letter_reward was made with nothing, is made with scale = 2 since the run",
+        r"^reward_funcs differs .*letter_reward, number 1, made with: was \[\], is \['scale = 2'\]",
     ),
 }
 
@@ -183,7 +185,7 @@ def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
     cheap_run_until(folder, 3, reward=imported().my_reward)
     opened(folder, rewards=imported().my_reward)
     for old, new in [("* len(", "* hash("), ("1.0", "2.0")]:
-        message = "^reward_funcs: my_rewards.my_reward depends on my_rewards.py, which has changed since the run in"
+        message = "^reward_funcs differs from that of the run in .* .my_rewards.py: was"
         with pytest.raises(ValueError, match=message):
             opened(folder, rewards=imported(old, new).my_reward)
 
@@ -223,7 +225,7 @@ def test_a_reward_made_with_another_value_is_refused(made, tmp_path):
     folder = tmp_path / "out"
     cheap_run_until(folder, 3, reward=made(1))
     opened(folder, rewards=made(1))
-    with pytest.raises(InputError, match="was made with .* is made with .*since the run in.*start a new run"):
+    with pytest.raises(InputError, match="number 1, made with: was .* is .*start a new run"):
         opened(folder, rewards=made(-1))
 
 
@@ -248,7 +250,7 @@ def test_what_cannot_be_compared_is_refused_unless_it_says_what_it_is(made, tmp_
         opened(folder, rewards=made(held()))
     cheap_run_until(tmp_path / "said", 3, reward=made(held("judge 7B")))
     opened(tmp_path / "said", rewards=made(held("judge 7B")))
-    with pytest.raises(InputError, match="was made with .*judge 7B"):
+    with pytest.raises(InputError, match="made with: was .*judge 7B"):
         opened(tmp_path / "said", rewards=made(held("judge 8B")))
 
 
