@@ -10,8 +10,8 @@ drawing, unread, until all have: a step of 64 rows takes hardly longer than one 
 way.
 
 On a processor nothing is captured, and all three are otherwise: a step of 32 rows takes half as long as one of 64, so
-rows that have ended leave the batch; attention reads the columns that are written; and where there are many tokens, a
-random number for each would take as long as half the layers, so one a row is drawn.
+rows that have ended leave the batch; attention reads the columns that are written; and as a random number for each
+token of the vocabulary would take as long as the layers, one a row is drawn.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,6 @@ from grpo_lab.rollout.prompts import run_prompts
 CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
-MANY_TOKENS = 2**15  # in a vocabulary; from here on a processor draws one random number a row
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
 
@@ -194,11 +193,9 @@ class Decoder:
 
     def _draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
-        rows, vocabulary = len(self.sequences), log_pi.shape[1]
-        if vocabulary < MANY_TOKENS or self.fixed:
-            noise = log_pi.new_empty(rows, vocabulary).exponential_()
-            return exponential_race(log_pi, noise if len(log_pi) == rows else noise[self.rows])
-        return inverse_cdf(log_pi, torch.rand(rows, dtype=torch.float64)[self.rows])
+        if self.fixed:
+            return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
+        return inverse_cdf(log_pi, torch.rand(len(self.sequences), dtype=torch.float64)[self.rows])
 
     def _logits(self) -> Float[Tensor, "B V"]:
         keywords = {

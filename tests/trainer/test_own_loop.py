@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-loop.md"
 WHOLE, ONLY_ADVANTAGE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 SHORTER = {
     "max_steps=30": "max_steps=2, disable_tqdm=True, max_completion_length=24",
-    "generation_batch_size=128": "generation_batch_size=32",
+    "generation_batch_size=128": "generation_batch_size=48",
 }
 LIBRARYS = {
     "(rewards - rewards.nanmedian(-1, keepdim=True).values).nan_to_num(0)": "group_advantages(rewards)",
