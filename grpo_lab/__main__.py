@@ -21,7 +21,7 @@ COMMANDS = {
     "diagnose": "what looks wrong in the log of a run, ours or TRL's, and what to try",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "memory": "what a run takes of a device, known before it starts",
-    "bench": "speed and memory as ratios, against TRL",
+    "bench": "where the time of a step goes; speed and memory against TRL",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
 PACKAGE = Path(__file__).parent

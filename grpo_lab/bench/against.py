@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 
+from tqdm import tqdm
+
 from grpo_lab.bench.process import run_worker
 from grpo_lab.commands.display import text_table
 
@@ -29,13 +31,17 @@ def compare(seeds: list[int], setup: dict, run: Callable[..., dict] = run_worker
     setup: "model", "precision", "device" and "steps" of all runs.
     """
     pairs, setup = [], setup | {"threads": 1 if setup["device"] == "cpu" else None}
-    for index, seed in enumerate(seeds):
-        pair = {}
-        for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
-            measured = run(WORKER, setup | {"trainer": trainer, "seed": seed})
-            pair[trainer] = figures(measured) | {"history": measured["history"]}
-            print(f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step", file=sys.stderr)
-        pairs.append({"seed": seed} | pair)
+    with tqdm(total=2 * len(seeds), unit="run") as bar:
+        for index, seed in enumerate(seeds):
+            pair = {}
+            for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
+                bar.write(f"seed {seed}, {trainer}: {setup['steps']} steps begin", file=sys.stderr)
+                measured = run(WORKER, setup | {"trainer": trainer, "seed": seed})
+                pair[trainer] = figures(measured) | {"history": measured["history"]}
+                said = f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step"
+                bar.write(said, file=sys.stderr)
+                bar.update()
+            pairs.append({"seed": seed} | pair)
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 

@@ -110,6 +110,14 @@ def has_native_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+def slow_here(device: torch.device, precision: Precision) -> str | None:
+    """What to say of a mode that computes in bf16 on a processor that has none; else None."""
+    has_bf16 = any("bf16" in name and there for name, there in torch.cpu.get_capabilities().items())
+    if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
+        return None
+    return f"this processor has no bf16, so {precision.name} is several times slower than fp32"
+
+
 def short_name(dtype: torch.dtype) -> str:
     """ "bf16" for torch.bfloat16, and so on."""
     return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}[dtype]

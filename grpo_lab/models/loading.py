@@ -17,7 +17,7 @@ from transformers.utils import logging
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import GIB, readable
 from grpo_lab.config.defaults import FEW_PARAMETERS
-from grpo_lab.config.precision import pick_precision
+from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
@@ -62,6 +62,8 @@ def load_policy(
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
+    if said := slow_here(chosen_device, mode):
+        print(f"        {said}")
     ensure_checked(model)
     return model, tokenizer
 

@@ -3,12 +3,14 @@
 import functools
 import json
 import shutil
+import time
 
 import pytest
 import torch
 
 from grpo_lab.bench import __main__ as command
-from grpo_lab.bench import against, train_worker
+from grpo_lab.bench import against, phases, train_worker
+from grpo_lab.config.precision import PRECISIONS, slow_here
 from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 
@@ -98,7 +100,8 @@ def test_the_command_prints_the_table_and_writes_all(monkeypatch, tmp_path, caps
         command.main(["--against", "trl", "--seeds", "4", "7", "9", *options.split(), "--json", str(file)])
         report = json.loads(file.read_text(encoding="utf-8"))
         assert report["setup"]["steps"] == steps and [p["seed"] for p in report["pairs"]] == [4, 7, 9]
-        assert capsys.readouterr().out.strip() == against.table(report)
+        shown = capsys.readouterr()
+        assert shown.out.strip() == against.table(report) and f"seed 7, trl: {steps} steps begin" in shown.err
     assert report["machine"]["torch"] == torch.__version__ and report["machine"]["device"] == "cpu"
 
 
@@ -124,3 +127,26 @@ def test_the_model_the_precision_and_the_device_reach_the_one_that_loads(monkeyp
         ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
     ]:
         assert want in refused(command.main, "--against", "trl", option, value)
+
+
+# --- one step, phase by phase ---------------------------------------------------------------------------------------
+
+
+def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(monkeypatch):
+    monkeypatch.setattr(phases, "rates", lambda: {"flops": 1e9, "bytes": 1e9})
+    began = time.process_time()
+    found = phases.measure({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
+    assert 0 < sum(found["seconds"].values()) < time.process_time() - began
+    products = found["flops"]
+    assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
+    assert found["bytes"]["backward"] == 3 * found["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
+    assert phases.table(found).count("\n") == len(phases.PHASES) + 2
+
+
+def test_a_processor_without_bf16_is_told_so_and_others_are_not(monkeypatch):
+    said = []
+    for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        said += [slow_here(torch.device("cpu"), PRECISIONS[mode]) for mode in ("fp32-master", "bf16-naive", "fp32")]
+    assert [text is not None for text in said] == [True, True, False, False, False, False]
+    assert said[0] == "this processor has no bf16, so fp32-master is several times slower than fp32"

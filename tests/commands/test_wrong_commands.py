@@ -60,7 +60,7 @@ WRONG = {
     "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     "chat --model ''": "--model is '', and there is no such folder; expected",
     # bench
-    "bench": "the following arguments are required: --against",
+    "bench --device cuda": "--device is 'cuda'; expected cpu without --against",
     "bench --against trl --json ''": "argument --json: '' is not the name of a file",
     "bench --against trl --json {tmp}/none/a.json": "none/a.json' is not the name of a file in a folder that can",
     f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
