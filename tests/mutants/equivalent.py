@@ -25,6 +25,7 @@ NO_GRADIENT = {
     "exponential_race": "tokens are integers",
     "truncate_weights": "weights come without a gradient",
     "decoding_seconds": "lengths are integers",
+    "answer_ages": "lengths are integers",
 }
 
 _SIGN_OF_A_COUNT = "the next line asks only whether the count is 0, so its sign does not matter"

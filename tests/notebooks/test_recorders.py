@@ -177,7 +177,7 @@ def test_what_07_says_of_its_controls(slow):
 @pytest.mark.slow
 def test_without_age_the_sampler_of_10_is_the_trainer_and_with_it_or_in_fp8_it_is_near(monkeypatch):
     recorder, rows = recorders.staleness, addition_problems("test", 2, seed=1)
-    monkeypatch.setitem(recorder.COMMON, "generation_batch_size", 16)
+    monkeypatch.setitem(recorder.COMMON, "generation_batch_size", 32)
     arms = (0, "fp32", "ignored"), (0, "fp8", "ignored"), (1, "fp32", "truncated")
     fresh, coarse, old = (recorder.run(*arm, 0, 2, rows)["difference"] for arm in arms)
     assert max(fresh) < 1e-5 and old[0] < 1e-5
