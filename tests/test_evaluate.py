@@ -229,15 +229,14 @@ CALLS = [
 ]
 
 
-def test_a_folder_that_came_from_elsewhere_runs_nothing_and_is_sent_no_key(base, asked, tmp_path, monkeypatch):
-    """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code, or an address, of somebody else."""
+def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(base, asked, tmp_path, monkeypatch):
+    """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code of somebody else."""
     folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
     (folder / "evil.py").write_text(EVIL, encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("something was sent"))
     shutil.copytree(base, "checkpoint-1")
-    for reward in ("evil.py:reward", "evil:reward", "judge:http://127.0.0.1:1/v1"):
+    for reward in ("evil.py:reward", "evil:reward"):
         (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": [reward]}), "utf-8")
         for command, words in CALLS:
             assert f"if you trust it, type --reward_funcs {reward}" in refused(command, *words)

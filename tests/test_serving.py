@@ -1,21 +1,48 @@
-"""A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of a run."""
+"""A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of docs/serving.md."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from grpo_lab.chat import reply
-from tests.support.scripts import load_script
+from grpo_lab.rewards.named import find_rewards
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.slow
-recorder = load_script("notebooks/runs/record_judge.py")
+PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
 
 
-def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_path):
+@contextmanager
+def serving(folder, hub):
+    """The address of a server of this folder, on a free port of loopback; at the end the server is gone."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), "NO_PROXY": "127.0.0.1"}
+    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
+    words, said = [sys.executable, "-m", "transformers.cli.transformers", *words], folder.with_suffix(".log")
+    with said.open("wb") as log:
+        server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + 300
+        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", said.read_text(errors="replace"))):
+            assert server.poll() is None and time.monotonic() < end, said.read_text(errors="replace")
+            time.sleep(0.1)
+        yield f"{found[1]}/v1"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_server_is_asked_by_the_openai_client_and_as_a_judge(tiny, tmp_path, monkeypatch):
     questions, policy, hub = ("10+20+30=?", "3+4=?"), tmp_path / "policy", tmp_path / "hub"
     for part in tiny:
         part.save_pretrained(policy)
-    with recorder.serving(policy, hub) as url:
+    with serving(policy, hub) as url:
         client = openai.OpenAI(base_url=url, api_key="none", timeout=120)
         for question in questions:
             expected = reply(*tiny, question)
@@ -29,11 +56,13 @@ def test_the_openai_client_reads_what_chat_writes_streaming_or_not(tiny, tmp_pat
             client.models.list()  # there is no cache of the hub; docs/serving.md says so
         hub.mkdir()
         assert client.models.list().data == []
+        (block,) = re.findall(r"`my_judge.py`.*?```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        file = block.replace("http://127.0.0.1:8001/v1", url).replace('"JUDGE"', repr(str(policy)))
+        (tmp_path / "my_judge.py").write_text(file, encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        (judge,) = find_rewards(["my_judge:judge"])
+        with pytest.warns(RuntimeWarning, match="judge: 2 of 2 replies were neither yes nor no"):
+            assert judge(["7", "8"], prompts=["3+4=?"] * 2, answer=["7"] * 2) == [None, None]
+    sys.modules.pop("my_judge")
     with pytest.raises(openai.APIConnectionError):
         client.models.list()
-
-
-def test_a_served_model_judges_a_run(tmp_path):
-    for step in recorder.judged_run(tmp_path):
-        assert step["judge/mean"] == pytest.approx(step["think_rate/mean"], abs=0.1) and 0 < step["judge/mean"] < 1
-        assert step["judge/frac_none"] < 0.1

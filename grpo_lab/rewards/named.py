@@ -15,7 +15,6 @@ from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, nu
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.served_judge import JUDGE, served_judge
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
 
@@ -50,12 +49,10 @@ def registered(name: str) -> str:
 def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
-    A name is one of `NAMED` (or its function's own); "judge:URL" (see `served_judge`, which asks it a first question);
-    or "module:function": the module is looked for in the current folder first, then among those that are installed.
-    Importing it runs it.
+    A name is one of `NAMED` (or its function's own), or "module:function": the module is looked for in the current
+    folder first, then among those that are installed. Importing it runs it.
 
     Raises:
-        ConnectionError: for a judge that does not answer.
         ValueError: for another name, and for one that occurs twice.
         ImportError: for a module that is not there, or fails; for a function that is not in it.
         TypeError: for what is no function.
@@ -67,13 +64,7 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
         wanted = f"expected {', '.join(NAMED)}, or module:function of your own"
         raise InputError("reward_funcs", unknown, wanted, found=f"has {unknown!r}")
-    return [_found(name) for name in shorts]
-
-
-def _found(name: str) -> Callable:
-    rest = name.removeprefix(JUDGE).replace(".", "_")
-    is_judge = name.startswith(JUDGE) and not rest.isidentifier()  # else a function of your own judge.py
-    return NAMED[name] if name in NAMED else served_judge(name) if is_judge else _own_reward(name)
+    return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
 
 
 def _own_reward(name: str) -> Callable:

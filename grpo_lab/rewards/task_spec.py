@@ -44,9 +44,8 @@ def add_reward_options(group: ArgumentParser) -> None:
     own = "module:function, one of your own, looked for in the current folder first"
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays); judge:URL, a model "
-        f"behind a server, such as judge:http://localhost:8000/v1; or {own}; the first says what is right "
-        "(default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays), or {own}; "
+        "the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
@@ -56,7 +55,7 @@ def add_reward_options(group: ArgumentParser) -> None:
 
 def check_read(said: dict[str, Any], file: Path) -> None:
     """Raise InputError for a task or a reward that a file asks for, and that has to be typed: whoever wrote the file
-    would run code here, or have something sent. The rewards and tasks of this package are taken, and files of problems.
+    would run code here. The rewards and tasks of this package are taken, and files of problems.
 
     said: options as the file has them, without those that were typed.
     """
@@ -69,7 +68,7 @@ def check_read(said: dict[str, Any], file: Path) -> None:
         if not are_ours:
             typed = shell_line([f"--{option}", *map(str, words)])
             wanted = "from a file only names of this package and problems on this machine are taken, since others may "
-            wanted += f"run code or be sent a key; if you trust it, type {typed}"
+            wanted += f"run code; if you trust it, type {typed}"
             raise InputError(option, said[option], wanted, found=f"is {said[option]!r:.200} in {str(file)!r}")
 
 

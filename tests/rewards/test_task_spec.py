@@ -105,7 +105,7 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
             check_read({"task": task}, Path("run.json"))
         assert caught.value.argument == "task"
-    for rewards in (["accuracy", "evil:pay"], "evil:pay", ["judge:http://host/v1"], [5], {"evil:pay": 1}):
+    for rewards in (["accuracy", "evil:pay"], "evil:pay", [5], {"evil:pay": 1}):
         with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
             check_read({"reward_funcs": rewards}, Path("run.json"))
 
