@@ -1,4 +1,4 @@
-"""A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of docs/serving.md."""
+"""A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of the page."""
 
 import os
 import re

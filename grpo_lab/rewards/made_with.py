@@ -25,11 +25,14 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, torch.dtype, t
 
 def of_function(function: Callable, seen: tuple = ()) -> dict:
     """Its name, what it was made with, in words, what of that has no words, and the checksums of what defines it."""
-    said, bound, unknown = getattr(function, "fingerprint", None), [], []
+    said, bound = getattr(function, "fingerprint", None), []
     held = {} if said is None else {"fingerprint": str(said)}
     while isinstance(function, functools.partial):
         held |= {f"argument {place}": value for place, value in enumerate(function.args)} | function.keywords
         function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    files = _definition(function, named)
+    unknown = ["a function without source"] if files is None and said is None else []
     for name, value in (held | (_made_with(function) if said is None else {})).items():
         try:
             words = _in_words(value, (*seen, function))
@@ -37,9 +40,12 @@ def of_function(function: Callable, seen: tuple = ()) -> dict:
             unknown.append(f"{name} ({error})")
         else:
             bound.append(f"{name} = {words if len(words) < 200 else f'{words[:60]}... ({_hash(words.encode())})'}")
-    named = function if hasattr(function, "__qualname__") else type(function)
-    files = _definition(function, named)
-    return {"name": f"{named.__module__}.{named.__qualname__}", "bound": bound, "unknown": unknown, "files": files}
+    return {
+        "name": f"{named.__module__}.{named.__qualname__}",
+        "bound": bound,
+        "unknown": unknown,
+        "files": files or {},
+    }
 
 
 def _made_with(function: Callable) -> dict[str, Any]:
@@ -52,10 +58,9 @@ def _made_with(function: Callable) -> dict[str, Any]:
     if inspect.isclass(holder) or inspect.isbuiltin(holder):
         return {}
     if not inspect.isfunction(holder):
-        slots = [name for kind in type(holder).__mro__ for name in _listed(getattr(kind, "__slots__", ()))]
-        held = {name: getattr(holder, name) for name in slots if hasattr(holder, name)}
-        # What is written in C says what it holds as it prints, or differs from one process to the next.
-        return held | getattr(holder, "__dict__", {}) if slots or hasattr(holder, "__dict__") else {"it": repr(holder)}
+        # Of slots, and of what is written in C, nobody can say what it holds.
+        has_more = any(getattr(kind, "__slots__", ()) for kind in type(holder).__mro__)
+        return {"its state": object()} if has_more or not hasattr(holder, "__dict__") else vars(holder)
     parameters = inspect.signature(holder, follow_wrapped=False).parameters.values()
     held = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
     for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
@@ -73,10 +78,6 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names, *(name for inner in code.co_consts if inspect.iscode(inner) for name in _names(inner))}
 
 
-def _listed(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 class _UnknownError(Exception):
     """What a reward holds, and nobody can compare: its type."""
 
@@ -89,15 +90,13 @@ def _in_words(value: Any, seen: tuple) -> str:
     if hasattr(value, "fingerprint"):
         return str(value.fingerprint)
     if isinstance(value, re.Pattern):
-        return f"{value.pattern!r} with the flags {value.flags}"  # its repr is cut
+        return inner((value.pattern, value.flags))  # its repr is cut
     if isinstance(value, PLAIN) or inspect.isclass(value) or inspect.ismodule(value):
         return repr(value)
-    if isinstance(value, dict):
-        return f"{{{', '.join(sorted(f'{inner(key)}: {inner(one)}' for key, one in value.items()))}}}"
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__}({', '.join(map(inner, value))})"
-    if isinstance(value, set | frozenset):
-        return f"{type(value).__name__}({', '.join(sorted(map(inner, value)))})"
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        words = [inner(one) for one in (value.items() if isinstance(value, dict) else value)]
+        in_order = words if isinstance(value, list | tuple) else sorted(words)
+        return f"{type(value).__name__}({', '.join(in_order)})"
     if callable(value) and not isinstance(value, torch.nn.Module):
         found = of_function(value, seen)
         if not found["unknown"]:
@@ -105,8 +104,8 @@ def _in_words(value: Any, seen: tuple) -> str:
     raise _UnknownError(type(value).__name__)
 
 
-def _definition(function: Callable, named: Any) -> dict[str, str]:
-    """The checksums of what defines a function or class, by file; none where they cannot be had or do not matter."""
+def _definition(function: Callable, named: Any) -> dict[str, str] | None:
+    """The checksums of what defines a function or class, by file: none for ours and for C, None if nobody has it."""
     # A decorator's inner function bears the module's name of the one inside it.
     module = getattr(function, "__globals__", {}).get("__name__") or named.__module__ or ""
     if module.split(".")[0] == "grpo_lab":
@@ -118,11 +117,7 @@ def _definition(function: Callable, named: Any) -> dict[str, str]:
     try:
         return {module: _hash(inspect.getsource(code or named).encode())}
     except (OSError, TypeError):  # written in C, or typed into a console
-        return {} if code is None else {module: _hash(repr(_bytecode(code)).encode())}
-
-
-def _bytecode(code: CodeType) -> list:
-    return [code.co_code.hex(), code.co_names, [_bytecode(c) if inspect.iscode(c) else c for c in code.co_consts]]
+        return {} if code is None else None
 
 
 def _hash(content: bytes) -> str:
