@@ -33,19 +33,15 @@ def of_function(function: Callable, seen: tuple = ()) -> dict:
     named = function if hasattr(function, "__qualname__") else type(function)
     files = _definition(function, named)
     unknown = ["a function without source"] if files is None and said is None else []
-    for name, value in (held | (_made_with(function) if said is None else {})).items():
+    for label, value in (held | (_made_with(function) if said is None else {})).items():
         try:
             words = _in_words(value, (*seen, function))
         except _UnknownError as error:
-            unknown.append(f"{name} ({error})")
+            unknown.append(f"{label} ({error})")
         else:
-            bound.append(f"{name} = {words if len(words) < 200 else f'{words[:60]}... ({_hash(words.encode())})'}")
-    return {
-        "name": f"{named.__module__}.{named.__qualname__}",
-        "bound": bound,
-        "unknown": unknown,
-        "files": files or {},
-    }
+            bound.append(f"{label} = {words if len(words) < 200 else f'{words[:60]}... ({_hash(words.encode())})'}")
+    name = f"{named.__module__}.{named.__qualname__}"
+    return {"name": name, "bound": bound, "unknown": unknown, "files": files or {}}
 
 
 def _made_with(function: Callable) -> dict[str, Any]:
