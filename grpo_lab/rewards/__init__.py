@@ -9,7 +9,7 @@ Bind another setting with `functools.partial(contains_reward, penalty_per_charac
 function's.
 """
 
-from grpo_lab.rewards.answers import final_answer_reward, last_number, last_number_reward, number_reward, same_number
+from grpo_lab.rewards.answers import last_number, last_number_reward, number_reward, same_number
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_fault, format_reward, graded_reward

@@ -1,8 +1,7 @@
-r"""Rewards that compare numbers exactly and without a library: 0.5 is 1/2, and "4 or 5" is not 4.
+"""Rewards that compare numbers exactly and without a library: 0.5 is 1/2, and "4 or 5" is not 4.
 
 They stand between `accuracy_reward`, which compares texts, and `math_reward`, which reads any expression. They differ
-in where the number may stand: alone in the answer block, claimed as the answer in another clear form for half the
-reward, or anywhere as the last number. Nothing is rounded, and a list of guesses gains nothing.
+in where the number may stand: alone in the answer block, or anywhere as the last number.
 """
 
 import re
@@ -10,28 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, fold, normalise_text
+from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
 
 LONGEST = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
-OTHERWISE = 0.5  # for a right number in another form than asked for
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 _IN_TEXT = re.compile(r"(?<![\d.])[-\N{MINUS SIGN}]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?!\d)", re.ASCII)
-# "#### 5" as in GSM8K, "The answer is 5.", "Answer: **$5**", "答案是5。", "\boxed{5}".
-_CLAIMED = r"(?P<number>[-+\N{MINUS SIGN}]?[$€£¥]?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?)"
-_REST = r"(?![0-9])(?P<rest>[^\n]*)"
-_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"####\s*{_CLAIMED}{_REST}",
-        rf"\banswer\b[*_]*(?:\s+is\b|\s*=|\s*:)[\s:*_$]*{_CLAIMED}{_REST}",
-        rf"答案(?:是|为|等于|[:=])[\s:*_$]*{_CLAIMED}{_REST}",
-        rf"\\boxed\{{\s*{_CLAIMED}(?P<rest>[^{{}}]*)\}}",
-    )
-)
-_ALONE = re.compile(rf"(?P<before>[^0-9]*?){_CLAIMED}{_REST}")
-_SENTENCE = re.compile(r"[.!?](?:\s|$)|[。！？]")
-# Beside a number: another one, a percentage, a denial.
-_MORE = re.compile(r"[0-9%]|percent|百分|\bnot?\b|n't\b|不", re.IGNORECASE)
 
 
 def same_number(given: str, expected: str) -> bool:
@@ -79,26 +61,6 @@ def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[flo
     return [None if a is None else float(same_number(last_number(completion_text(y)), a)) for y, a in pairs]
 
 
-def final_answer_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    r"""1.0 if the last answer block is the expected number; half of it for the number in another clear form; else 0.0.
-
-    The other forms are "#### 5", "The answer is 5." or "Answer: 5", "答案是5。" and `\boxed{5}`, after the thinking;
-    and an answer block that holds the number among words. All numbers that are claimed have to be the expected one.
-
-    Where nearly every answer of an untrained model is right and nearly none is between tags, an all-or-nothing reward
-    sees a wall of zeros, and groups of equal rewards teach nothing. Half a reward makes them differ, and the tags still
-    pay. Arguments and errors are those of `number_reward`.
-    """
-    numbers = _expected_numbers("final_answer_reward", completions, answer)
-    rewards = number_reward(completions, numbers)
-    for row, (y, a) in enumerate(zip(completions, numbers, strict=True)):
-        if a is not None and rewards[row] == 0:
-            claims = _claims(completion_text(y))
-            if claims and all(same_number(claim, a) for claim in claims):
-                rewards[row] = OTHERWISE
-    return rewards
-
-
 def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str | None]:
     expected = expected_texts(function, completions, answer)
     for row, a in enumerate(expected):
@@ -118,18 +80,3 @@ def last_number(text: str) -> str:
     before = text[: last.start()].rstrip()[-1:] if last else ""
     is_operation = before.isdigit() or before in tuple(")]}")
     return "" if last is None else last[0].lstrip("-\N{MINUS SIGN}") if is_operation else last[0]
-
-
-def _claims(text: str) -> list[str]:
-    """What is claimed after the thinking; a claim with more beside it than words, such as "5 or 6", is empty."""
-    said = text.rpartition("</think>")[2].partition("<think>")[0]
-    claims = [_claim(found) for form in _FORMS for found in form.finditer("\n".join(map(fold, said.splitlines())))]
-    if block := fold(extract_answer(text) or ""):
-        found = _ALONE.match(block)
-        claims.append(_claim(found) if found else "")
-    return claims
-
-
-def _claim(found: re.Match) -> str:
-    beside = found.groupdict().get("before", "") + _SENTENCE.split(found["rest"])[0]
-    return "" if _MORE.search(beside) else re.sub("[$€£¥]", "", found["number"].rstrip(","))

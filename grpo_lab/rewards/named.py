@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.commands.checks import InputError, InputPackageError, InputTypeError
-from grpo_lab.rewards.answers import final_answer_reward, last_number_reward, number_reward
+from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
@@ -28,7 +28,6 @@ NAMED: dict[str, Callable] = {
     "accuracy": accuracy_reward,
     "math": math_reward,
     "number": number_reward,
-    "final": final_answer_reward,
     "last": last_number_reward,
     "format": format_reward,
     "graded": graded_reward,
@@ -37,7 +36,7 @@ NAMED: dict[str, Callable] = {
     "think": think_rate,
 }
 READ_TAGS = set(NAMED) - {"contains", "last"}
-NUMBERS = ("number", "final", "last")  # these compare with a number
+NUMBERS = ("number", "last")  # these compare with a number
 
 
 def registered(name: str) -> str:

@@ -100,7 +100,7 @@ TASKS = {
         Task("chat-zh", "the same in Chinese; all Chinese that the tiny model knows", partial(_chats, language="zh"),
              **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["zh"], language="zh", warmed_up=48),
         Task("gsm8k", "school problems from the hub, with a worked example; gsm8k:FOLDER reads them from a folder",
-             partial(_gsm8k, source=HUB_ID), ("final", "format"), (1.0, 0.1),
+             partial(_gsm8k, source=HUB_ID), ("last", "format"), (1.0, 0.1),
              max_completion_length=256, prompt_length=448),
     )
 }  # fmt: skip

@@ -1,15 +1,13 @@
 """Rewards that compare numbers: what a number is, and where it may stand in a completion."""
 
-import random
 from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.rewards import final_answer_reward, last_number_reward, math_reward, number_reward, same_number
-from grpo_lab.rewards.answers import LONGEST, OTHERWISE
-from grpo_lab.tasks.gsm8k import EXAMPLE
+from grpo_lab.rewards import last_number_reward, math_reward, number_reward, same_number
+from grpo_lab.rewards.answers import LONGEST
 
 
 def answered(text):
@@ -53,7 +51,7 @@ def test_number_reward_looks_at_the_last_answer_block_alone():
     assert number_reward([[{"role": "assistant", "content": answered("7.0")}], "7"], answer=[7, None]) == [1.0, None]
 
 
-@pytest.mark.parametrize("reward", [number_reward, last_number_reward, final_answer_reward])
+@pytest.mark.parametrize("reward", [number_reward, last_number_reward])
 def test_an_expected_text_that_is_no_number_is_named(reward):
     with pytest.raises(ValueError, match=rf"{reward.__name__}: answer\[1\] is 'many'; expected a number"):
         reward(["1", "2"], answer=["1", "many"])
@@ -68,46 +66,6 @@ def test_the_last_number_as_it_stands_there():
     assert last_number_reward([*wrong, "42"], answer=[*wrong.values(), None]) == [0.0] * len(wrong) + [None]
 
 
-# The final answer
-
-BETWEEN_TAGS = ["<answer>5</answer>", "<think>2 + 3</think>\n<answer> 5 </answer>", "<answer>5.0</answer> #### 6"]
-CLEAR = [
-    "#### 5", "2 + 3 = 5\n#### 5\n", "The answer is 5.", "the answer is: $5.", "Answer: **5**", "**Answer:** 5",
-    "The final answer is 5 apples.", "So the answer is 5. He has 3 left.", "The answer = 10/2", "答案是5。", "答案：５",
-    "答案等于 5", r"so we get \boxed{5}", "<answer>5 apples</answer>", "<answer>The answer is 5.</answer>",
-    "<think>The answer is 6.</think> The answer is 5.", "The answer is 5.\n#### 5", "#### 5.0",
-]  # fmt: skip
-UNCLEAR = [
-    "5", "I think it is 5", "answer 5", "The answer is 5 or 6", "The answer is 4 + 1 = 5", "#### 5\n#### 6",
-    "The answer is 6. The answer is 5.", "<answer>6</answer> #### 5", "<answer>5 6</answer>", "<answer>3 = 5</answer>",
-    "<answer>not 5</answer>", "<answer>it isn't 5</answer>", "答案不是5", "The answer is not 5", "The answer is 5%",
-    "The answer is 5 percent", "<answer>5%</answer>", "The answer is 15", "The answer is 5.5", "The answer is 5,000",
-    "The answer is -5", "<answer>about -5 degrees</answer>", "<think>The answer is 5.", "<answer>five</answer>", "",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("texts", "reward"), [(BETWEEN_TAGS, 1.0), (CLEAR, OTHERWISE), (UNCLEAR, 0.0)])
-def test_what_each_form_earns(texts, reward):
-    earned = final_answer_reward([*texts, *texts], answer=["5"] * len(texts) + [None] * len(texts))
-    assert dict(zip(texts, earned, strict=False)) == dict.fromkeys(texts, reward)
-    assert earned[len(texts) :] == [None] * len(texts)
-
-
-def test_claimed_numbers_are_compared_as_numbers_and_messages_are_read():
-    said = ["#### 1,234", "The answer is 0.5.", "The answer is 1/2", [{"role": "assistant", "content": "#### -3"}]]
-    assert final_answer_reward(said, answer=["1234", "1/2", "0.5", "-3"]) == [OTHERWISE] * 4
-    assert final_answer_reward([EXAMPLE[1]], answer=["15"]) == [1.0], "GSM8K's example shows the form asked for"
-
-
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=5, unique=True), st.integers(0, 3), st.randoms())
-def test_a_list_of_guesses_earns_nothing(guesses, form, rng: random.Random):
-    """Whatever form the guesses have, and wherever the right one stands."""
-    forms = ("#### {}", "The answer is {}.", "\\boxed{{{}}}", "答案是{}。")
-    text = "\n".join(forms[(form + rng.randrange(4)) % 4].format(guess) for guess in guesses)
-    assert final_answer_reward([text], answer=[guesses[0]]) == [0.0]
-
-
 def test_long_texts_take_no_time():
-    texts = ["answer is " * 5000, "<answer>" + "a" * 50_000 + "</answer>", "#### " * 10_000, "\\boxed{" * 10_000]
-    assert final_answer_reward(texts, answer=["5"] * 4) == [0.0] * 4
-    assert last_number_reward(texts, answer=["5"] * 4) == [0.0] * 4
+    texts = ["1," * 50_000, "<answer>" + "a" * 50_000 + "</answer>", "-" * 50_000]
+    assert last_number_reward(texts, answer=["5"] * 3) == number_reward(texts, answer=["5"] * 3) == [0.0] * 3

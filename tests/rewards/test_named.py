@@ -71,7 +71,7 @@ def test_several_of_ones_own_beside_those_of_the_package(here):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("acuracy", ValueError, "reward_funcs has 'acuracy'; expected accuracy, math, number, final, last, format"),
+        ("acuracy", ValueError, "reward_funcs has 'acuracy'; expected accuracy, math, number, last, format"),
         ("mine.py:short", ValueError, "expected module:function, such as mine:short, the module without folders"),
         ("mine:", ValueError, "expected module:function"),
         ("nowhere:short", ImportError, "from .* or installed, cannot be imported: ModuleNotFoundError: .*'nowhere'"),
@@ -103,7 +103,7 @@ def with_answer(value):
 def test_rows_that_the_rewards_can_be_given(here):
     check_columns(["accuracy", "format"], ROWS)
     check_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
-    check_columns(["number", "final", "last"], with_answer(2))
+    check_columns(["number", "last"], with_answer(2))
     check_columns(["math"], with_answer("x+1"))
     check_columns(["mine:short"], [{"prompt": "a"}])
     check_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])  # what it takes is its own affair
@@ -117,7 +117,7 @@ def test_rows_that_the_rewards_can_be_given(here):
         (["accuracy", "math"], with_answer(None), "f, line 7: answer is null; expected a text"),
         (["contains", "format"], with_answer(" "), "f, line 7: answer is empty; expected a text, since nothing could"),
         (["accuracy"], with_answer(1.5), "f, line 7: answer is 1.5; expected a text or a whole number for 'accuracy'"),
-        (["format", "final"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'final'"),
+        (["format", "number"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'number'"),
     ],
 )
 def test_rows_that_a_reward_could_do_nothing_with_are_named(here, names, rows, message):

@@ -7,18 +7,17 @@ from functools import lru_cache
 from grpo_lab.rewards.text import extract_answer, fold
 
 _SIGNS = str.maketrans(
-    dict.fromkeys("−–—‐‑﹣⁃", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
+    dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
     | {c: " " + unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-    | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≈": r"\approx ", "π": r"\pi ",
-       "∞": r"\infty ", "∩": r"\cap ", "∈": r"\in ", "或": " or ", "、": ",", "`": "", "∶": ":", "º": "°", "℃": "°C"}
+    | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _WORD = r"(?<![a-zA-Z\\])"
 _REWRITES = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
-        (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-z])\.?|\\displaystyle|\\!", ""),
-        (r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox|operatorname)\s*\{([^{}]*)\}", r" \1 "),
+        (r"\\(?:left|right)(?![a-z])\.?|\\!", ""),
+        (r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf))\s*\{([^{}]*)\}", r" \1 "),
         (r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])", " "),
         (r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$", r" \1\2 "),
         (r"\{,\}", ","),
@@ -30,14 +29,14 @@ _REWRITES = tuple(
         (r"^\s*负", "-"),
         (rf"{_WORD}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])", r"\\\1 "),
         (rf"(?:√|{_WORD}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])", r"\\sqrt{\1\2}"),
-        (rf"{_WORD}(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
-        (r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集|无实数解)\s*$", r"\\emptyset "),
+        (rf"{_WORD}oo(?![a-zA-Z])", r"\\infty "),
+        (r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$", r"\\emptyset "),
     )
 )
 _BRACES = "[^{}]*+"
 for _ in range(6):  # as deep as braces may be nested in a box
     _BRACES = rf"(?:[^{{}}]|\{{{_BRACES}\}})*+"
-_BOX = rf"\\(?:boxed|fbox)\s*\{{({_BRACES})\}}"
+_BOX = rf"\\boxed\s*\{{({_BRACES})\}}"
 
 
 def given_answer(text: str) -> str:
