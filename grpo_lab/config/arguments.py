@@ -25,11 +25,8 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
     command: the name of its module, such as "grpo_lab.train".
     needed: options that the command cannot do without, for the first line of its help.
     """
-    parser = Parser(
-        prog=f"python -m {command}",
-        usage=" ".join(["%(prog)s", needed, "[options]"]).replace("  ", " "),
-        argument_default=SUPPRESS,
-    )
+    usage = " ".join(["%(prog)s", needed, "[options]"]).replace("  ", " ")
+    parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
     wanted, title, groups = set(names), "", {}
     for setting in SETTINGS.values():
         title = setting.metadata["group"] or title
@@ -41,11 +38,7 @@ def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Par
 
 
 def read_settings(file: Path) -> dict:
-    """Names and values as a file has them, in YAML or JSON.
-
-    Raises:
-        InputError: for a file that holds nothing, or something else.
-    """
+    """Names and values as a file has them, in YAML or JSON; InputError if it holds nothing, or something else."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -56,16 +49,14 @@ def read_settings(file: Path) -> dict:
 
 
 def words_in(file: Path, parser: Parser) -> list[str]:
-    """The options in a YAML file (JSON is YAML, too), as words of a command line; null is "none", or else as not given.
+    """The options in a file, as words of a command line; null is "none", or else as not given.
 
-    Raises:
-        InputError: of `read_settings`, and for a name that is no option of the parser.
+    Raises InputError for a name that is no option of the parser, too.
     """
-    content = read_settings(file)
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
     with_none = {one.name for one in SETTINGS.values() if types.NoneType in options(one.type)} - {"output_dir"}
     words = []
-    for name, value in content.items():
+    for name, value in read_settings(file).items():
         if value is None and name not in with_none:
             continue  # not given; or a setting of another version, which was not used
         if name not in actions:

@@ -1,8 +1,7 @@
 """Settings to start from, by the size of the model, the task and the device: what `train` and `memory` take alike.
 
-`GRPOConfig`'s own defaults are those for the tiny model. A larger model has smaller ones here: above a billion
-parameters, TRL's own default learning rate. They are places to start from and were not tuned. Batches
-are cut so that the activations of a half-billion model fit a card of 8 GB.
+`GRPOConfig`'s own defaults are those for the tiny model. Those for larger ones are places to start from and were not
+tuned; batches are cut so that the activations of a half-billion model fit a card of 8 GB.
 """
 
 BY_SIZE = (
@@ -22,15 +21,11 @@ SIZES = (
 
 
 def default_settings(parameters: int, task, device_type: str, given: dict | None = None) -> dict:
-    """The settings `BY_SIZE` to start from; the rest are `GRPOConfig`'s defaults.
+    """The settings `BY_SIZE` to start from, without those that are given; the rest are `GRPOConfig`'s defaults.
 
-    Args:
-        parameters: of the model, tied ones once.
-        task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
-        device_type: "cuda" or "cpu".
-        given: settings that are chosen already, and what follows from them: the batch is a multiple of the completions
-            of a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is given.
-            None of what is given is in the result.
+    task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
+    given: the others follow from it: the batch is a multiple of the completions of a prompt; micro-batches divide the
+        batch, and are left alone where one of their two numbers is given.
     """
     given = given or {}
     _, rate, group, batch, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])

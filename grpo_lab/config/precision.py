@@ -2,9 +2,7 @@ r"""The precision of full-parameter training: five modes, one name each, and the
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
 distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
-or round up and down at random so that the mean is right. The first costs 16 bytes a parameter, the second 6.
-
-The mode that is known to fail, `bf16-naive`, can be chosen too: it is a lesson.
+or round up and down at random so that the mean is right. `bf16-naive` does neither: it is a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -28,13 +26,10 @@ class Precision:
     loss_scaling: bool = False  # fp16's range is narrow: gradients are scaled up, and down again before the update
 
     def __str__(self) -> str:
-        if self.name == "fp32":
-            return self.name
-        parts = [f"{short_name(self.weights)} weights"]
-        parts += [f"{short_name(self.autocast)} arithmetic"] if self.autocast else []
-        parts += ["8-bit AdamW" if self.optimizer == "adamw8bit" else "AdamW"]
-        parts += ["stochastic rounding"] if self.stochastic_rounding else []
-        return f"{self.name} ({', '.join(parts)})"
+        arithmetic = f", {short_name(self.autocast)} arithmetic" if self.autocast else ""
+        rounding = ", 8-bit AdamW, stochastic rounding" if self.stochastic_rounding else ", AdamW"
+        said = f"{self.name} ({short_name(self.weights)} weights{arithmetic}{rounding})"
+        return self.name if self.name == "fp32" else said
 
 
 PRECISIONS = {
@@ -65,13 +60,10 @@ def precision_asked(config) -> str | None:
 
 
 def precision_of(model, config) -> Precision:
-    """The mode in which this model trains under this configuration.
+    """The mode in which this model trains: by `config.precision`, else TRL's flags, else as `load_policy` loaded it.
 
-    `config.precision` if it is given; else what TRL's flags say; else the mode for which `load_policy` loaded the
-    model; else what its weights allow: bf16 weights train as "bf16", float32 (and float64) ones as "fp32".
-
-    Raises:
-        ValueError: if the weights are not of the dtype that the mode needs, or of several, or of one that cannot train.
+    Else it is what the weights allow: bf16 weights train as "bf16", float32 (and float64) ones as "fp32". Raises
+    InputError for weights of another dtype than the mode needs.
     """
     weights, name = _weights_dtype(model), precision_asked(config)
     if name is None:
@@ -170,15 +162,7 @@ def realised_share(
     w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
     \text{share}_t = \frac{1}{W} \sum_{i=1}^{W} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
 
-    Args:
-        weights: where they start; rounded to bf16 first, so that all modes start alike.
-        learning_rate: \eta, larger than 0.
-        steps: S, at least 1.
-        mode: "fp32", "bf16-naive" or "bf16".
-        seed: of the noise.
-
-    Returns:
-        The share after 1, 2, ..., S steps, in float64; 1 means that everything arrived.
+    weights: where they start; rounded to bf16 first, so that all modes start alike.
     """
     # Far from the seeds that people give: noise from the stream that drew the weights would not be independent of them.
     generator = torch.Generator().manual_seed(987_654_321 + seed)
@@ -189,8 +173,7 @@ def realised_share(
     }
     check_choice("mode", mode, rounding)
     start = weights.bfloat16().double()
-    w = start.float()
-    shares = []
+    w, shares = start.float(), []
     for t in range(1, steps + 1):
         w = rounding[mode](w - learning_rate)  # W (8.5)
         share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.6)
@@ -209,10 +192,7 @@ def _weights_dtype(model) -> torch.dtype:
         raise InputError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
     (dtype,) = dtypes
     if dtype == torch.float16:
-        raise InputError(
-            "model has float16 weights, whose range is too narrow to train; load it with precision='fp16': float32 "
-            "weights, float16 arithmetic and a scaled loss"
-        )
+        raise InputError("model has float16 weights, whose range is too narrow to train; load it with precision='fp16'")
     if dtype not in (torch.float32, torch.float64, torch.bfloat16):
         raise InputError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
     return dtype

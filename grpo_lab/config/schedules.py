@@ -28,16 +28,10 @@ SCHEDULES = {
 
 
 def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, scheduler_type: str) -> float:
-    """Rise linearly to the peak in `warmup_steps`, then stay there or fall to zero.
+    """Rise linearly to the peak in `warmup_steps`, then stay there or fall, to zero at step `max_steps`.
 
-    "constant_with_warmup" stays, "linear" and "cosine" fall, from the peak at step `warmup_steps` to zero at step
-    `max_steps`; "constant" is the peak from the first step on, with no warm-up. Steps count from 0, and the first one
-    already learns, at peak / warmup_steps. "cosine" falls as (1 + cos(pi x)) / 2, with x the share of the steps after
-    the warm-up that is over. (The names are those of transformers, where the warm-up comes one step later: the first
-    update has a rate of 0.)
-
-    Raises:
-        ValueError: for another scheduler type.
+    Steps count from 0, and the first one already learns, at peak / warmup_steps. (The names are those of transformers,
+    where the warm-up comes one step later: the first update has a rate of 0.)
     """
     check_choice("scheduler_type", scheduler_type, SCHEDULES)
     schedule = SCHEDULES[scheduler_type]

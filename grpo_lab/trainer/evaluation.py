@@ -35,13 +35,11 @@ def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int, arithmetic,
     config: GRPOConfig | None = None, disable_tqdm: bool = True, **sampling,
 ) -> Rewarded:  # fmt: skip
-    """Sample completions of every row and reward them, with a random stream of their own.
+    """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
-    Args:
-        batch_size: completions sampled at a time.
-        arithmetic: the autocast to sample under.
-        config: for the weights of the rewards; without it each is 1.
-        sampling: further arguments of `sample_completions`.
+    arithmetic: the autocast to sample under.
+    config: for the weights of the rewards; without it each is 1.
+    sampling: further arguments of `sample_completions`.
     """
     first = listed(reward_funcs)[0]
     without_price = partial(first, penalty_per_character=0.0) if first is contains_reward else None
@@ -64,16 +62,12 @@ def sample_and_reward(
 def evaluate_policy(
     model, tokenizer, rows: Rows, reward_funcs: Callable | list[Callable], config: GRPOConfig, **sampling
 ) -> dict[str, float | None]:
-    """Sample completions of every row as the training does, and reward them; the training itself is not touched.
+    """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
 
-    The random stream is one of its own, and the same each time: two evaluations of a run differ by the policy alone.
+    The random stream is the same each time: two evaluations of a run differ by the policy alone. eval/accuracy is that
+    of the first reward function; of `contains_reward` before the price of its length.
 
     sampling: what `sample_completions` takes and the configuration does not say.
-
-    Returns:
-        Under the names of the training with "eval/" before them: reward, reward_std, rewards/<function>/mean,
-        completions/mean_length, completions/clipped_ratio. And eval/accuracy, of the first reward function
-        (`accuracy_of`); of `contains_reward` that is before the price of its length.
     """
     found = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -88,26 +82,20 @@ def evaluate_policy(
     for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics |= none_shares(found.names, found.per_func)
-    metrics["completions/mean_length"] = found.lengths.double().mean().item()
-    metrics["completions/clipped_ratio"] = found.truncated.double().mean().item()
+    for name, values in (("mean_length", found.lengths), ("clipped_ratio", found.truncated)):
+        metrics[f"completions/{name}"] = values.double().mean().item()
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 
 def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
-    """The share of completions with a mark of 1; None where marks of this kind do not say what is right.
-
-    They do if each lies between 0 and 1, or is -1 for a wrong answer. NaN, where the reward did not apply, is left out.
-    """
+    """The share with a mark of 1, without NaN; None unless each mark lies in [0, 1], or is -1 for a wrong answer."""
     given = marks[~marks.isnan()]
     says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
     return (given >= 1).double().mean().item() if says_right else None
 
 
 def best_step(history: list[dict], config: GRPOConfig) -> int | None:
-    """The step of the highest held-out reward, the first of equal ones; None where the best is not to be kept.
-
-    Read from the metrics of the steps, so that a resumed run knows it too.
-    """
+    """The step of the highest held-out reward, the first of equal ones; None where the best is not to be kept."""
     rewarded = [m for m in history if m.get("eval/reward") is not None]  # None: no reward function applied to anything
     if not config.load_best_model_at_end or not rewarded:
         return None

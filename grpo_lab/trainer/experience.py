@@ -23,10 +23,7 @@ EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
 @dataclass(frozen=True)
 class Experience:
-    """B rows of T tokens. `experience[rows]` is the experience of some rows; their prompts stay shared.
-
-    Put in what is your own with `dataclasses.replace`: `replace(experience, advantages=mine)`.
-    """
+    """B rows of T tokens; `experience[rows]` are some. Put in your own: `replace(experience, advantages=mine)`."""
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
@@ -59,35 +56,19 @@ class Experience:
 
 
 def collect(
-    model,
-    tokenizer,
-    rows: list[dict],
-    reward_funcs: Callable | list[Callable],
-    config: GRPOConfig,
-    clock: Clock | None = None,
+    model, tokenizer, rows: list[dict], reward_funcs: Callable | list, config: GRPOConfig, clock: Clock | None = None
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compare each with the others of its group.
 
-    Args:
-        rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
-        clock: that of this step alone; `train` puts its seconds beside the metrics.
+    rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
+    clock: that of this step alone; `train` puts its seconds beside the metrics.
 
-    Returns:
-        The experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
-
-    Raises:
-        InputError: for prompts, columns or rewards that do not fit, as `score_completions` does.
+    Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model.device, precision_of(model, config)):
-        rollout = sample_completions(
-            model,
-            tokenizer,
-            [row["prompt"] for row in rows],
-            config.num_generations,
-            config.max_completion_length,
-            **config.sampling_arguments(),
-        )
+        prompts, sizes = [row["prompt"] for row in rows], (config.num_generations, config.max_completion_length)
+        rollout = sample_completions(model, tokenizer, prompts, *sizes, **config.sampling_arguments())
     with clock("time/reward"):
         rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
     experience = make_experience(rollout, rewards, config, per_func)
@@ -180,11 +161,7 @@ def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names
     groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
     highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
-    metrics = {
-        "reward": mean,
-        "reward_std": std,
-        "frac_reward_zero_std": (highest <= lowest).float().mean().item(),
-    }
+    metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
     for name, values in zip(names, per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
     return metrics | none_shares(names, per_func)

@@ -12,12 +12,7 @@ from grpo_lab.tasks import Rows
 
 
 def check_given(
-    model,
-    tokenizer,
-    dataset: Rows,
-    config: GRPOConfig,
-    reward_funcs: Callable | list[Callable] | None,
-    eval_dataset: Rows | None,
+    model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs: Callable | list | None, eval_dataset: Rows | None
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_kinds(model, tokenizer, config)
@@ -27,7 +22,12 @@ def check_given(
     if reward_funcs is not None:  # what `score_completions` would say after the first rollout
         check_weights(config.reward_weights, reward_names(reward_funcs))
         check_signatures(reward_funcs, dataset[0])
-    check_evaluation(config, dataset, eval_dataset)
+    if (config.eval_steps is None) != (eval_dataset is None):
+        missing = ["eval_steps", "eval_dataset"][:: 1 if config.eval_steps is None else -1]
+        raise InputError(missing[0], None, f"expected one where {missing[1]} is given")
+    if eval_dataset is not None and (lacking := sorted(dataset[0].keys() - eval_dataset[0].keys())):
+        wanted = f"expected those of dataset, with {', '.join(lacking)}"
+        raise InputError("eval_dataset", eval_dataset, wanted, found=f"has the columns {sorted(eval_dataset[0])}")
     ensure_checked(model)
     for name, rows in given.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
@@ -59,21 +59,9 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise RowError(name, index, "", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
-        columns, those = f"has the columns {sorted(row)}", sorted(rows[0])
-        if "prompt" not in row:
-            raise RowError(name, index, "", row, "expected 'prompt' among them", found=columns)
-        if row.keys() != rows[0].keys():
-            raise RowError(name, index, "", row, f"expected those of row 0, {those}", found=columns)
-
-
-def check_evaluation(config: GRPOConfig, rows: Rows, held_out: Rows | None) -> None:
-    """Raise InputError for a setting without held-out rows, the other way round, or rows that lack a column."""
-    if (config.eval_steps is None) != (held_out is None):
-        lacking, given = ("eval_steps", "eval_dataset") if config.eval_steps is None else ("eval_dataset", "eval_steps")
-        raise InputError(lacking, None, f"expected one where {given} is given")
-    if held_out is not None and (lacking := sorted(rows[0].keys() - held_out[0].keys())):
-        wanted = f"expected those of dataset, with {', '.join(lacking)}"
-        raise InputError("eval_dataset", held_out, wanted, found=f"has the columns {sorted(held_out[0])}")
+        if "prompt" not in row or row.keys() != rows[0].keys():
+            wanted = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
+            raise RowError(name, index, "", row, f"expected {wanted}", found=f"has the columns {sorted(row)}")
 
 
 def plain_numbers(metrics: dict) -> dict:

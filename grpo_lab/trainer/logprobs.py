@@ -22,9 +22,8 @@ def completion_logprobs(
         rows: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
 
     Returns:
-        Two tensors of shape (B, T), in nats, on the device of the experience, whichever device the model is on. What
-        stands where the mask is False means nothing. The entropy is None where `config.entropy_coef` is 0: the metrics
-        take the sampler's.
+        In nats, on the device of the experience. What stands where the mask is False means nothing. The entropy is None
+        where `config.entropy_coef` is 0: the metrics take the sampler's.
     """
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
@@ -48,28 +47,22 @@ def all_logprobs(
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
-    """KL(policy || reference) a token, from the sampled tokens: what the loss would report if beta were not 0.
-
-    Both compute in the same way and on every row, those without gradient too.
-    """
+    """KL(policy || reference) a token, from all sampled tokens: what the loss would report if beta were not 0."""
     logp, ref_logp = (all_logprobs(one, experience, config) for one in (model, reference))
     kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
 def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The order whose micro-batches put fewest tokens through the layers, where `rows` count.
+    """The order whose micro-batches put fewest tokens through the layers, where `rows` count; the others come last.
 
-    By prompt: the rows of a micro-batch share one, which is computed once for them. By length where the model goes the
-    plain way: there it saves padding.
+    The rows of a prompt stand together, which is then computed once for them. Where the model goes the plain way, rows
+    are in order of length: that saves padding.
     """
-    # Longest first, those not to be computed last: what does not fit into memory shows at once, not after an hour.
+    # Longest first: what does not fit into memory shows at once, not after an hour.
     order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
-    return order if why_plain(model) else by_prompt(rollout, rows, order)
-
-
-def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The rows in this order, but those of a prompt together, and those not to be computed last."""
+    if why_plain(model):
+        return order
     prompts = rollout.prompt_of_row[order]
     first = torch.arange(len(order), device=order.device)
     turn = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
@@ -80,16 +73,12 @@ def by_prompt(rollout: Rollout, rows: Bool[Tensor, " B"], order: Int[Tensor, " B
 def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     length = int(rollout.mask.sum(-1).max())
     begin = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())  # before it, all rows have padding
-    inputs = (
-        rollout.prompt_ids[:, begin:],
-        rollout.prompt_mask[:, begin:],
-        rollout.completion_ids[:, :length],
-        rollout.mask[:, :length],
-        rollout.prompt_of_row,
-    )
+    prompts = rollout.prompt_ids[:, begin:], rollout.prompt_mask[:, begin:]
+    completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
+    inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
     return score_logprobs(
         model,
-        *(tensor.to(model.device) for tensor in inputs),
+        *inputs,
         temperature=config.temperature,  # [temperature]
         with_entropy=config.entropy_coef != 0,
     )

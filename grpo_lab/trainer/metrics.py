@@ -15,8 +15,7 @@ from grpo_lab.config.precision import Precision, short_name
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 # Nats at the worst token of a step. Rules: 1e-4 on a CPU in float32. A card's kernels differ by a few times that; half
 # precision rounds a logit of 16 to 1/16 (bf16) or 1/128 (fp16), and thousands of tokens have a worst one.
-FLOAT32 = 1e-3
-RANGE = {torch.bfloat16: 0.5, torch.float16: 0.1}
+RANGE = {torch.bfloat16: 0.5, torch.float16: 0.1, torch.float32: 1e-3, torch.float64: 1e-3}
 
 
 def now(device: torch.device) -> float:
@@ -84,36 +83,26 @@ def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, f
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
 
 
+def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
+    """The steps in which the rewards gave no gradient, even if a KL term or an entropy bonus did."""
+    equal = "frac_reward_zero_std" if config.needs_every_row and config.advantage != "none" else None
+    return [metrics for metrics in history if metrics.get("grad_norm") == 0 or metrics.get(equal) == 1]
+
+
 def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     """What to say of a run that learns nothing: since when, and where causes are named. None if it learns, or was told.
 
-    It learns nothing when the last steps (12, or half of a shorter run) had no gradient, or only that of a KL term or
-    an entropy bonus. Of 12 steps, one may be another.
+    It learns nothing when the last steps (12, or half of a shorter run) are silent. Of 12 steps, one may be another.
     """
     count = min(12, max(4, config.max_steps // 2))
     last = history[-count:]
     silent = silent_steps(last, config)
     if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
         return None
-    sign = "the rewards gave no gradient (a KL term or an entropy bonus did)"
-    sign = sign if _other_terms(config) else "the gradient was 0"
-    return f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps {sign}. {_where(last, config)}"
-
-
-def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
-    """The steps in which the rewards gave no gradient."""
-    other_terms = _other_terms(config)
-    return [m for m in history if m.get("grad_norm") == 0 or (other_terms and m.get("frac_reward_zero_std") == 1)]
-
-
-def _other_terms(config: GRPOConfig) -> bool:
-    return config.needs_every_row and config.advantage != "none"
-
-
-def _where(last: list[dict], config: GRPOConfig) -> str:
     rewards = [metrics["reward"] for metrics in last if metrics["reward"] is not None]
     earned = f"a reward of {max(rewards):g} at most" if rewards else "no reward at all"
-    said = f"All completions of a prompt earned the same, {earned}."
+    said = f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps the rewards gave no gradient. "
+    said += f"All completions of a prompt earned the same, {earned}."
     return said + (f" `grpo-lab diagnose {config.output_dir}` names causes and remedies." if config.output_dir else "")
 
 
@@ -125,20 +114,19 @@ class MismatchMonitor:
 
     def __init__(self, precision: Precision, config: GRPOConfig):
         self.dtype = precision.autocast or precision.weights
-        self.range = self.limit = RANGE.get(self.dtype, FLOAT32)
+        self.limit = RANGE[self.dtype]
         asked = (config.top_k, config.top_p, config.repetition_penalty)
         self.comparable = asked == (0, 1, 1)  # else the sampler is another policy because it was asked to be
 
     def watch(self, step: int, metrics: dict) -> None:
-        """Look at the metrics of one step."""
         worst = metrics[WORST]
         if not self.comparable or worst <= self.limit:
             return
         self.limit = 10 * worst
         warnings.warn(
             f"step {step}: log-probabilities while sampling and while training differ by {worst:.2g} nats at one token "
-            f"({WORST}), where rounding in {short_name(self.dtype)} explains {self.range:g}; the gradient is that of "
-            "another policy than the one that sampled",
+            f"({WORST}), where rounding in {short_name(self.dtype)} explains {RANGE[self.dtype]:g}; the gradient is "
+            "that of another policy than the one that sampled",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -13,20 +13,17 @@ from grpo_lab.trainer.optim_8bit import EightBitAdamW
 class PolicyOptimizer:
     """AdamW on all parameters that require a gradient, as the model's precision mode wants it, one safe step at a time.
 
-    A parameter without gradient counts as one whose gradient is zero, so its moments go on decaying. An update with a
-    loss or gradient that is not finite is skipped and counted. `max_nonfinite_steps` of them in a row stop the run:
-    something is wrong that skipping won't mend. In fp16 a gradient may overflow for no other reason than a large loss
-    scale; such an update halves the scale, and does not bring the end nearer.
+    A parameter without gradient counts as one whose gradient is zero, so its moments go on decaying. An update that is
+    not finite is skipped and counted; `max_nonfinite_steps` of them in a row stop the run. In fp16 a gradient may
+    overflow for no other reason than a large loss scale: such an update halves it, and does not bring the end nearer.
     """
 
     def __init__(self, model, config: GRPOConfig):
         self.precision = precision_of(model, config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
-            found = "has no parameter that requires a gradient"
-            raise InputError("model", model, "expected at least one", found=found)
-        betas = (config.adam_beta1, config.adam_beta2)
-        settings = {"lr": config.learning_rate, "betas": betas, "weight_decay": config.weight_decay}
+            raise InputError("model has no parameter that requires a gradient; expected at least one")
+        settings = {"betas": (config.adam_beta1, config.adam_beta2), "weight_decay": config.weight_decay}
         if self.precision.optimizer == "adamw8bit":  # [rounding]
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
@@ -52,13 +49,18 @@ class PolicyOptimizer:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self.scaler.unscale_(self.adamw)
-        smaller_scale = self._update_scale(loss)
+        scale = self.loss_scale
+        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
+        self.scaler.update(scale if not math.isfinite(loss) or scale <= 1 else None)
         norm, stepped = step_if_finite(self.adamw, self.parameters, loss, self.max_grad_norm)
         self.nonfinite_total += not stepped
-        if stepped:
-            self.nonfinite_in_a_row = 0
-        elif not smaller_scale:
-            self._lose_patience(loss, norm)
+        self.nonfinite_in_a_row = 0 if stepped else self.nonfinite_in_a_row + (self.loss_scale >= scale)
+        if self.nonfinite_in_a_row >= self.patience:
+            raise RunError(
+                f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
+                "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
+                "log-probabilities; max_nonfinite_steps sets the patience."
+            )
         return norm
 
     def state(self) -> dict:
@@ -76,22 +78,6 @@ class PolicyOptimizer:
         self.adamw.load(tensors)
         self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
         self.scaler.load_state_dict(state["scaler"])
-
-    def _update_scale(self, loss: float) -> bool:
-        """Halve the scale after an overflow, double it after many good updates; whether it was halved."""
-        before = self.loss_scale
-        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
-        self.scaler.update(before if not math.isfinite(loss) or before <= 1 else None)
-        return self.loss_scale < before
-
-    def _lose_patience(self, loss: float, norm: float) -> None:
-        self.nonfinite_in_a_row += 1
-        if self.nonfinite_in_a_row >= self.patience:
-            raise RunError(
-                f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
-                "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "
-                "log-probabilities; max_nonfinite_steps sets the patience."
-            )
 
 
 class TorchAdamW(torch.optim.AdamW):

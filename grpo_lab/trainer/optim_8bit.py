@@ -1,12 +1,8 @@
 """torchao's AdamW8bit, given large parameters in pieces: moments in 8 bits, bf16 weights rounded up or down by chance.
 
-`AdamW8bit(model.parameters())` would compute in float32, for a whole parameter at once; for the 136 million numbers of
-Qwen2's embedding that would be gigabytes at the peak of memory, so it gets pieces of `PIECE` numbers. Where this
-departs from it, on purpose: moments too few to be quantised are float32. In bf16, torchao's choice for them, a second
-moment could not follow changes of 0.1% a step.
-
-torchao would compile the update, which needs triton and a C compiler. Here it runs uncompiled on every machine: the
-same numbers up to rounding.
+`AdamW8bit(model.parameters())` would compute in float32 for a whole parameter at once: gigabytes for Qwen2's embedding.
+So it gets pieces. Where this departs from it, on purpose: moments too few to be quantised are float32, since in bf16
+a second moment could not follow changes of 0.1% a step; and the update is not compiled, which would need a C compiler.
 """
 
 import torch

@@ -44,12 +44,13 @@ class Run:
         self.reference = _reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
-        self.folder, self.first_step, self.history = None, 0, []
+        self.first_step, self.history = 0, []
         self._unmoved = False  # whether the model is as the history says: no update of the step at hand was made
         self._first_text = None  # the first completion of the step at hand, once it was observed
         self._opened = self._step = None
-        if config.output_dir is not None:
-            self.folder = RunFolder(config, self.settings())
+        # With the precision that the model decided, where the configuration does not say one.
+        chosen = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
+        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen)
 
     def __enter__(self):
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
@@ -71,17 +72,19 @@ class Run:
 
     def _finish(self, kind, error, trace) -> None:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        if kind is None and (best := best_step(self.history, self.config)) is not None:
-            self.folder.load_best(self.model, best)
-            print(f"The result is the model after step {best}, the best in eval/reward")
-        if kind is None and self.folder is not None:
-            self.folder.finish(self.model, self.tokenizer)
-        if kind is None and self._stopping.asked:
-            self._stopping.stop("after its last step")
-        if self._unmoved and self.history and self.folder is not None and isinstance(error, RewardError):
+        if self.folder is not None and isinstance(error, RewardError) and self._unmoved and self.history:
             self._save(len(self.history))
             mended = "Once the reward is mended, begin a new run in another folder with that checkpoint as its model."
             print(f"{self.folder.saved()} {mended} With the reward as it is, go on with {RESUME}.", file=sys.stderr)
+        if kind is not None:
+            return
+        if (best := best_step(self.history, self.config)) is not None:
+            self.folder.load_best(self.model, best)
+            print(f"The result is the model after step {best}, the best in eval/reward")
+        if self.folder is not None:
+            self.folder.finish(self.model, self.tokenizer)
+        if self._stopping.asked:
+            self._stopping.stop("after its last step")
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
@@ -89,8 +92,7 @@ class Run:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
-            self._started, self._step = time.perf_counter(), step
-            self._unmoved = True
+            self._started, self._step, self._unmoved = time.perf_counter(), step, True
             yield step
             if self._stopping.asked and step + 1 < self.config.max_steps:
                 self._save(step + 1)
@@ -105,9 +107,8 @@ class Run:
         return picked
 
     def learning_rate(self, step: int) -> float:
-        config = self.config
-        rest = config.warmup_steps, config.max_steps, config.lr_scheduler_type
-        return learning_rate(step, config.learning_rate, *rest)
+        c = self.config
+        return learning_rate(step, c.learning_rate, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
 
     def reference_model(self, step: int):
         """The reference, refreshed from the policy first if this is a step to do so."""
@@ -119,8 +120,7 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         config, done, metrics = self.config, step + 1, {}
-        self._unmoved = False
-        self._first_text = experience.rollout.texts[0]
+        self._unmoved, self._first_text = False, experience.rollout.texts[0]
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
@@ -136,9 +136,6 @@ class Run:
         """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one.
 
         metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
-
-        Raises:
-            InputError: for a step that is not at hand or recorded already, and for metrics of another kind.
         """
         if step != self._step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
@@ -149,8 +146,12 @@ class Run:
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
         if warning := without_signal(self.history, self.config):
-            metrics["warning"] = warning + self._example(step)
-            tqdm.write(metrics["warning"], file=sys.stderr)
+            if self._first_text is not None:  # something to be read, where the step was observed
+                row = self.rows_of_step(step)[0]
+                answer = f" (answer: {quoted(row['answer'], 200)})" if "answer" in row else ""
+                warning += f" One of them: {quoted(self._first_text, 200)}{answer}"
+            metrics["warning"] = warning
+            tqdm.write(warning, file=sys.stderr)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
@@ -160,13 +161,6 @@ class Run:
                 self._save(done)
         if callback is not None:
             callback(done, metrics)
-
-    def _example(self, step: int) -> str:
-        """A completion to be read, with the answer that was expected, where the step was observed."""
-        if self._first_text is None:
-            return ""
-        said, row = f" One of them: {quoted(self._first_text, 200)}", self.rows_of_step(step)[0]
-        return said + (f" (answer: {quoted(row['answer'], 200)})" if "answer" in row else "")
 
     def _evaluate(self, done: int) -> dict:
         config, clock = self.config, Clock(self.model.device)
@@ -179,11 +173,6 @@ class Run:
     def _save(self, done: int) -> None:
         if self.folder is not None:
             self.folder.save(done, self.history, self.model, self.tokenizer, self.optimizer, self.reference)
-
-    def settings(self) -> dict:
-        """The configuration, with the precision that the model decided where it does not say one."""
-        mode, settings = self.optimizer.precision, self.config.saved()
-        return settings | ({"precision": mode.name} if mode in PRECISIONS.values() else {})
 
 
 @functools.lru_cache(maxsize=2)

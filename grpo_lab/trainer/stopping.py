@@ -42,16 +42,14 @@ class Stopping:
 
     def stop(self, where: str) -> None:
         """Raise Stopped: by which signal, where the run stands, what is saved."""
-        if self.saved is None:
-            after = "Nothing is saved (output_dir is None); the model has the weights of this moment."
-        else:
+        after = "Nothing is saved (output_dir is None); the model has the weights of this moment."
+        if self.saved is not None:
             after = f"{self.saved()} Go on with {RESUME} and everything else as it was."
         raise Stopped(f"Stopped {where} by {SIGNALS[self.number]}. {after}", 128 + self.number)
 
     def _note(self, number: int, frame) -> None:
-        if self.asked:
-            self.number = signal.Signals(number)
+        again, self.number = self.asked, signal.Signals(number)
+        if again:
             self.stop("at once, in the midst of a step,")
-        self.number = signal.Signals(number)
         with contextlib.suppress(RuntimeError):  # the signal came while something was being printed
             print(f"\n{SIGNALS[number]}: finishing this step; once more, and it stops at once", file=sys.stderr)

@@ -175,17 +175,14 @@ def test_a_run_warns_of_log_probabilities_that_go_astray_after_the_check(monkeyp
     assert message.startswith("step 3: log-probabilities while sampling and while training differ by 0.")
 
 
-@pytest.mark.parametrize(
-    ("settings", "sign"),
-    [({}, "the gradient was 0. All"), ({"beta": 0.1}, "a KL term or")],
-)
-def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, sign, tmp_path, capsys):
+@pytest.mark.parametrize("settings", [{}, {"beta": 0.1}], ids=str)
+def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, tmp_path, capsys):
     def wrong(completions, **_):
         return [0.0] * len(completions)
 
     _, history = run(reward=wrong, max_steps=10, output_dir=str(tmp_path / "out"), **settings)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
-    assert line.startswith("step 5: in 5 of the last 5 steps") and sign in line
+    assert line.startswith("step 5: in 5 of the last 5 steps the rewards gave no gradient. All")
     assert "All completions of a prompt earned the same, a reward of 0 at most. `grpo-lab diagnose " in line
     assert " One of them: '" in line
     written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -203,5 +200,5 @@ def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
     assert without_signal(steps([0.0] * 11), config) is None, "too early to say"
     assert without_signal(steps([0.1, 0.0, 0.2] + [0.0] * 9), config) is None
     said = without_signal(steps([0.1, 0.2, 0.0, 0.2] + [0.0] * 10), config)
-    assert said.startswith("step 14: in 11 of the last 12 steps the gradient was 0.") and "no reward at all" in said
+    assert said.startswith("step 14: in 11 of the last 12 steps the rewards gave no") and "no reward at all" in said
     assert without_signal(steps([0.1] * 12), config) is None, "advantages of one's own, where rewards are equal"

@@ -14,8 +14,7 @@ from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE
-from grpo_lab.trainer.folder.files import UNFINISHED, as_json, flush_and_describe
+from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE, UNFINISHED, as_json, flushed
 from grpo_lab.trainer.stopping import RESUME
 
 GRACE = 10  # seconds in which torchrun, which looks ten times a second, has ended the processes that are left
@@ -33,7 +32,7 @@ def keep(folder: RunFolder, written: Path, step: int, lines: list[dict]) -> None
         written.rename(unfinished)
         written.parent.rmdir()
         (unfinished / ENGINE_STATE).write_text(as_json({"step": step, "log_history": lines}), encoding="utf-8")
-        return flush_and_describe(unfinished)
+        return flushed(unfinished)
 
     folder.keep(step, lines, write)
 

@@ -1,39 +1,38 @@
-"""One checkpoint: a normal transformers checkpoint, and beside it what only this trainer reads.
+"""What survives a crash: files and checkpoints are written elsewhere, flushed to the disk, and then moved into place.
 
-Tensors are safetensors and the rest is JSON: nothing is ever unpickled.
+A checkpoint is a normal one of transformers, and beside it what only this trainer reads. Tensors are safetensors and
+the rest is JSON: nothing is ever unpickled.
 """
 
+import hashlib
 import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.models.loading import without_bars
-from grpo_lab.trainer.folder.files import as_json, flush_and_describe
 
+UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
 ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
 def check_savable(model) -> None:
     """Raise InputError if transformers would refuse to save the model, which it does for some that it has loaded."""
-    if model.can_generate():
-        try:
+    try:
+        if model.can_generate():
             model.generation_config.validate(strict=True)
-        except ValueError as error:
-            raise InputError(
-                f"model.generation_config cannot be saved with a checkpoint ({' '.join(str(error).split())[:200]}...); "
-                "set it right first, here or in generation_config.json of the model's folder"
-            ) from error
+    except ValueError as error:
+        said = f"cannot be saved with a checkpoint: {' '.join(str(error).split())[:200]}..."
+        raise InputError("model.generation_config", None, "set it right first", found=said) from error
 
 
-def write(folder: Path, model, tokenizer, optimizer_tensors=None, state=None, reference=None) -> dict[str, list]:
-    """Write a checkpoint, or the model alone, into a folder that does not exist yet, and flush it to the disk.
-
-    Returns:
-        Size and checksum of each of its files.
-    """
+def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=None) -> dict[str, list]:
+    """Write a checkpoint, or the model alone, into a folder that does not exist yet; described as by `flushed`."""
     folder.mkdir(parents=True)
     with without_bars():  # they would break up the progress bar of the run
         model.save_pretrained(folder)
@@ -41,32 +40,95 @@ def write(folder: Path, model, tokenizer, optimizer_tensors=None, state=None, re
             reference.save_pretrained(folder / _REFERENCE)
     tokenizer.save_pretrained(folder)
     if state is not None:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer_tensors.items()}
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.tensors().items()}
         save_file(tensors, folder / _OPTIMIZER)
-        (folder / _STATE).write_text(as_json(state), encoding="utf-8")
-    return flush_and_describe(folder)
+        (folder / _STATE).write_text(as_json(state | optimizer.state()), encoding="utf-8")
+    return flushed(folder)
 
 
-def load(folder: Path, files: dict[str, list], model, reference=None) -> tuple[dict, dict]:
-    """Put the saved weights into the model (and into the reference, if saved); returns state and optimizer tensors.
+def load(folder: Path, model, optimizer, reference=None) -> dict:
+    """Put what was saved into the model, the optimizer and the reference; returns the state.
 
-    Args:
-        files: as `write` returned them. No other file of the folder is looked at. Of an engine's checkpoint, the state
-            alone is.
+    optimizer: None for the checkpoint of an engine, of which the state alone is read.
     """
-    if ENGINE_STATE in files:
-        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8")), {}
-    load_weights(folder, files, model)
-    below = [name.removeprefix(f"{_REFERENCE}/") for name in files if name.startswith(f"{_REFERENCE}/")]
-    if reference is not None and below:
-        load_weights(folder / _REFERENCE, below, reference)
-    return json.loads((folder / _STATE).read_text(encoding="utf-8")), load_file(folder / _OPTIMIZER)
+    if optimizer is None:
+        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
+    load_weights(folder, model)
+    if reference is not None:
+        load_weights(folder / _REFERENCE, reference)
+    state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    optimizer.load(state, load_file(folder / _OPTIMIZER))
+    return state
 
 
-def load_weights(folder: Path, files, model) -> None:
-    """Put the weights in these files of a folder into a model of the same shape and type."""
-    names = [name for name in files if name.endswith(".safetensors") and "/" not in name and name != _OPTIMIZER]
-    saved = {name: tensor for file in names for name, tensor in load_file(folder / file).items()}
+def load_weights(folder: Path, model) -> None:
+    """Put the weights of a checkpoint into a model of the same shape and type."""
     with without_bars():
-        loaded = type(model).from_pretrained(None, config=model.config, state_dict=saved, dtype="auto")
+        loaded = type(model).from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype="auto")
     model.load_state_dict(loaded.state_dict())
+
+
+def flushed(folder: Path) -> dict[str, list]:
+    """Flush a folder; returns size in bytes and SHA-256 of every file in it, by its path below it, with slashes."""
+    for path in (*folder.rglob("*"), folder):
+        flush(path)
+    return {name: _described(folder / name) for name in sorted(names_below(folder))}
+
+
+def fault(folder: Path, files: dict[str, list]) -> str | None:
+    """How the files in a folder differ from their description, in words; None if they don't. Others may be there."""
+    for name, written in files.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if _described(folder / name) != written:
+            return f"{name} is not what was written: its size or its checksum differs"
+    return None
+
+
+def _described(path: Path) -> list:
+    with open(path, "rb") as file:
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def names_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of the run: after a crash it has either the old text or the new one."""
+    unfinished = path.parent / UNFINISHED / path.name
+    unfinished.parent.mkdir(exist_ok=True)
+    unfinished.write_text(text, encoding="utf-8", newline="\n")
+    flush(unfinished)
+    publish(unfinished, path)
+
+
+def publish(unfinished: Path, final: Path) -> None:
+    """Move a file or folder, itself flushed already, into its place."""
+    os.replace(unfinished, final)
+    flush(final.parent)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    is_folder = path.is_dir()
+    if is_folder and os.name == "nt":  # has no such thing, and needs none
+        return
+    number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+    try:
+        os.fsync(number)
+    except OSError:
+        if not is_folder:  # some network file systems cannot flush a folder
+            raise
+    finally:
+        os.close(number)
+
+
+def as_json(value: Any, **how) -> str:
+    """JSON with the letters themselves, for people to read; NaN and infinity, which JSON does not have, are null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    return json.dumps(finite, ensure_ascii=False, allow_nan=False, **how)
+
+
+def as_lines(records: Iterable[dict]) -> str:
+    return "".join(as_json(record) + "\n" for record in records)

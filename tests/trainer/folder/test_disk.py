@@ -25,7 +25,9 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
 )
 def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
     changes, want = counted
-    said = rf"^\[Errno {fault}\] '.*' could not be written \({re.escape(os.strerror(fault))}\): mend that, then "
+    said = (
+        rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
+    )
     said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
     for at in range(0, changes, every):
         folder = tmp_path / str(at) / "out"
@@ -45,7 +47,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.flush_and_describe", full)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.flushed", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), counted[1])
@@ -60,9 +62,9 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
 
     with (
         pytest.MonkeyPatch.context() as patch,
-        pytest.raises(PermissionError, match="could not be read .*mend that, then go on"),
+        pytest.raises(PermissionError, match="could not be read or written .*mend that, then go on"),
     ):
-        patch.setattr("grpo_lab.trainer.folder.files.digest", closed)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint._described", closed)
         cheap_run(folder)
     assert contents(folder) == before
     assert_same_end(cheap_run(folder), counted[1])

@@ -80,7 +80,10 @@ def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
     """transformers loads such a one with a warning, and refuses to save it."""
     model, tokenizer = make_world()
     model.generation_config.update(do_sample=False, temperature=0.6)
-    with pytest.raises(ValueError, match=r"^model.generation_config cannot be saved with a checkpoint .*temperature"):
+    with pytest.raises(
+        ValueError,
+        match="^model.generation_config cannot be saved with a checkpoint: .*temperature.*set it right first",
+    ):
         train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
 
 

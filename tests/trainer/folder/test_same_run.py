@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.manifest import Manifest
-from grpo_lab.trainer.folder.same_run import check_same_run
+from grpo_lab.trainer.folder.manifest import Manifest, check_same_run
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,
@@ -83,9 +82,7 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     folder, model, history = cheap_run(tmp_path / "out", **settings)
     said = capsys.readouterr().out
     assert "Resumed at step 4 of 6" in said and len(history) == 6
-    assert ("max_steps was 4, is 6: from here on the linear schedule is that of a run of 6" in said) == (
-        schedule == "linear"
-    )
+    assert ("max_steps was 4: from here on the linear schedule is that of 6" in said) == (schedule == "linear")
     if schedule == "constant":
         assert_same_end((folder, model, history), want)
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
