@@ -90,12 +90,7 @@ def sample_dynamic(
     )
     own = {"generation_config": settings, "logits_processor": [recorder]}
     with set_aside_generation_config(model):
-        try:
-            sequences = model.generate(ids, attention_mask=mask.long(), **own)
-        except RuntimeError as error:
-            if "probability tensor contains" not in str(error):  # torch's words for a distribution with NaN
-                raise
-            raise RunError(NOT_FINITE) from error
+        sequences = model.generate(ids, attention_mask=mask.long(), **own)
     return sequences, *recorder.finish(sequences[:, -1])
 
 
@@ -112,6 +107,8 @@ class _Recorder(LogitsProcessor):
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
         logits = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
         self.log_pi = logits.log_softmax(-1)
+        if self.log_pi.isnan().any():
+            raise RunError(NOT_FINITE)
         self.entropy.append(entropy_of(self.log_pi))
         return logits
 

@@ -3,26 +3,19 @@
 Fast: a prompt is computed once for all of its completions, all layers share one attention mask, and tokens are decoded
 in fixed memory (static.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before.
 Every other model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
-gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds both against the model itself.
+gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds its way against the model itself.
 """
 
 FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # as `model_type` in a configuration
 FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # rotary embeddings that do not depend on the sequence length
 
 
-def why_plain(model) -> str | None:
-    """What keeps a model from the fast paths; None if nothing does."""
+def is_fast(model) -> bool:
+    """Whether the fast paths are right for a model."""
     config = model.config
-    if config.model_type not in FAST_FAMILIES:
-        return f"its model_type is {config.model_type}"
-    layers = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
-    if layers != ["full_attention"]:
-        return f"its layer_types is {', '.join(layers)}"
-    if (rope := _adapting_rope(config)) is not None:
-        return f"its rope_type is {rope['rope_type']}"
-    if (attention := config._attn_implementation) not in ("sdpa", "eager"):
-        return f"its attention is computed by {attention}"
-    return None
+    every_token = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+    usual = config._attn_implementation in ("sdpa", "eager") and _adapting_rope(config) is None
+    return config.model_type in FAST_FAMILIES and every_token and usual
 
 
 def head_width(model_config) -> int:

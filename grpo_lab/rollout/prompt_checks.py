@@ -1,12 +1,13 @@
 """Whether prompts can be given to a model: in a form that its tokenizer takes, and within its context."""
 
+import sys
 from collections.abc import Iterable
 
 from grpo_lab.commands.checks import InputError, RowError
 from grpo_lab.rollout.fast_paths import context_length
 
 
-def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
+def _check_prompt(tokenizer, prompt, name: str) -> None:
     """Raise ValueError unless it is a string, or messages for a tokenizer with a chat template."""
     if isinstance(prompt, str):
         return
@@ -29,7 +30,7 @@ def check_prompt(tokenizer, prompt, name: str = "prompt") -> None:
 
 def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
     """The prompt as the tokenizer reads it: a list of messages goes through the chat template."""
-    check_prompt(tokenizer, prompt, name)
+    _check_prompt(tokenizer, prompt, name)
     if isinstance(prompt, str):
         return prompt
     try:
@@ -57,22 +58,13 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, dataset: str = "dataset") -> None:
-    """All prompts of a run before its first step, or a RowError; those that are clearly short enough are not encoded.
-
-    Messages go through the template once for each sequence of roles: all that it made bounds what it adds to others.
-    """
-    limit, added = context_length(model.config), {}
+    """All prompts of a run before its first step, or a RowError; those that clearly have room are not encoded."""
+    limit = context_length(model.config) or sys.maxsize
     for index, prompt in enumerate(prompts):
         try:
-            check_prompt(tokenizer, prompt)
-            if isinstance(prompt, str):
-                size = len(prompt.encode())
-            else:
-                if (roles := tuple(message["role"] for message in prompt)) not in added:
-                    added[roles] = len(prompt_text(tokenizer, prompt).encode())
-                size = added[roles] + sum(len(message["content"].encode()) for message in prompt)
+            size = len(prompt_text(tokenizer, prompt).encode())
             most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
-            if not size or (limit is not None and most + max_completion_length > limit):
+            if not size or most + max_completion_length > limit:
                 check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
         except InputError as error:
             column, found = error.argument, error.said.removeprefix(" ")

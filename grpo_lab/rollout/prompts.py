@@ -1,11 +1,11 @@
-"""Prompts as token ids, and once through the layers; and the state that a model has to be in for sampling."""
+"""Prompts as token ids, and the state that a model has to be in for sampling."""
 
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
-from transformers import DynamicCache, GenerationConfig
+from transformers import GenerationConfig
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
@@ -41,44 +41,18 @@ def end_token_ids(model, tokenizer) -> list[int]:
     return sorted({token for token in [*named, tokenizer.eos_token_id] if token is not None})
 
 
-def run_prompts(
-    model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]
-) -> tuple[Float[Tensor, "P L D"], DynamicCache]:
-    """The last hidden states of prompts, each computed once, and the keys and values for what follows them.
-
-    Raises:
-        ValueError: if the layers would not keep them.
-    """
-    if drops_cache(model):
-        raise InputError(
-            "model is in training mode with gradient checkpointing on, where its layers keep no keys and values; "
-            "expected evaluation mode"
-        )
-    cache = DynamicCache(config=model.config)
-    inputs = {"attention_mask": prompt_mask.long(), "position_ids": positions(prompt_mask)}
-    out = model.base_model(prompt_ids, **inputs, past_key_values=cache, use_cache=True)
-    return out.last_hidden_state, cache
-
-
 def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
     """Count real tokens only, so that padding on the left moves nothing."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def drops_cache(model) -> bool:
-    """Whether a layer is both checkpointed and in training mode.
-
-    Such a layer of transformers takes its cache as None, and says so in a warning alone. `generate` goes on to hand in
-    one new token at a time, which then sees itself and nothing before: a model that answers well looks broken.
-    """
-    return any(module.training and getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 @contextmanager
 def evaluating(model):
     """Evaluation mode for a while, then every module in the mode in which it was: each may have its own.
 
-    No dropout; and the layers keep their keys and values, though gradient checkpointing stays on (see `drops_cache`).
+    No dropout; and the layers keep their keys and values, though gradient checkpointing stays on. In training mode such
+    a layer of transformers takes its cache as None, and says so in a warning alone: each new token would see itself and
+    nothing before, and a model that answers well would look broken.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()

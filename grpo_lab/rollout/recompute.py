@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
-from grpo_lab.rollout.fast_paths import why_plain
+from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
@@ -37,7 +37,7 @@ def score_logprobs(
         Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
     """
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
-    if why_plain(model):
+    if not is_fast(model):
         return _read(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
     hidden, ids = packed_hidden(model, *inputs)[None], completion_ids[mask][None]  # 1 N D, 1 N
     head = model.get_output_embeddings()

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_choice
+from grpo_lab.commands.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.fast_paths import why_plain
+from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import sample_static
@@ -62,25 +62,24 @@ def sample_completions(
         num_generations: G, completions of each prompt.
         max_completion_length: limit in tokens.
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
-        cache_implementation: how keys and values are kept. "dynamic": in tensors that grow, by transformers'
-            `generate`. "static": in tensors of fixed size, so that a card can repeat a captured step, and so that on a
-            processor the rows that have ended leave the batch. None: "static" where it is right for the model (see
-            `fast_paths.py`). Both draw from the same distribution.
+        cache_implementation: "dynamic" samples by transformers' `generate` whatever the model, such as one that a
+            wrapper has changed. None: the faster way, where it is right (see `fast_paths.py`); from the same
+            distribution.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
         for top_k, top_p or a penalty shows as a difference from the recomputed log-probabilities.
 
     Raises:
-        ValueError: before anything is sampled; for settings out of range, for prompts that the tokenizer cannot take or
-            that leave no room for a completion in the model's context, and where the static cache is asked for and
-            wrong for the model.
+        ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
+            take or that leave no room for a completion in the model's context.
     """
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)
+    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
     ends = end_token_ids(model, tokenizer)
     sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
-    sample = _sampler(cache_implementation, model)
+    sample = sample_static if is_fast(model) and cache_implementation is None else sample_dynamic
     encoded = encode_prompts(tokenizer, prompts)
     for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
@@ -130,11 +129,3 @@ def read_sequences(
     rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
     texts = [tokenizer.decode(row[keep], skip_special_tokens=True) for row, keep in rows]
     return completion_ids, mask, truncated, texts
-
-
-def _sampler(cache_implementation: str | None, model):
-    check_choice("cache_implementation", cache_implementation, (None, "dynamic", "static"))
-    why = why_plain(model)
-    if why and cache_implementation == "static":
-        raise InputError("cache_implementation", "static", f"expected 'dynamic' or None for this model: {why}")
-    return sample_dynamic if why or cache_implementation == "dynamic" else sample_static

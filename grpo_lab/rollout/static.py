@@ -21,12 +21,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
+from transformers import DynamicCache
 
 from grpo_lab.commands.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.cache import SlotCache, decoding, half_copies
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
-from grpo_lab.rollout.prompts import run_prompts
+from grpo_lab.rollout.prompts import positions
 
 CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
@@ -64,15 +65,7 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 def inverse_cdf(log_pi: Float[Tensor, "B V"], u: Float64[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
 
-    Args:
-        log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come, and never do.
-        u: uniform in [0, 1), shape (B,), float64: with the 24 bits of a float32 rare tokens would come too seldom.
-
-    Returns:
-        Token ids, shape (B,).
-
-    Raises:
-        RuntimeError: if a row is no distribution, because it holds NaN.
+    u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.
 
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
@@ -97,7 +90,7 @@ def sample_static(
     model: one that takes the fast paths. Each prompt is computed once, and all of its completions go on from there.
     """
     start = prompt_ids.shape[1]
-    prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1])[1] if start > 1 else None
+    prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
     rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
     if _can_capture(model.device):
         columns = -(-columns // CAPACITY_STEP) * CAPACITY_STEP
@@ -113,6 +106,14 @@ def sample_static(
         del decoder
         torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
     return drawn
+
+
+def run_prompts(model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]) -> DynamicCache:
+    """The keys and values of prompts, each computed once."""
+    cache = DynamicCache(config=model.config)
+    inputs = {"attention_mask": prompt_mask.long(), "position_ids": positions(prompt_mask)}
+    model.base_model(prompt_ids, **inputs, past_key_values=cache, use_cache=True)
+    return cache
 
 
 class Decoder:

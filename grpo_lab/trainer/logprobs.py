@@ -8,7 +8,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rollout import Rollout, score_logprobs
-from grpo_lab.rollout.fast_paths import why_plain
+from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
 
 
@@ -61,7 +61,7 @@ def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Ten
     """
     # Longest first: what does not fit into memory shows at once, not after an hour.
     order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
-    if why_plain(model):
+    if not is_fast(model):
         return order
     prompts = rollout.prompt_of_row[order]
     first = torch.arange(len(order), device=order.device)

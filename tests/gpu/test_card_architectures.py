@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout.fast_paths import why_plain
+from grpo_lab.rollout.fast_paths import is_fast
 from tests.support.architectures import make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 
@@ -17,7 +17,7 @@ def test_what_is_drawn_and_computed_is_what_the_model_says(name):
     model, tokenizer = make_architecture(name)
     model.to("cuda")
     ensure_checked(model)
-    assert (why_plain(model) is None) is (name in ("llama", "qwen3"))
+    assert is_fast(model) is (name in ("llama", "qwen3"))
     rollout = sample(model, tokenizer, PROMPTS, length=8, generations=3)
     with torch.no_grad():
         computed = logprobs_of(model, rollout)[0]

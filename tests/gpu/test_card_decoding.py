@@ -12,7 +12,7 @@ from tests.support.sampling import logprobs_of
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
-CACHES = ("static", "dynamic")
+CACHES = (None, "dynamic")
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 
 def static(world, *more, **settings):
-    return sample(*world, *more, cache_implementation="static", **settings)
+    return sample(*world, *more, **settings)
 
 
 def on_card(**settings):

@@ -41,51 +41,31 @@ def test_it_leaves_no_trace(name, training):
     assert after == numbers and model.is_gradient_checkpointing is training
 
 
-def broken(monkeypatch, part):
-    if "static" in part:
-        monkeypatch.setattr(SlotCache, "load", lambda *arguments: None)
-        return
-    hidden = recompute.packed_hidden
-    monkeypatch.setattr(recompute, "packed_hidden", lambda model, *inputs: hidden(model, *inputs) * 0.5)
+PACKED = recompute.packed_hidden
+BROKEN = {
+    "sampler": (SlotCache, "load", lambda *arguments: None),
+    "recomputation": (recompute, "packed_hidden", lambda *inputs: PACKED(*inputs) * 0.5),
+}
 
 
-PARTS = ("sampler with the static cache", "recomputation")
-
-
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", BROKEN)
 def test_a_part_that_is_wrong_is_named_and_the_model_refused(part, monkeypatch):
-    model, tokenizer = make_world()
-    broken(monkeypatch, part)
-    config = make_config()
-    with pytest.raises(
-        ValueError, match=f"cannot be trained.*: the {part} differs from the model's own forward pass by "
-    ):
-        train(model, tokenizer, ROWS, letter_reward, config)
+    monkeypatch.setattr(*BROKEN[part])
+    said = f"cannot be trained.*: the {part} differs from the model's own forward pass by "
+    with pytest.raises(ValueError, match=said):
+        train(*make_world(), ROWS, letter_reward, make_config())
 
 
-def test_a_part_that_stops_is_named_with_its_error(monkeypatch):
+def test_an_error_is_named_and_a_lack_of_memory_is_no_verdict(monkeypatch):
     def stop(*arguments):
-        raise RuntimeError("sizes 3 and 4\nand a long explanation")
+        raise error
 
     monkeypatch.setattr(recompute, "packed_hidden", stop)
-    model, _ = make_world()
-    assert self_check(model) == "the recomputation stops with RuntimeError: sizes 3 and 4"
-
-
-def test_a_lack_of_memory_is_no_verdict(monkeypatch):
-    def stop(*arguments):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(recompute, "packed_hidden", stop)
+    error = RuntimeError("sizes 3 and 4\nand a long explanation")
+    assert self_check(make_world()[0]) == "a rollout stops with RuntimeError: sizes 3 and 4"
+    error = torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(torch.OutOfMemoryError):
         self_check(make_world()[0])
-
-
-def test_a_model_that_computes_nothing_is_refused():
-    model, _ = make_world()
-    torch.nn.init.constant_(model.model.norm.weight, torch.nan)
-    said = "the sampler with the dynamic cache stops with RunError: the model's logits are not finite"
-    assert self_check(model).startswith(said)
 
 
 def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_once(monkeypatch):

@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.dynamic import Sampling
-from grpo_lab.rollout.prompts import run_prompts
-from grpo_lab.rollout.static import Decoder
+from grpo_lab.rollout.static import Decoder, run_prompts
 from tests.rollout.test_static import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
@@ -23,7 +22,7 @@ PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
 
 def static(world, *more, **settings):
-    return sample(*world, *more, cache_implementation="static", **settings)
+    return sample(*world, *more, **settings)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_capturing_draws_no_random_numbers(tapes):
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = Decoder(model, 2 * prompts, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
+    prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
     decoder.load(ids, ids > 0, prefix, 2)
     return decoder
 
@@ -97,7 +96,7 @@ def test_every_step_asks_for_the_same_work(settings, monkeypatch):
         decoder = loaded(model, settings)
         for length in (3, 7):
             ids = torch.arange(2 * length).view(2, length)
-            _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
+            prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
             decoder.load(ids, ids > 1, prefix, 2)
             for _ in range(3):
                 with Tape() as tape:
@@ -126,7 +125,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
         model = fake_qwen2(dtype, layers=2)
         decoder = Decoder(model, rows, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        _, prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
+        prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
         decoder.load(ids, ids == 0, prefix, rows // 8)
         with OnTheCard():
             decoder.step()

@@ -5,10 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.cache import SlotCache, half_copies
-from grpo_lab.rollout.dynamic import sample_dynamic
+from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.static import Decoder, exponential_race, inverse_cdf
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
@@ -22,7 +21,7 @@ def both(model, tokenizer, *more, **settings):
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Decoder, "_draw", race)
-        for cache in ("dynamic", "static"):
+        for cache in ("dynamic", None):
             drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
             drawn.append(torch.get_rng_state())
     return drawn
@@ -73,12 +72,12 @@ def test_rows_that_have_ended_leave_the_batch_and_nothing_else_changes(settings,
     model, tokenizer = make_world()
     rows, keep = [], SlotCache.keep
     monkeypatch.setattr(SlotCache, "keep", lambda self, writing: (rows.append(int(writing.sum())), keep(self, writing)))
-    less = sample(model, tokenizer, generations=20, cache_implementation="static", **settings)
+    less = sample(model, tokenizer, generations=20, **settings)
     state = torch.get_rng_state()
     assert rows == sorted(rows, reverse=True) and len(rows) > 1, "more than once"
     monkeypatch.setattr(decoding, "STILL_WRITING", 0)
     left = len(rows)
-    assert_same(less, sample(model, tokenizer, generations=20, cache_implementation="static", **settings), 1e-5)
+    assert_same(less, sample(model, tokenizer, generations=20, **settings), 1e-5)
     assert len(rows) == left and torch.equal(state, torch.get_rng_state())
 
 
@@ -120,9 +119,9 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
     model, tokenizer = make_world(tie_word_embeddings=tied)
     with torch.autocast("cpu", dtype=dtype):
         copies = half_copies(model)
-        ours = sample(model, tokenizer, generations=10, cache_implementation="static")
+        ours = sample(model, tokenizer, generations=10)
         monkeypatch.setattr(decoding, "half_copies", lambda model: {})
-        by_autocast = sample(model, tokenizer, generations=10, cache_implementation="static")
+        by_autocast = sample(model, tokenizer, generations=10)
         logp, _ = logprobs_of(model, ours)
     assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
     assert not any("embed" in name or "norm" in name for name in copies), "autocast leaves these in float32"
@@ -134,7 +133,7 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
 def test_a_bf16_model_keeps_its_cache_in_bf16():
     model, tokenizer = make_world()
     model.bfloat16()
-    drawn = sample(model, tokenizer, generations=10, cache_implementation="static")
+    drawn = sample(model, tokenizer, generations=10)
     logp, _ = logprobs_of(model, drawn)
     assert drawn.logp.dtype == torch.float32 and (logp - drawn.logp)[drawn.mask].abs().max() < 0.1
     assert SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
@@ -142,7 +141,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
 
 def test_what_stood_in_the_cache_or_in_the_padding_has_no_effect(monkeypatch):
     model, tokenizer = make_world()
-    clean = sample(model, tokenizer, cache_implementation="static")
+    clean = sample(model, tokenizer)
     load, spoiled = SlotCache.load, []
 
     def poisoned(cache, prefix, is_token, num_generations):
@@ -154,7 +153,7 @@ def test_what_stood_in_the_cache_or_in_the_padding_has_no_effect(monkeypatch):
         load(cache, prefix, is_token, num_generations)
 
     monkeypatch.setattr(SlotCache, "load", poisoned)
-    assert_same(clean, sample(model, tokenizer, cache_implementation="static"), tolerance=1e-9)
+    assert_same(clean, sample(model, tokenizer), tolerance=1e-9)
     assert all(spoiled) and len(spoiled) == 2
 
 
@@ -169,25 +168,18 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
 
     monkeypatch.setattr(decoding, "functional_call", broken)
     with pytest.raises(RuntimeError, match="no luck"):
-        sample(model, tokenizer, cache_implementation="static")
+        sample(model, tokenizer)
     assert model.training is training and model.config._attn_implementation == "sdpa"
 
 
-PLAIN = {
-    "layer_types is full_attention, sliding_attention": WINDOWS,
-    "rope_type is dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
-}
-
-
-@pytest.mark.parametrize("why", PLAIN)
-def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(why):
-    world = make_world(**PLAIN[why])
-    with pytest.raises(ValueError, match=f"cache_implementation is 'static'; expected 'dynamic' or None.*: its {why}"):
-        sample(*world, cache_implementation="static")
-    assert sampling._sampler(None, world[0]) is sampling._sampler("dynamic", world[0]) is sample_dynamic
-    fast, _ = make_world()
-    assert sampling._sampler(None, fast) is sampling._sampler("static", fast) is decoding.sample_static
-    assert sampling._sampler("dynamic", fast) is sample_dynamic
+def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
+    adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
+    assert is_fast(make_world()[0])
+    monkeypatch.setattr(Decoder, "run", None)  # which nobody calls
+    for settings in (WINDOWS, adapting):
+        world = make_world(**settings)
+        assert not is_fast(world[0]) and sample(*world).mask.any()
+    assert sample(*make_world(), cache_implementation="dynamic").mask.any()
 
 
 def test_a_long_completion_in_float64_step_by_step():
@@ -195,7 +187,7 @@ def test_a_long_completion_in_float64_step_by_step():
     model, tokenizer = make_world(scale=0.05)
     make_exact(model)
     model.generation_config.eos_token_id = None
-    drawn = sample(model, tokenizer, length=66, generations=8, cache_implementation="static")
+    drawn = sample(model, tokenizer, length=66, generations=8)
     assert drawn.mask.sum(-1).max() > 60 and drawn.completion_ids.shape[1] + drawn.prompt_ids.shape[1] > 64
     logp, _ = logprobs_of(model, drawn)
     assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-6
