@@ -24,14 +24,10 @@ class Setting:
     device_type: str
     chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
 
-    @property
-    def rows(self) -> int:
-        """At a time, in an update."""
-        return self.config.rows_at_once
-
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
-        rows, head = c.rows_at_once, shape.vocabulary * shape.width
+        head = shape.vocabulary * shape.width
+        self.rows = rows = c.rows_at_once  # at a time, in an update
         self.on_card = self.device_type == "cuda"
         self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
@@ -64,29 +60,21 @@ def resident(s: Setting) -> Parts:
 
 
 def rollout(s: Setting) -> list[Parts]:
-    """The prompts; then a token step for all rows."""
+    """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
+    shape, rows, length = s.shape, s.config.generation_batch_size, s.length
     prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
-    prefix = {"KV cache": _growing(s, prompt_tokens), "half copies": s.layer_copies}
-    # Until the rollout ends, autocast keeps the copies that it made for the prompts.
-    step = {name: size + prefix.get(name, 0) for name, size in _decoder(s).items()}
-    return [prefix | {"activations": parts.forward_bytes(s.shape, prompt_tokens, s.product, s.weight)}, step]
-
-
-def _decoder(s: Setting) -> Parts:
-    """A cache that does not move, and what a step needs, captured on a card."""
-    rows, shape = s.config.generation_batch_size, s.shape
-    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length) if s.on_card else s.length
+    # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
+    prefix = parts.cache_bytes(shape, prompt_tokens, 4 if s.mode.autocast else s.product)
+    at_work = parts.forward_bytes(shape, prompt_tokens, s.product, s.weight)
+    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length) if s.on_card else length
     tensors = parts.DRAWING["captured step" if s.on_card else "step"]
-    return {
-        "KV cache": parts.cache_bytes(shape, rows * columns, s.product),
+    step = {
+        "KV cache": prefix + parts.cache_bytes(shape, rows * columns, s.product),
         "drawing": parts.drawing_bytes(rows, shape.vocabulary, tensors),
-        "half copies": s.layer_copies + s.head_copy,
+        # Until the rollout ends, autocast keeps the copies that it made for the prompts.
+        "half copies": 2 * s.layer_copies + s.head_copy,
     }
-
-
-def _growing(s: Setting, tokens: int) -> int:
-    """A cache as transformers keeps it: where autocast is on, float32 like the keys that come out of their rotation."""
-    return parts.cache_bytes(s.shape, tokens, 4 if s.mode.autocast else s.product)
+    return [{"KV cache": prefix, "half copies": s.layer_copies, "activations": at_work}, step]
 
 
 def logprobs(s: Setting) -> list[Parts]:
@@ -110,41 +98,31 @@ def update(s: Setting) -> list[Parts]:
 
 
 def _micro_batch(s: Setting, before: int) -> list[Parts]:
-    early = [{"gradients": before} | moment for moment in (*_around_the_head(s), _top_layer(s))]
-    return [*early, *_after_the_layers(s, before)]
+    """The end of the forward pass; in the backward pass the head, the last layer, the first layer, and the end.
 
-
-def _around_the_head(s: Setting) -> tuple[Parts, Parts]:
-    """The last moment of the forward pass, and the first of the backward pass."""
-    kept, copies = activations(s), s.layer_copies + s.head_copy
-    in_graph = s.head_copy if s.config.gradient_checkpointing else copies
+    Layers that are checkpointed are computed again. At the end the embedding's gradient comes from its other end, too,
+    and is added to the head's in place. If gradients of micro-batches before it are there, it stands beside them, and,
+    if no chunks made the head's own, beside a sum.
+    """
+    checkpointing, kept, one_layer = s.config.gradient_checkpointing, activations(s), _one_layer(s)
+    layer_copies = 0 if checkpointing else s.layer_copies  # in the graph
     forward = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
     backward = parts.head_update_bytes(s.shape, s.completion_tokens, s.chunk, s.weight)
-    last_of_forward = {"activations": kept, "half copies": copies, "head": forward}
-    return last_of_forward, {"activations": kept, "half copies": in_graph, "head": backward}
-
-
-def _top_layer(s: Setting) -> Parts:
-    """The backward pass of the last layer, whose activations are computed again if layers are checkpointed."""
-    checkpointing = s.config.gradient_checkpointing
-    inner = activations(s) - _last(s) + _layer_at_work(s) - (0 if checkpointing else _one_layer(s))
-    return {"activations": inner, "half copies": 0 if checkpointing else s.layer_copies, "head": s.head_gradient}
-
-
-def _after_the_layers(s: Setting, before: int) -> tuple[Parts, Parts]:
-    """The backward pass of the first layer, and the end.
-
-    There the embedding's gradient comes from its other end, too, and is added to the head's in place. If gradients of
-    micro-batches before it are there, it stands beside them, and, if no chunks made the head's own, beside a sum.
-    """
+    at_work = one_layer + parts.backward_bytes(s.shape, s.tokens, s.product)
+    last_layer = kept - _last(s) + at_work - (0 if checkpointing else one_layer)
     of_layers = s.gradients if before else s.gradients - s.embedding
-    first = {"gradients": of_layers, "activations": _layer_at_work(s), "head": s.head_gradient}
     sums = (s.shape.tied and s.chunk is None) + 1 if before else 0
-    return first, {"gradients": s.gradients, "head": s.head_gradient + sums * s.embedding}
+    return [
+        _moment(before, kept, s.layer_copies + s.head_copy, forward),
+        _moment(before, kept, layer_copies + s.head_copy, backward),
+        _moment(before, last_layer, layer_copies, s.head_gradient),
+        _moment(of_layers, at_work, 0, s.head_gradient),
+        _moment(s.gradients, 0, 0, s.head_gradient + sums * s.embedding),
+    ]
 
 
-def _layer_at_work(s: Setting) -> int:
-    return _one_layer(s) + parts.backward_bytes(s.shape, s.tokens, s.product)
+def _moment(gradients: int, activations: int, half_copies: int, head: int) -> Parts:
+    return {"gradients": gradients, "activations": activations, "half copies": half_copies, "head": head}
 
 
 def step(s: Setting) -> list[Parts]:

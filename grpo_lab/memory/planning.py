@@ -8,6 +8,7 @@ gaps between tensors: `RESERVE` stands for both. What a processor's kernels take
 above all, is not counted.
 """
 
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,12 +18,13 @@ from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16, precision_asked
 from grpo_lab.memory import phases
-from grpo_lab.memory.choice import MODES, RESERVE, choice
 from grpo_lab.memory.phases import Setting
-from grpo_lab.models.shapes import ModelShape, shape_of
+from grpo_lab.models.shapes import shape_of
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
+RESERVE = 3 * GIB // 4  # bytes, for CUDA itself, and for what the allocator cannot join
+MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf16 in hardware, and for one without
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class MemoryPlan:
         """The plan for another configuration, mode, or whatever else a `Setting` holds."""
         return _plan(replace(self.setting, **changes))
 
-    def table(self) -> str:
+    def __str__(self) -> str:
         """In GiB: one row a part (those that take nothing are left out), and the totals."""
         s, config = self.setting, self.setting.config
         title = (
@@ -73,8 +75,6 @@ class MemoryPlan:
         lines = text_table(["GiB", *self.phases], rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
-
-    __str__ = table
 
 
 def _gib(size: int) -> str:
@@ -91,31 +91,82 @@ def plan(
         config: the settings of the run.
         prompt_length: L, tokens of the longest prompt.
         precision: the mode, a name in `PRECISIONS`.
-        device_type: "cuda" or "cpu"; they differ in the cache, in the chunks of logits and in torch's AdamW.
+        device_type: "cuda" or "cpu"; they differ in the cache, and in the chunks of logits.
 
     Raises:
         ValueError: for arguments that are out of range, and for a model whose parts are not known.
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    check_choice("device_type", device_type, ("cuda", "cpu"))
-    if config.precision not in (None, precision):
-        raise InputError("precision", precision, f"expected {config.precision!r}, as in config")
-    return _plan(Setting(known_shape(model_config), config, PRECISIONS[precision], prompt_length, device_type))
-
-
-def known_shape(model_config) -> ModelShape:
-    """The sizes of the model, or InputError if it is of a kind whose memory cannot be planned."""
-    try:
-        return shape_of(model_config)
-    except (AttributeError, ValueError) as error:
-        raise InputError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
+    return _plan(Setting(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 def _plan(setting: Setting) -> MemoryPlan:
     always = phases.resident(setting)
     made = {name: [always | alive for alive in moments(setting)] for name, moments in phases.PHASES.items()}
     return MemoryPlan(setting, made)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train on a card, and the plan of it.
+
+    A float32 copy of the weights learns as float32 does; bf16 weights round by chance, for 6 bytes a parameter in place
+    of 16. Layers that are computed again cost about a third more time for updates and change no result, and so do fewer
+    rows at a time. So what rounds comes after what does not, and what is slower after what is not.
+    """
+
+    plan: MemoryPlan
+    precision: str
+    gradient_checkpointing: bool
+    rows: int  # at a time
+
+    def __str__(self) -> str:
+        layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
+        return f"{self.precision}, {layers}, {self.rows} rows at a time"
+
+
+def ways(planned: MemoryPlan, modes: tuple[str, ...], given: Container[str] = ()) -> Iterator[Way]:
+    """Best first: each mode with its activations kept, then computed again; the last one with fewer rows at a time.
+
+    given: settings that stay as they are.
+    """
+    asked, rows = planned.setting.config.gradient_checkpointing, planned.setting.rows
+    checkpointing = (asked,) if "gradient_checkpointing" in given else (False, True)
+    for mode in modes:
+        for again in checkpointing:
+            yield _way(planned, mode, again, rows)
+    while rows > 1 and not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(given):
+        rows = next(rows // k for k in range(2, rows + 1) if rows % k == 0)
+        yield _way(planned, modes[-1], checkpointing[-1], rows)
+
+
+def choice(
+    planned: MemoryPlan, budget: int, modes: tuple[str, ...], given: Container[str] = ()
+) -> tuple[Way, list[str]]:
+    """The first way that fits into so many bytes (the last one if none does); and what to say of it and the others."""
+    every = list(ways(planned, modes, given))
+    fitting = [way for way in every if way.plan.fits(budget)]
+    if fitting:  # those with fewer rows at a time are shown only where they are needed
+        every = [way for way in every if way.rows >= fitting[0].rows]
+    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in every]
+    head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them for CUDA itself"
+    lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
+    if fitting:
+        return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
+    config = planned.setting.config
+    smaller = f"max_completion_length below {config.max_completion_length}, "
+    smaller += f"generation_batch_size below {config.generation_batch_size}"
+    smaller += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
+    return every[-1], [*lines, f"none of them fits; what is left: {smaller}, or a smaller model"]
+
+
+def _way(planned: MemoryPlan, mode: str, again: bool, rows: int) -> Way:
+    config = planned.setting.config
+    parts = max(1, config.update_batch_size // rows)
+    cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts, "gradient_checkpointing": again}
+    changed = replace(config, precision=None, bf16=False, fp16=False, **cut)
+    return Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]), mode, again, rows)
 
 
 def longest_prompt(tokenizer, rows) -> int:
@@ -138,5 +189,5 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
         print(f"memory: not planned, since {error}")
         return config
     way, lines = choice(made, torch.cuda.mem_get_info(device)[0], modes, given)
-    print(way.plan.table(), *lines, sep="\n")
+    print(way.plan, *lines, sep="\n")
     return replace(way.plan.setting.config, precision=way.precision)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2ForCausalLM
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rollout.fast_paths import head_width
 
 # The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.
@@ -81,7 +81,18 @@ class ModelShape:
 
 
 def shape_of(model_config) -> ModelShape:
-    """The sizes of the model of a transformers configuration; no memory is taken for its weights."""
+    """The sizes of the model of a transformers configuration; no memory is taken for its weights.
+
+    Raises:
+        ValueError: for a model that is not of Qwen2's kind, whose parts are not known.
+    """
+    try:
+        return _shape_of(model_config)
+    except (AttributeError, ValueError) as error:
+        raise InputError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
+
+
+def _shape_of(model_config) -> ModelShape:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]

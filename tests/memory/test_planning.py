@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import GIB, MODES, MemoryPlan, choice, parts, plan, shape_of
-from grpo_lab.memory.choice import ways
+from grpo_lab.memory import GIB, MODES, MemoryPlan, choice, parts, plan, shape_of, ways
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
