@@ -40,8 +40,8 @@ def load_policy(
             takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and
             for models so small that rounding costs more than it saves.
 
-    Before it is returned, a few tokens are sampled and log-probabilities computed, to see whether both are right
-    for its architecture (models/selfcheck.py); a model for which they are not is refused.
+    Before it is returned, a few tokens are sampled and their log-probabilities computed again; a model for which the
+    two differ is refused (models/selfcheck.py).
 
     The model is in eval mode; its parameters require gradients; its attribute `loaded_for` is the mode's name, by which
     `train` knows it where the configuration says nothing else.

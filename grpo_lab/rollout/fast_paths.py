@@ -3,7 +3,7 @@
 Fast: a prompt is computed once for all of its completions, all layers share one attention mask, and tokens are decoded
 in fixed memory (static.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before.
 Every other model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
-gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds its way against the model itself.
+gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds the two against each other.
 """
 
 FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # as `model_type` in a configuration
