@@ -7,6 +7,8 @@ residue that the division by a near-zero standard deviation blows up.
 
 Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct when it is asked to divide) standard
 deviation is a convention.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
 """
 
 from collections.abc import Callable
@@ -53,12 +55,6 @@ def group_advantages(
         Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero. This is
             what Eq. (2.1) is for: a mean of equal numbers may round to another number.
 
-    Raises:
-        ValueError: for another scale or ddof, an eps that is not positive (NaN is not), rewards that are not finite or
-            of another shape, or no more than ddof of them for the standard deviation that is asked for: in a group
-            with "group", in all with "batch".
-        TypeError: for a list, or anything else that is no tensor.
-
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
     """
@@ -101,9 +97,6 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     Args:
         rewards: r, finite numbers, G at least 2.
 
-    Raises:
-        ValueError: for rewards that are not finite or have another shape, or G below 2.
-
     Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
     check_shapes(rewards=(rewards, "P G"))
@@ -128,9 +121,6 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
     Args:
         rewards: r, finite numbers.
-
-    Raises:
-        ValueError: for rewards that are not finite or have another shape, or G below 1.
     """
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
@@ -169,10 +159,6 @@ def process_advantages(
         Zero, but for rounding, after the last step of a completion. Exactly zero everywhere in a group of equal step
             rewards (also in float32, and a million from zero), of one step, or of none.
 
-    Raises:
-        ValueError: for an eps that is not positive (NaN is not), step rewards that are not finite where the mask is
-            True, a mask of another dtype than bool, or shapes that do not fit.
-
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
     check_positive("eps", eps)
@@ -204,10 +190,6 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
         rewards: r, a finite number for each token; zero where there is no reward.
         gamma: discount, from 0 (only this token's reward) to 1 (all that follow). A small gamma and a long completion
             are no trouble: no high power of gamma is needed.
-
-    Raises:
-        ValueError: for a gamma outside that range, NaN included, or rewards that are not finite or have
-            another shape.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """

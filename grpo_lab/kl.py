@@ -4,6 +4,8 @@ Two questions are easily confused. As a *value*, k1 and k3 both estimate KL(pi |
 *loss*, what counts is the gradient: that of k1 is zero on average, that of k3 is the gradient of the other KL, KL(ref
 || pi), and only k2 and k3+ pull towards the reference along the gradient of KL(pi || ref). Notebook 04 shows each by
 exact enumeration.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
 """
 
 import torch
@@ -34,9 +36,6 @@ def kl_estimate(
     Returns:
         In nats, and never clamped. k1 may be negative, the others not, but for rounding. (torch.expm1 rounds less than
             exp(d) - 1 near d = 0; either is right.)
-
-    Raises:
-        ValueError: for another estimator, or shapes that differ.
 
     Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos
     (2025), "On a few pitfalls in KL divergence gradient estimation for RL".
@@ -72,9 +71,6 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
 
     Returns:
         In nats, at least 0 up to rounding.
-
-    Raises:
-        ValueError: for shapes that differ.
     """
     check_shapes(logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
     logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.6)
@@ -99,9 +95,6 @@ def kl_in_reward(
         mask: m. What stands where it is False is not charged, infinities and NaN included, so choose with
             torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
         beta: weight of the penalty, at least 0.
-
-    Raises:
-        ValueError: for a negative beta, a mask of another dtype than bool, or shapes that do not fit together.
 
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
     """

@@ -3,6 +3,8 @@
 Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this departs from the usual code, on purpose: the
 temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision
 logits are lifted to float32 before the softmax.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
 """
 
 import torch
@@ -30,10 +32,6 @@ def token_logprobs(
     Returns:
         In nats, at most 0; minus infinity for a token that was ruled out.
 
-    Raises:
-        ValueError: if the temperature is not positive (NaN is not), token_ids are no integers, or the shapes do not fit
-            together.
-
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
     check_positive("temperature", temperature)
@@ -57,9 +55,6 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
 
     Returns:
         In nats, between 0 and log V.
-
-    Raises:
-        ValueError: if the temperature is not positive (NaN is not), or logits has another shape.
 
     Source: Shannon (1948).
     """
@@ -85,9 +80,6 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
 
     Returns:
         True up to and with the first end token; all True in a row that was cut off before its end.
-
-    Raises:
-        ValueError: if completion_ids has another shape, or holds no integers, or eos_token_id is None.
     """
     check_shapes(completion_ids=(completion_ids, "B T"))
     check_dtype("completion_ids", completion_ids, "int")
@@ -120,9 +112,6 @@ def chunked_token_logprobs(
 
     Returns:
         The same values and gradients as `token_logprobs`.
-
-    Raises:
-        ValueError: if the temperature or the chunk size is not positive, or the shapes do not fit together.
     """
     return chunked_logprobs_and_entropy(hidden, lm_head_weight, token_ids, temperature, chunk_size)[0]
 

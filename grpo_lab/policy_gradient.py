@@ -3,6 +3,8 @@
 A sequence y of T tokens is one trajectory. Its probability is a product over tokens, its reward comes at the end. In
 a small world (V^T sequences) nothing has to be sampled: `enumerate_sequences` lists them all, and expectations are
 sums.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
 """
 
 import torch
@@ -25,9 +27,6 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     Returns:
         In nats; zero for a response without tokens.
 
-    Raises:
-        ValueError: for a mask of another dtype than bool, or shapes that do not fit together.
-
     Source: the product rule of probability; a language model is autoregressive.
     """
     check_shapes(logp=(logp, "B T"), mask=(mask, "B T"))
@@ -48,9 +47,6 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
         seq_logp: log-probability of each sampled sequence, attached to the policy.
         weights: w; the gradient does not flow into them.
 
-    Raises:
-        ValueError: for shapes that do not fit together.
-
     Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
     check_shapes(seq_logp=(seq_logp, "B"), weights=(weights, "B"))
@@ -66,9 +62,6 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
     Args:
         seq_logp: log-probability of *every* sequence, as `enumerate_sequences` orders them.
         rewards: R, the reward of each.
-
-    Raises:
-        ValueError: for shapes that do not fit together.
 
     Source: the definition of the objective; Sutton and Barto, section 13.2.
     """
@@ -88,9 +81,6 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
     Args:
         seq_logp: log-probability of every sequence.
         rewards: R, the reward of each: plain numbers, without a gradient.
-
-    Raises:
-        ValueError: for shapes that do not fit together.
     """
     check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
     objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.6)

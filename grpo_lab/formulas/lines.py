@@ -9,13 +9,16 @@ line alone.
 """
 
 import ast
-import io
+import importlib
+import inspect
+import pkgutil
 import re
 import textwrap
-import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType
 
-from grpo_lab.formulas.source import ANCHOR
+from grpo_lab.formulas.source import ANCHOR, comments_behind_code
 
 MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
 _DEFINED = ast.FunctionDef | ast.ClassDef
@@ -35,7 +38,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
         ValueError: if an address is that of no line, or of several.
     """
     places = {line_at(source, address, inside): line for address, line in lines.items()}
-    rows, comments = source.splitlines(), dict(_comments(source))
+    rows, comments = source.splitlines(), dict(comments_behind_code(source))
     for (first, last), line in sorted(places.items(), reverse=True):
         indent = rows[first - 1][: len(rows[first - 1]) - len(rows[first - 1].lstrip())]
         new = textwrap.indent(textwrap.dedent(line), indent).splitlines()
@@ -51,7 +54,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
     if address.endswith("()"):
         found = [place for s, place in heads if address[:-2] in _called(s)]
     else:
-        ends = [number for number, comment in _comments(source) if address == _name(comment)]
+        ends = [number for number, comment in comments_behind_code(source) if address == _name(comment)]
         around = [[place for _, place in heads if place[0] <= number <= place[1]] for number in ends]
         found = [max(places) for places in around if places]
         if address.startswith("["):
@@ -59,6 +62,29 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
     if len(found) != 1:
         raise ValueError(f"{address!r} is the address of {len(found)} lines of {inside or 'the source'}; expected one")
     return found[0]
+
+
+@contextmanager
+def running(source: str, module: str, function: str) -> Iterator[None]:
+    """Inside the `with`, the function of this qualified name runs as another source of its module has it.
+
+    Whoever imported a function holds the function object, so its code is exchanged inside the object, and its
+    decorators stay.
+    """
+    compiled = compile(source, inspect.getfile(importlib.import_module(module)), "exec", dont_inherit=True)
+    live = inspect.unwrap(pkgutil.resolve_name(f"{module}:{function}"))
+    right, live.__code__ = live.__code__, next(code for code in _codes(compiled) if code.co_qualname == function)
+    try:
+        yield
+    finally:
+        live.__code__ = right
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
 
 
 def without_markers(source: str) -> str:
@@ -70,12 +96,6 @@ def _name(comment: str) -> str:
     """The tag or the marker that a comment is, or ""."""
     tag, marker = ANCHOR.fullmatch(comment), MARKER.fullmatch(comment)
     return tag["tag"] if tag else marker[1] if marker else ""
-
-
-def _comments(source: str) -> list[tuple[int, str]]:
-    """The comments behind code, each with the number of its line."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
 
 
 def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:

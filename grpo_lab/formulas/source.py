@@ -64,6 +64,12 @@ def read_equations(function: Callable) -> list[Equation]:
     ]
 
 
+def comments_behind_code(source: str) -> list[tuple[int, str]]:
+    """The comments that end a line of code, each with the number of its line."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
+
+
 def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
     """The docstring's equations: tag and LaTeX, in order."""
     text, literal = ast.get_docstring(node) or "", ast.get_source_segment(source, node.body[0]) or ""
@@ -87,16 +93,16 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
     kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
     statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
     anchors: list[tuple[str, ast.stmt, str]] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())
+    for line, comment in comments_behind_code(source):
+        match = ANCHOR.fullmatch(comment)
         if not match:
             continue
-        tag, line = match["tag"], token.start[0]
+        tag = match["tag"]
         if not match["shape"]:
             raise InputError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
         found = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not found:
-            raise InputError(f"anchor ({tag}) stands on no assignment to variables or return: {token.line.strip()!r}")
+            raise InputError(f"anchor ({tag}) stands on no assignment to variables or return")
         if any(found[-1] is statement for _, statement, _ in anchors):
             raise InputError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
         anchors.append((tag, found[-1], " ".join(match["shape"].split())))

@@ -38,10 +38,6 @@ def aggregate(
         A scalar; zero where the mask is all False. A fully masked row stays in the denominator B, as in TRL; verl's
         `agg_loss` leaves it out where it is not told the size of the batch.
 
-    Raises:
-        ValueError: for another loss type, "dr_grpo" without a positive max_completion_length, a negative num_items, or
-            shapes that do not fit together.
-
     Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
     seq-mean-token-sum-norm ~ dr_grpo.

@@ -1,4 +1,7 @@
-r"""The loss of a batch, and what one of its micro-batches contributes."""
+r"""The loss of a batch, and what one of its micro-batches contributes.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+"""
 
 import torch
 from jaxtyping import Bool, Float, Int, Real
@@ -71,11 +74,6 @@ def policy_loss(
         The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
         "clip_ratio/high_mean", "clip_ratio/region_mean" ("cispo_clip_ratio" for "cispo"), each a mean over the tokens
         of the mask, or over rows where there is one value a row (sequence level), as in TRL.
-
-    Raises:
-        ValueError: for another loss type, level or estimator, a mask that is not of booleans, advantages that are NaN
-            or infinite, a beta that is negative or NaN, a beta > 0 without ref_logp, a setting out of its range, or
-            shapes that do not fit together.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
@@ -134,9 +132,6 @@ def microbatch_loss(
     Returns:
         Its loss, and its metrics as in `policy_loss`. `backward()` works for one without tokens, too, as it does for
         `policy_loss`: the gradient is zero.
-
-    Raises:
-        ValueError: for fewer rows than this micro-batch has, and as `policy_loss` does.
     """
     check_at_least("rows", rows, len(mask))
     share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)

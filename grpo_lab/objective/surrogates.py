@@ -2,6 +2,8 @@ r"""The importance ratio, and the surrogates: what one token contributes, to be 
 
 Constants and conventions are TRL's, so that numbers carry over; each function says where another engine differs. sg[x]
 is x with its gradient stopped.
+
+A ValueError names an argument that has not the shape, or is not in the range, that the function states.
 """
 
 import math
@@ -35,9 +37,6 @@ def importance_ratio(
     Returns:
         Shape (B, T) for "token", (B, 1) for "sequence". What r is where the mask is False does not matter.
 
-    Raises:
-        ValueError: for another level, or shapes that differ.
-
     Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
     "Group Sequence Policy Optimization", section 4.1.
     """
@@ -61,9 +60,6 @@ def gspo_token_ratio(
     With one advantage per sequence this gives the loss and gradient of GSPO. With one per token, each advantage weights
     the gradient of its own token, which s_b of Eq. (5.3) cannot do. Arguments as in `importance_ratio`, which checks
     them; here, too, it does not matter what stands where the mask is False.
-
-    Raises:
-        ValueError: for shapes that differ.
 
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
@@ -100,10 +96,6 @@ def clipped_surrogate(
     Returns:
         Shape of the ratio, or (B, T) where the advantages have it.
 
-    Raises:
-        ValueError: for an epsilon or a delta outside of its range, an epsilon_high below 0, or shapes that do not fit
-            together.
-
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
     """
@@ -134,9 +126,6 @@ def cispo_surrogate(
         bound: \epsilon_high, as in TRL an absolute ceiling for the ratio (5.0 is usual). verl clips the ratio between
             1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
 
-    Raises:
-        ValueError: for shapes that do not fit together.
-
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
     check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
@@ -162,9 +151,6 @@ def sapo_surrogate(
 
     Returns:
         Shape of the ratio, or (B, T) where the advantages have it.
-
-    Raises:
-        ValueError: for shapes that do not fit together.
 
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """
@@ -193,9 +179,6 @@ def vespo_surrogate(
     S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.14}
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
-
-    Raises:
-        ValueError: for shapes that do not fit together.
 
     Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); defaults as in TRL.
     """

@@ -4,8 +4,7 @@
         history = train(...)  # makes the mistake
     show_bugs({"C": "off-by-one"})
 
-Notebook 09 hunts them; the test suite has to kill each of them as a mutant. Whoever imported a function holds the
-function object, so its code is exchanged inside the object, and its decorators stay.
+Notebook 09 hunts them; the test suite has to kill each of them as a mutant.
 """
 
 import difflib
@@ -13,13 +12,12 @@ import importlib
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 
 from grpo_lab.commands.display import say
-from grpo_lab.formulas.lines import with_lines, without_markers
+from grpo_lab.formulas.lines import running, with_lines, without_markers
 
 
 @dataclass(frozen=True)
@@ -30,39 +28,19 @@ class Bug:
     function: str
     lines: Mapping[str, str]
 
-    @contextmanager
-    def planted(self) -> Iterator[None]:
+    def planted(self) -> AbstractContextManager:
         """The function with the mistake, inside the `with`."""
-        function = self._function()
-        right, function.__code__ = function.__code__, self._wrong_code()
-        try:
-            yield
-        finally:
-            function.__code__ = right
+        source = inspect.getsource(importlib.import_module(self.module))
+        return running(with_lines(source, self.lines, self.function), self.module, self.function)
 
     def diff(self) -> str:
         """The lines that differ, without their indentation."""
-        old = textwrap.dedent(inspect.getsource(self._function()))
+        function = inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
+        old = textwrap.dedent(inspect.getsource(function))
         both = (without_markers(source).splitlines() for source in (old, with_lines(old, self.lines)))
         lines = difflib.unified_diff(*both, n=0)
         changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
         return "\n".join(f"{line[0]} {line[1:].strip()}" for line in changed)
-
-    def _function(self) -> FunctionType:
-        return inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
-
-    def _wrong_code(self) -> CodeType:
-        module = importlib.import_module(self.module)
-        source = with_lines(inspect.getsource(module), self.lines, self.function)
-        compiled = compile(source, module.__file__, "exec", dont_inherit=True)
-        return next(code for code in _codes(compiled) if code.co_qualname == self.function)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
 
 
 # By name, most of them in ERRATA's words: where it is, and what stands there instead.

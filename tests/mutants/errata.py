@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_lab.formulas.lines import line_at, with_lines
+from grpo_lab.formulas.lines import with_lines
 from grpo_lab.teaching.bugs import BUGS
-from tests.mutants.mutant import Mutant, make_mutant, read
+from tests.mutants.mutant import Mutant, files_of_tests, read
 
 # The faults of code among the mistakes; each has at least one mutant.
 IDS = (
@@ -49,7 +49,8 @@ def planted(name: str, path: str, function: str, lines: dict[str, str]) -> Mutan
     if name not in IDS or not lines:
         raise StaleError(f"{name}, {path}: expected one of {', '.join(IDS)}, and lines")
     try:
-        mutated, place = with_lines(source, lines, function), line_at(source, next(iter(lines)), function)
+        mutated = with_lines(source, lines, function)
     except ValueError as error:
         raise StaleError(f"{name}, {path}: {error}") from None
-    return make_mutant(f"{name}: {' '.join(' '.join(lines.values()).split())}", path, place[0], source, mutated)
+    said = " ".join(" ".join(lines.values()).split())
+    return Mutant(f"{name}: {said}", path, function, source, mutated, files_of_tests(path))

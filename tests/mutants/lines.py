@@ -1,34 +1,23 @@
 """Mutants of the anchored lines: every line of mathematics whose comment ends in the tag of its equation."""
 
 import ast
-import io
-import tokenize
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
-from grpo_lab.formulas.source import ANCHOR
+from grpo_lab.formulas.source import ANCHOR, comments_behind_code
 from tests.course.proof.operators import variants
-from tests.mutants.mutant import ROOT, Mutant, make_mutant, read
+from tests.mutants.mutant import ROOT, Mutant, files_of_tests, place_of, read
 
 
 def anchored_modules() -> list[str]:
     """Files of the package with anchored lines; not the course, whose exercises may repeat them."""
     found = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "grpo_lab").rglob("*.py")))
-    return [path for path in found if not _left_out(PurePosixPath(path)) and anchors(read(path))]
-
-
-def _left_out(path: PurePosixPath) -> bool:
-    return path.parts[1] in ("course", "formulas")
+    return [path for path in found if path.split("/")[1] not in ("course", "formulas") and anchors(read(path))]
 
 
 def anchors(source: str) -> dict[str, int]:
     """{tag: line number} of the comments `# P 1 (n.m)` that end a line."""
-    found = {}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        match = token.type == tokenize.COMMENT and ANCHOR.fullmatch(token.string.strip())
-        if match:
-            found[match["tag"]] = token.start[0]
-    return found
+    found = ((ANCHOR.fullmatch(comment), line) for line, comment in comments_behind_code(source))
+    return {match["tag"]: line for match, line in found if match}
 
 
 def line_mutants(path: str) -> list[Mutant]:
@@ -41,12 +30,13 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
     tree = ast.parse(source)
     statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
     statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
-    before, seen = ast.unparse(statement), set()
+    before, seen, place = ast.unparse(statement), set(), place_of(source, line)
     for new in variants(statement):
         text = ast.unparse(new)
         if text not in seen | {before}:
             seen.add(text)
-            yield make_mutant(f"({tag}) {text}", path, line, source, _replaced(source, statement, text))
+            new = _replaced(source, statement, text)
+            yield Mutant(f"({tag}) {text}", path, place, source, new, files_of_tests(path))
 
 
 def _replaced(source: str, statement: ast.stmt, text: str) -> str:

@@ -3,10 +3,16 @@
 import ast
 import difflib
 import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from grpo_lab.formulas.lines import running
+
 ROOT = Path(__file__).resolve().parents[2]
+_DEFINED = ast.FunctionDef | ast.ClassDef
 # Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
 TELLING = {
     "chat": ("test_chat.py",),
@@ -27,24 +33,42 @@ TELLING = {
 class Mutant:
     name: str  # "clip-inverted: torch.max(...", or "(5.7) surrogate = torch.max(..."
     path: str  # of the changed file, from the repository's root, with forward slashes
-    function: str  # that is changed; "" for a constant of the module
+    place: str  # the qualified name of the function that is changed; "" for a constant of the module
     original: str
     mutated: str
     tests: tuple[str, ...]  # files
 
     @property
+    def function(self) -> str:
+        """The name by which tests call what is changed."""
+        return self.place.rpartition(".")[2]
+
+    @property
     def group(self) -> tuple[str, str]:
         """Mutants of one group are likely killed by the same test."""
-        return self.path, self.function
+        return self.path, self.place
 
     def diff(self) -> str:
         before, after = self.original.splitlines(), self.mutated.splitlines()
         return "\n".join(difflib.unified_diff(before, after, self.path, "mutant", lineterm="", n=1))
 
 
-def make_mutant(name: str, path: str, line: int, original: str, mutated: str) -> Mutant:
-    """A mutant whose change starts on this line of the original."""
-    return Mutant(name, path, _function(original, line), original, mutated, files_of_tests(path))
+@contextmanager
+def swapped(mutant: Mutant) -> Iterator[None]:
+    """The mutant instead of the original, inside the `with`; of a constant, the assignments that differ."""
+    module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    if mutant.place:
+        with running(mutant.mutated, module, mutant.place):
+            yield
+        return
+    live, before = vars(importlib.import_module(module)), {ast.dump(s) for s in ast.parse(mutant.original).body}
+    changed = [s for s in ast.parse(mutant.mutated).body if ast.dump(s) not in before]
+    kept = dict(live)
+    exec(compile(ast.Module(changed, []), module, "exec"), live)
+    try:
+        yield
+    finally:
+        live.update(kept)
 
 
 @functools.lru_cache(maxsize=256)
@@ -61,13 +85,10 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-@functools.lru_cache(maxsize=256)
-def _function(source: str, line: int) -> str:
-    """The innermost function around a line; for a constant of the module, the first function that uses it."""
-    tree = ast.parse(source)
-    defs = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    around = [d.name for d in defs if d.lineno <= line <= d.end_lineno]
-    assigned = [s for s in tree.body if isinstance(s, ast.Assign) and s.lineno <= line <= s.end_lineno]
-    constants = {target.id for s in assigned for target in s.targets if isinstance(target, ast.Name)}
-    users = [d.name for d in defs if constants & {n.id for n in ast.walk(d) if isinstance(n, ast.Name)}]
-    return (around[-1:] or users[:1] or [""])[0]
+def place_of(source: str, line: int) -> str:
+    """The qualified name of the function or method around a line of a file."""
+    names, body = [], ast.parse(source).body
+    while found := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:
+        names.append(found[0].name)
+        body = found[0].body if isinstance(found[0], ast.ClassDef) else []
+    return ".".join(names)

@@ -12,9 +12,8 @@ from grpo_lab.formulas.lines import with_lines
 from tests.mutants.equivalent import check, reason, without_names
 from tests.mutants.errata import IDS, errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import ROOT, Mutant, read
+from tests.mutants.mutant import ROOT, Mutant, read, swapped
 from tests.mutants.pool import judge
-from tests.mutants.swap import swapped
 from tests.support.equations import formula_map
 
 KL, RULES = "grpo_lab/kl.py", "grpo_lab/rewards/rules.py"
@@ -80,7 +79,7 @@ def written(**changes: str) -> list[Mutant]:
     """Other ways to write the line of Eq. (4.2), and one test that could notice."""
     source, tests = read(KL), ("tests/mutants/test_sample.py",)
     mutated = {n: with_lines(source, {"4.2": f"k1 = {new}"}) for n, new in changes.items()}
-    return [Mutant(n, KL, n, source, text, tests) for n, text in mutated.items()]
+    return [Mutant(n, KL, "kl_estimate", source, text, tests) for n, text in mutated.items()]
 
 
 @pytest.mark.slow

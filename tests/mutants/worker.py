@@ -8,7 +8,7 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.mutant import ROOT, Mutant, swapped
 
 
 def main(connection: Connection, files: list[str]) -> None:
@@ -69,8 +69,6 @@ class Session:
 
     def verdict(self, mutant: Mutant) -> tuple[str | None, str]:
         """The test that kills the mutant and its complaint, or None and what was tried."""
-        from tests.mutants.swap import swapped
-
         tried = 0
         for item in self.in_order(mutant):
             if not self.is_healthy(item):

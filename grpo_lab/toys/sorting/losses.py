@@ -4,30 +4,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.advantages import best_of_group, group_advantages
+from grpo_lab.advantages import group_advantages
 from grpo_lab.commands.checks import check_at_least, check_between, check_choice, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import aggregate, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
 
 LOSSES = ("naive", "unclipped", "clipped")
-UPDATE_WEIGHTS = ("raw", "centred", "normalised", "best")
+UPDATE_WEIGHTS = ("raw", "centred", "normalised")
 
 
 def update_weights(rewards: Float[Tensor, "P G"], mode: str = "normalised") -> Float[Tensor, "P G"]:
-    """What each response is weighted with in the update: one of four answers to "compared with what?".
+    """What each response is weighted with in the update: its reward, "raw", or what `group_advantages` makes of it.
 
-    Args:
-        rewards: r.
-        mode: "raw": the reward itself; "centred": minus the mean of its group; "normalised": also divided by the
-            standard deviation of the group, as in GRPO; "best": the reward of the best of the group, the others zero.
+    That is "centred" around the mean of its group, or also divided by the group's deviation, "normalised", as in GRPO.
     """
     check_choice("mode", mode, UPDATE_WEIGHTS)
-    if mode == "raw":
-        return rewards
-    if mode == "best":
-        return best_of_group(rewards)
-    return group_advantages(rewards, scale="none" if mode == "centred" else "group")
+    return rewards if mode == "raw" else group_advantages(rewards, scale="none" if mode == "centred" else "group")
 
 
 def surrogate_loss(
@@ -57,9 +50,6 @@ def surrogate_loss(
     Returns:
         One number. Form r from the difference of the log-probabilities, so that e^-800 over e^-801 does not become
             0 / 0.
-
-    Raises:
-        ValueError: for another loss, an epsilon outside that range, or shapes that do not fit together.
     """
     check_choice("loss", loss, LOSSES)
     check_between("epsilon", epsilon, 0, 1)
@@ -84,9 +74,6 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
         logp: log-probabilities under the policy that is being trained.
         ref_logp: under the reference; no gradient flows into them.
         beta: weight of the penalty, at least 0.
-
-    Raises:
-        ValueError: for a negative beta, or shapes that differ.
     """
     check_at_least("beta", beta, 0)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))

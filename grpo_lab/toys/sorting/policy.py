@@ -91,9 +91,6 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
         logp: log-probabilities of all V numbers; -inf is allowed, and returned where that number was drawn. The axis S
             counts seeds: independent policies, trained side by side.
         responses: y, the numbers drawn: G responses of T numbers for each of P prompts.
-
-    Raises:
-        ValueError: for shapes that do not fit together.
     """
     check_shapes(logp=(logp, "S P T V"), responses=(responses, "S P G T"))
     numbers = rearrange(responses, "S P G T -> S P T G")

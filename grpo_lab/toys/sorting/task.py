@@ -11,7 +11,8 @@ from torch.nn.functional import one_hot
 from grpo_lab.commands.checks import InputError, check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.policy_gradient import enumerate_sequences
 
-DUPLICATES = ("none", "any", "only")
+DUPLICATES = ("none", "only")
+HELD_OUT = 0.2  # which share of the multisets of numbers is held out, in every order
 
 
 class SortingPrompts(NamedTuple):
@@ -22,30 +23,25 @@ class SortingPrompts(NamedTuple):
     numbers: int
 
 
-def make_prompts(
-    numbers: int = 10, length: int = 4, duplicates: str = "none", held_out: float = 0.2, seed: int = 0
-) -> SortingPrompts:
+def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -> SortingPrompts:
     """List every prompt, and hold some out by what they contain, so that no held-out answer was ever a right answer.
 
     Args:
         numbers: V, how many numbers there are.
         length: T, how many a prompt has, at least 2.
-        duplicates: "none": all numbers of a prompt differ; "only": at least two are equal; "any": both.
-        held_out: which share of the multisets of numbers is held out, in every order, between 0 and 1.
-        seed: chooses them.
+        duplicates: "none": all numbers of a prompt differ; "only": at least two are equal.
     """
     check_choice("duplicates", duplicates, DUPLICATES)
     check_at_least("length", length, 2)
     prompts = enumerate_sequences(numbers, length)
     ordered = prompts.sort(-1).values
-    repeats = (ordered[:, 1:] == ordered[:, :-1]).any(-1)
-    kept = {"none": ~repeats, "only": repeats, "any": repeats | ~repeats}[duplicates]
+    kept = (ordered[:, 1:] == ordered[:, :-1]).any(-1) == (duplicates == "only")
     contents, which = ordered[kept].unique(dim=0, return_inverse=True)
-    count = round(held_out * len(contents))
-    if not 0 < count < len(contents):
-        found = f"{count} of {len(contents)} multisets of {length} out of {numbers} numbers"
-        raise InputError(f"held_out is {held_out}, which holds out {found}; each part must get at least one")
-    chosen = torch.randperm(len(contents), generator=torch.Generator().manual_seed(seed))[:count]
+    count = round(HELD_OUT * len(contents))
+    if count == 0:
+        found = f"there are {len(contents)} multisets of {length} out of {numbers}"
+        raise InputError("numbers", numbers, "expected more, of which some can be held out", found=found)
+    chosen = torch.randperm(len(contents), generator=torch.Generator().manual_seed(0))[:count]
     out = torch.isin(which, chosen)
     return SortingPrompts(prompts[kept][~out], prompts[kept][out], numbers)
 
@@ -96,9 +92,6 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
 
     Returns:
         As float32.
-
-    Raises:
-        ValueError: for numbers that are no integers, or shapes that differ or are not (B, T).
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     check_dtype("prompts", prompts, "int")

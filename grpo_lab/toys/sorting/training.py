@@ -1,11 +1,11 @@
 """Training in the toy world of `sorting`: the whole of GRPO on one screen, several seeds side by side.
 
-A round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on
-that one batch. Which model is needed when: the policy samples, and is updated; the old policy is never kept, only the
-log-probabilities that it gave to its own responses; the reference is a frozen copy, renewed every few rounds.
+A round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on that one batch.
+The policy samples, and is updated; the old policy is never kept, only the log-probabilities that it gave to its own
+responses. There is no reference: `kl_penalty` is what one would cost.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.commands.checks import InputError, check_at_least, check_positive
-from grpo_lab.toys.sorting.losses import kl_penalty, surrogate_loss, update_weights
+from grpo_lab.toys.sorting.losses import surrogate_loss, update_weights
 from grpo_lab.toys.sorting.policy import (
     SortingPolicy,
     init_policy,
@@ -27,8 +27,8 @@ from grpo_lab.toys.sorting.policy import (
 from grpo_lab.toys.sorting.task import SortingPrompts, exact_reward, repaired_reward, sorting_reward
 
 Reward = Callable[[Tensor, Tensor], Tensor]
-Weights = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+WIDTH = 16  # D of the policy
 
 
 class Experience(NamedTuple):
@@ -37,19 +37,18 @@ class Experience(NamedTuple):
     prompts: Int[Tensor, "S P T"]
     responses: Int[Tensor, "S P G T"]
     old_logp: Float[Tensor, "S P G T"]
-    ref_logp: Float[Tensor, "S P G T"]
     rewards: Float[Tensor, "S P G"]
     advantages: Float[Tensor, "S P G"]
 
 
 @dataclass
 class SortingRun:
-    """The result of training. `history["reward"]` and the others have shape (S, points), a column for each of `rounds`.
+    """The result of training. `history["reward"]` and the others have a column for each of `rounds`.
 
     All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
     "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
     maximum of `sorting_reward`.
-    `losses`, shape (S, points - 1), is the loss of the last inner step in each of `rounds` but the final one.
+    `losses` are those of the last inner step in each of `rounds` but the final one.
     """
 
     policy: SortingPolicy
@@ -62,7 +61,7 @@ def train_sorting(
     prompts: SortingPrompts,
     *,
     reward: Reward = repaired_reward,
-    weights: str | Weights = "normalised",
+    weights: str = "normalised",
     loss: str | Loss = "clipped",
     seeds: Sequence[int] = range(5),
     rounds: int = 150,
@@ -70,9 +69,6 @@ def train_sorting(
     num_generations: int = 8,
     num_iterations: int = 4,
     learning_rate: float = 5e-3,
-    beta: float = 0.0,
-    ref_sync_rounds: int = 10,
-    width: int = 16,
     eval_every: int = 10,
 ) -> SortingRun:
     """Train one policy for each seed, all in the same tensors.
@@ -80,7 +76,7 @@ def train_sorting(
     Args:
         prompts: from `make_prompts`.
         reward: any function (prompts BT, responses BT) -> B.
-        weights: mode of `update_weights`, or a function from the rewards SPG to as many weights.
+        weights: mode of `update_weights`.
         loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
         seeds: each gives a run of its own, whatever the other seeds are.
         rounds: how often a batch is sampled.
@@ -88,75 +84,65 @@ def train_sorting(
         num_generations: G, responses a prompt.
         num_iterations: inner steps on each batch.
         learning_rate: of Adam.
-        beta: weight of the KL penalty.
-        ref_sync_rounds: the reference is renewed every so many rounds.
-        width: D.
         eval_every: rounds between two entries of the history.
-
-    Raises:
-        ValueError: naming the argument that is wrong.
-        FloatingPointError: if a loss is not finite.
     """
     counts = {
         "seeds": len(seeds), "rounds": rounds, "num_prompts": num_prompts, "num_generations": num_generations,
-        "num_iterations": num_iterations, "ref_sync_rounds": ref_sync_rounds, "width": width, "eval_every": eval_every,
+        "num_iterations": num_iterations, "eval_every": eval_every,
     }  # fmt: skip
     for name, count in counts.items():
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
     dice, eval_dice = _dice(seeds), _dice(seeds)  # separate, so that evaluating more often changes nothing
-    policy = init_policy(prompts.numbers, prompts.train.shape[1], width, dice)
+    policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, dice)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []
     for done in range(rounds):
-        if done % ref_sync_rounds == 0:
-            reference = policy.copy()
-        asked = _choose(prompts.train, num_prompts, dice)
-        batch = collect(policy, reference, asked, reward, weights, num_generations, dice)
+        batch = collect(policy, _choose(prompts.train, num_prompts, dice), reward, weights, num_generations, dice)
         if look := done % eval_every == 0:
             points[done] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
         for _ in range(num_iterations):
-            logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
-            total = len(seeds) * batch_loss(logp, batch, loss, beta)  # the sum over seeds of their mean losses
+            logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
+            total = len(seeds) * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
         if not total.isfinite():
             raise FloatingPointError(f"the loss is {total.item()} in round {done}; a smaller learning_rate may help")
         if look:
-            losses.append(_loss_of_each_seed(logp.detach(), batch, loss, beta))
+            losses.append(_loss_of_each_seed(logp.detach(), batch, loss))
     points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
-    return SortingRun(policy.copy(), list(points), _columns(points.values()), torch.stack(losses, dim=1))
+    history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[rounds]}
+    return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
 
 
 @torch.no_grad()
 def collect(
     policy: SortingPolicy,
-    reference: SortingPolicy,
     asked: Int[Tensor, "S P T"],
     reward: Reward,
-    weights: str | Weights,
+    weights: str,
     num_generations: int,
     dice: list[torch.Generator],
 ) -> Experience:
     """Sample, score and compare. Nothing in here carries a gradient."""
     logp = position_logprobs(asked, *policy)
     responses = sample_responses(logp, _uniform(dice, asked.shape[1], num_generations, asked.shape[2]))
-    old_logp = response_logprobs(logp, responses)
-    ref_logp = response_logprobs(position_logprobs(asked, *reference), responses)
     rewards = _score(reward, asked, responses)
-    if callable(weights):
-        advantages = weights(rewards)
-    else:
-        advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
-    return Experience(asked, responses, old_logp, ref_logp, rewards, advantages)
+    advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
+    return Experience(asked, responses, response_logprobs(logp, responses), rewards, advantages)
 
 
-def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss, beta: float) -> Float[Tensor, ""]:
-    """The loss over all rows of the batch, KL penalty included where there is one."""
+def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss) -> Float[Tensor, ""]:
+    """The loss over all rows of the batch."""
     function = loss if callable(loss) else partial(surrogate_loss, loss=loss)
-    value = function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
-    return value + kl_penalty(_rows(logp), _rows(batch.ref_logp), beta) if beta else value
+    return function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
+
+
+def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss) -> Tensor:
+    """The same loss, seed by seed: shape (S,)."""
+    parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
+    return torch.stack([batch_loss(part, Experience(*rest), loss) for part, *rest in parts])
 
 
 @torch.no_grad()
@@ -203,15 +189,3 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
 
 def _rows(values: Tensor) -> Tensor:
     return rearrange(values, "S P G T -> (S P G) T")
-
-
-def _columns(rows: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """[{name: (S,)}, ...] -> {name: (S, number of rows)}."""
-    rows = list(rows)
-    return {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
-
-
-def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss, beta: float) -> Tensor:
-    """The same loss, seed by seed: shape (S,)."""
-    parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
-    return torch.stack([batch_loss(part, Experience(*rest), loss, beta) for part, *rest in parts])
