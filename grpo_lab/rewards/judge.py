@@ -1,17 +1,16 @@
-r"""Rewards from another model: a judge that answers yes or no, and a reward model that returns a number.
+"""Rewards from another model: a judge that answers yes or no, and a reward model that returns a number.
 
-Both take any callable, so that a call to an API, a local model and a fake in a test are the same thing here. Both read
-what the policy wrote: a policy may learn to persuade instead of to solve. Look at samples, not only at the reward.
+Both take any callable: a call to an API, a local model, a fake in a test. Both read what the policy wrote, so a policy
+may learn to persuade instead of to solve. Look at samples, not only at the reward.
 """
 
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.commands.checks import InputError, InputTypeError
-from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text, shortened
+from grpo_lab.commands.checks import InputTypeError
+from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text
 
 JUDGE_TEMPLATE = """\
 Question:
@@ -66,8 +65,6 @@ def judge_reward(
             out of being wrong. None leaves the completion out: for a judge that fails by itself, whatever it reads.
         ask: how the questions of a batch are put to the judge: `map`, one after the other, or that of an executor.
     """
-    if unclear is not None and not math.isfinite(unclear):
-        raise InputError("unclear", unclear, "expected a finite number, or None to leave the completion out")
 
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts)
@@ -81,17 +78,10 @@ def judge_reward(
         rewards: list[float | None] = []
         unreadable = 0
         for a in expected:
-            if a is None:
-                rewards.append(None)
-                continue
-            reply = next(replies)
-            if not isinstance(reply, str):
-                said = f"is {shortened(reply)}"
-                raise InputTypeError(f"{name}: the judge's reply", reply, "expected a str", found=said)
-            verdict = read_verdict(reply)
-            unreadable += verdict is None
+            verdict = None if a is None else _read(next(replies), name)
             reward = float(verdict == "yes")  # scalar (6.6)
-            rewards.append(unclear if verdict is None else reward)
+            rewards.append(None if a is None else reward if verdict else unclear)
+            unreadable += a is not None and verdict is None
         if unreadable:
             given = "no reward" if unclear is None else f"a reward of {unclear:g}"
             message = f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, which gives {given}"
@@ -113,6 +103,12 @@ def reward_model_reward(
 
     reward.__name__ = reward.__qualname__ = name
     return reward
+
+
+def _read(reply: Any, name: str) -> str | None:
+    if not isinstance(reply, str):
+        raise InputTypeError(f"{name}: the judge's reply", reply, "expected a str")
+    return read_verdict(reply)
 
 
 def _questions(name: str, completions: Any, prompts: Any) -> list[str]:

@@ -7,7 +7,6 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from grpo_lab.commands.checks import InputError, InputPackageError, InputTypeError
@@ -15,7 +14,7 @@ from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.rewards.text import completion_text, expected_texts, shortened
 from grpo_lab.tasks import Row, has_thinking
 
 
@@ -49,12 +48,7 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
     A name is one of `NAMED` (or its function's own), or "module:function": the module is looked for in the current
-    folder first, then among those that are installed. Importing it runs it.
-
-    Raises:
-        ValueError: for another name, and for one that occurs twice.
-        ImportError: for a module that is not there, or fails; for a function that is not in it.
-        TypeError: for what is no function.
+    folder first, then among those that are installed. Importing it runs it. An InputError names what cannot be had.
     """
     shorts = [registered(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
@@ -68,31 +62,23 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
 
 def _own_reward(name: str) -> Callable:
     module_name, _, attribute = name.rpartition(":")
-    is_file = module_name.endswith(".py")
-    if is_file or not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
-        meant = f", such as {Path(module_name).stem}:{attribute}" if is_file else ""
-        wanted = f"expected module:function{meant}, the module without folders"
+    parts = [*module_name.split("."), *attribute.split(".")]
+    if module_name.endswith(".py") or not all(part.isidentifier() for part in parts):
+        wanted = "expected module:function, such as my_rewards:brief, the module without folders and .py"
         raise InputError("reward_funcs", name, wanted, found=f"has {name!r}")
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        function = operator.attrgetter(attribute)(importlib.import_module(module_name))
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
-        wanted = f"the module, from {here} or installed, cannot be imported"
-        said = f"has {name!r}, but {wanted}: {type(error).__name__}: {error}"
+        said = f"has {name!r}, but it cannot be imported from {here}: {type(error).__name__}: {error}"
         raise InputPackageError("reward_funcs", name, found=said) from error
     finally:
         with contextlib.suppress(ValueError):  # the module may have taken it out
             sys.path.remove(here)
-    try:
-        function = operator.attrgetter(attribute)(module)
-    except AttributeError as error:
-        place = getattr(module, "__file__", module_name)
-        said = f"has {name!r}, but there is no {attribute!r} in {place}"
-        raise InputPackageError("reward_funcs", name, found=said) from error
     if inspect.isclass(function) or not callable(function):
-        what = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
-        raise InputTypeError("reward_funcs", name, "expected a function", found=f"has {name!r}, which is {what}")
+        said = f"has {name!r}, which is {'a class' if inspect.isclass(function) else shortened(function)}"
+        raise InputTypeError("reward_funcs", name, "expected a function", found=said)
     return function
 
 

@@ -25,7 +25,6 @@ from grpo_lab.commands.checks import InputError, InputTypeError, RunError
 from grpo_lab.rewards.text import check_column, shortened
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
-_RESERVED = ("prompts", "completions")
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
 _REPLACED = ("prompt", "completion", "completion_ids")
 
@@ -51,7 +50,8 @@ def score_completions(
     R_i = \sum_f w_f \, r_f(x_i, y_i) \tag{6.7}
 
     Args:
-        reward_funcs: r, one or several callables `(completions, **kwargs) -> list[float | None]`.
+        reward_funcs: r, one or several callables `(completions, **kwargs) -> list[float | None]`. Each gets copies of
+            its own, messages included: what one changes in place reaches neither the next nor the caller.
         prompts: x, a list of B.
         completions: y, a list of B.
         completion_ids: a list of B lists of token ids.
@@ -59,17 +59,13 @@ def score_completions(
         reward_weights: w, a finite number a function; None is 1 for each.
 
     Returns:
-        The reward of each completion, shape (B,), NaN where no function applies; what each function returned, shape (B,
-        F), NaN where it does not apply; and the functions' names. float32, on the CPU.
+        The reward of each completion, NaN where no function applies; what each function returned, NaN where it does not
+        apply; and the functions' names. On the CPU.
 
     Raises:
         InputTypeError: for keywords that a function cannot take; the message names it.
         RewardError: for an exception inside a reward function, and for what it returned; the message names the function
             and the row. A bug in a reward of this package stays the exception that it is.
-
-    Each function gets copies of its own, messages included: what one changes in place reaches neither the next nor the
-    caller. If it switches gradients off for the whole process, they are on again afterwards. Random numbers are not put
-    back: a reward may draw from them.
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)
@@ -80,28 +76,23 @@ def score_completions(
     per_func = torch.tensor(returned, dtype=torch.float32).T
     rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
     nobody = per_func.isnan().all(dim=1)
-    if nobody.any():
-        rows = nobody.nonzero().flatten().tolist()
-        message = (
-            f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
-            f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    if rows := nobody.nonzero().flatten().tolist():
+        said = f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
+        ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
+        warnings.warn(said + ending, RuntimeWarning, stacklevel=2)
     return rewards.masked_fill(nobody, math.nan), per_func, names
 
 
 def reward_names(reward_funcs: Any) -> list[str]:
-    """A name for each of one or several reward functions, as in TRL.
+    """A name for each of one or several reward functions, as in TRL: the `__name__`, or that of the class.
 
-    It is the `__name__` (of a partial, the inner one) or that of the class. A name that is taken already gets a number:
-    `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
+    A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
     reward_funcs = listed(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         raise InputError("reward_funcs", reward_funcs, "expected at least one reward function, and nothing else")
     names: list[str] = []
-    for function in reward_funcs:
-        function = unbound(function)
+    for function in map(unbound, reward_funcs):
         name = getattr(function, "__name__", type(function).__name__).strip("<>")
         numbered = (f"{name}_{number}" for number in range(2, len(reward_funcs) + 2))
         names.append(next(n for n in (name, *numbered) if n not in names))
@@ -122,11 +113,7 @@ def listed(reward_funcs: Any) -> list:
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
-    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch.
-
-    Python's own message names neither the batch nor the remedy. A function without `**kwargs` is refused, not called
-    with fewer keywords: TRL would refuse it too.
-    """
+    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
     names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
         try:
@@ -151,9 +138,9 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " 
 
 
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
-    if clashes := [name for name in _RESERVED if name in columns]:
-        said = f"has {clashes[0]!r}, which is the trainer's own keyword"
-        raise InputError("columns", clashes[0], "expected another name", found=said)
+    if clash := next((name for name in ("prompts", "completions") if name in columns), None):
+        said = f"has {clash!r}, which is the trainer's own keyword"
+        raise InputError("columns", clash, "expected another name", found=said)
     kept = {name: values for name, values in columns.items() if name not in _REPLACED}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **kept}
     for name, values in keywords.items():
@@ -163,8 +150,7 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
-            # Copies, for changing a message in place must not change what the next function sees.
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
             returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
         place = _place(error)
@@ -177,22 +163,20 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
 
 def _place(error: BaseException) -> str:
     """File and line of the user's own code that it passed last, if there is any."""
-    others = (Path(__file__).parents[1], sysconfig.get_path("stdlib"))
-    own = [
-        f" in {file.name}, line {frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any((file := Path(frame.filename)).is_relative_to(folder) for folder in others)
-        and not frame.filename.startswith("<frozen")
-        and "site-packages" not in file.parts
-    ]
-    return own[-1] if own else ""
+    others = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        is_library = "site-packages" in file.parts or frame.filename.startswith("<frozen")
+        if not is_library and not any(file.is_relative_to(folder) for folder in others):
+            return f" in {file.name}, line {frame.lineno}"
+    return ""
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:
     values = returned.tolist() if hasattr(returned, "tolist") else returned
-    listed = isinstance(values, (list, tuple))
-    if not listed or len(values) != B:
-        what = f"{len(values)} rewards" if listed else type(returned).__name__
+    is_list = isinstance(values, (list, tuple))
+    if not is_list or len(values) != B:
+        what = f"{len(values)} rewards" if is_list else type(returned).__name__
         raise RewardError(name, f"returned {what}", f"expected a list of {B} rewards")
     return [_number(value, name, row) for row, value in enumerate(values)]
 

@@ -11,7 +11,7 @@ from grpo_lab.commands import shell_line
 from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 from grpo_lab.rewards.scoring import check_weights
-from grpo_lab.rewards.text import prompt_text
+from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
 from grpo_lab.tasks.own import SUFFIX
 from grpo_lab.tasks.rows import THINK
@@ -41,11 +41,10 @@ def add_task_option(group: ArgumentParser) -> None:
 
 def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
-    own = "module:function, one of your own, looked for in the current folder first"
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays), or {own}; "
-        "the first says what is right (default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays), or module:function, one "
+        "of your own, looked for in the current folder first; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
@@ -61,11 +60,10 @@ def check_read(said: dict[str, Any], file: Path) -> None:
     """
     rewards, task = said.get("reward_funcs") or [], said.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
-    for option, words, are_ours in (
-        ("reward_funcs", rewards, all(isinstance(name, str) and registered(name) in NAMED for name in rewards)),
-        ("task", [task], task is None or (isinstance(task, str) and _is_our_task(task))),
-    ):
-        if not are_ours:
+    our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
+    our_task = task is None or (isinstance(task, str) and _is_our_task(task))
+    for option, words, is_ours in (("reward_funcs", rewards, our_rewards), ("task", [task], our_task)):
+        if not is_ours:
             typed = shell_line([f"--{option}", *map(str, words)])
             wanted = "from a file only names of this package and problems on this machine are taken, since others may "
             wanted += f"run code; if you trust it, type {typed}"
@@ -117,15 +115,13 @@ class TaskSpec:
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         first = rows[0]["prompt"]
         if isinstance(first, str):
-            asked = f"the first prompt, a text: {first!r:.200}" + "..." * (len(repr(first)) > 200)
+            asked = f"the first prompt is {shortened(first)}"
         else:
-            said = repr(first[0]["content"]) if first[0]["role"] == "system" else "none"
-            asked = f"system prompt: {said}"
+            asked = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
         lines = [f"task {self.task.name}: reward = {rewards}; {asked}"]
         if own := self.task.own:
-            count = len(own.rows("train"))
-            lines.append(f"{count:,} problem{'s' * (count != 1)} to train on, {len(own.rows('test')):,} held out")
-            lines += own.notes
+            train, test = (len(own.rows(split)) for split in SPLITS)
+            lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
         unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
         if unknown and self.small and self.task.warmed_up is None:
             known = f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
@@ -142,12 +138,7 @@ def choose(
     *,
     small: bool,
 ) -> TaskSpec:
-    """Look up what the options name, for a model as small as the tiny one or for a larger one.
-
-    Raises:
-        ValueError, TypeError, ImportError, FileNotFoundError: of `find_task` and `find_rewards`; ValueError for weights
-            that are not one for each reward.
-    """
+    """Look up what the options name, for a model as small as the tiny one or for a larger one."""
     found = find_task(task)
     names = tuple(registered(name) for name in reward_funcs or found.reward_funcs)
     find_rewards(names)
@@ -171,19 +162,14 @@ def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) 
 def for_template(rows: list[Row], tokenizer) -> list[Row]:
     """The rows as the tokenizer's chat template takes them: some refuse a system message, and then the user says it."""
     first = rows[0]["prompt"]
-    has_system = not isinstance(first, str) and first[0]["role"] == "system"
-    if not has_system or tokenizer.chat_template is None or _takes(tokenizer, first):
+    if isinstance(first, str) or first[0]["role"] != "system" or tokenizer.chat_template is None:
         return rows
-    print("this model's chat template takes no system message: what the system would say begins the user's words")
-    return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
-
-
-def _takes(tokenizer, messages: list[dict[str, str]]) -> bool:
     try:
-        tokenizer.apply_chat_template(messages, tokenize=False)
+        tokenizer.apply_chat_template(first, tokenize=False)
     except Exception:  # templates raise what they like
-        return False
-    return True
+        print("this model's chat template takes no system message: what the system would say begins the user's words")
+        return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
+    return rows
 
 
 def _said_by_user(messages: list[dict[str, str]]) -> list[dict[str, str]]:

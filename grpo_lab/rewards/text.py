@@ -16,13 +16,9 @@ _KEPT_APART = ("<super>", "<sub>", "<fraction>")
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion, given as a string or as a list of chat messages.
+    """The text of a completion, given as a string or as a list of chat messages, of which the assistant's are joined.
 
-    Of messages, the contents of the assistant's are joined by line breaks; a message without a role counts as the
-    assistant's.
-
-    Raises:
-        TypeError: for anything else; the message says what was given.
+    A message without a role counts as the assistant's. Anything else is a TypeError.
     """
     return _text_of(completion, "assistant", "completion")
 

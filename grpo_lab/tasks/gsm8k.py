@@ -1,8 +1,4 @@
-"""GSM8K, 8,792 school problems in words (Cobbe et al., 2021), as rows of the same form as those of the other tasks.
-
-A folder or a file on this machine will do as well as the hub, so that a machine without a network can train on it; and
-every answer is checked to be a number, since the reward compares with it.
-"""
+"""GSM8K, 8,792 school problems in words (Cobbe et al., 2021), from a folder on this machine or from a hub."""
 
 import itertools
 import os
@@ -28,49 +24,34 @@ EXAMPLE = (
 )
 
 
-def gsm8k_problems(
-    split: str = "train", n: int | None = None, source: str | os.PathLike = HUB_ID, example: bool = False
-) -> list[Row]:
-    """The first `n` problems of one of GSM8K's own two splits; a system message asks for think and answer tags.
+def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.PathLike = HUB_ID) -> list[Row]:
+    """The first `n` problems of one of GSM8K's own two splits, "train" (7,473) and "test" (1,319); None for all.
 
-    Args:
-        split: "train" (7,473 problems) or "test" (1,319).
-        n: how many; None for all.
-        source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it
-            or in its folder "main"; or an id, which is looked for in ModelScope's cache and then on the Hugging Face
-            hub. Parquet files need `pyarrow`.
-        example: whether a worked example (`EXAMPLE`) stands before each problem, as one turn of the conversation.
+    A system message asks for think and answer tags, and a worked example (`EXAMPLE`) is one turn of the conversation.
+    The answer is the number after "####", without commas and currency sign.
 
-    Returns:
-        Rows {"prompt": messages, "answer": "5600"}: the number after "####", without commas and currency sign.
-
-    Raises:
-        ValueError: for another split, for n < 1 or above the number of problems, and for a row that is none of GSM8K's.
-        FileNotFoundError: if the source is not there or holds no file of this split; the message says what to do.
-        ImportError: if a package is missing that the source needs; the message names it.
+    source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it or
+    in its folder "main"; or an id, which is looked for in ModelScope's cache and then on the Hugging Face hub.
     """
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
     files = _files(_on_this_machine(source, split), split)
     records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
-    rows = [_row(record, place, EXAMPLE if example else None) for place, record in itertools.islice(records, n)]
+    rows = [_row(record, place) for place, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
-def _row(record: object, place: str, example: tuple[str, str] | None) -> Row:
+def _row(record: object, place: str) -> Row:
     texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        wanted = "expected an object with the texts question and answer"
-        raise InputError(f"source: {place}", record, wanted, found=f"is {record!r:.80}")
-    found = _FINAL.search(record["answer"])
+    found = _FINAL.search(texts[-1]) if all(isinstance(text, str) for text in texts) else None
     if found is None:
-        said = f"ends in {record['answer'][-40:]!r}"
-        raise InputError(f"source: the answer of {place}", record, "expected '#### <number>'", found=said)
+        wanted = "expected an object with the texts question and answer, which ends in '#### <number>'"
+        raise InputError(f"source: {place}", record, wanted, found=f"is {record!r:.200}")
     answer = re.sub(r"[,$]", "", found["number"])
-    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, example), "answer": answer}
+    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
@@ -87,7 +68,7 @@ def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
 
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))
-    except Exception as error:  # what a failed download raises differs from one cause to the next
+    except Exception as error:  # a failed download raises what it likes
         failed = f"is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
         raise InputFileError("source", name, f"without a network, {_advice(split)}", found=failed) from error
 
@@ -116,7 +97,6 @@ def _read(file: Path, split: str) -> Iterable[object]:
 
 def _advice(split: str) -> str:
     return (
-        f"put {split}.jsonl, one {{'question': ..., 'answer': '... #### 42'}} a line, into a folder and give that "
-        f"folder as source, in a shell as --task gsm8k:FOLDER (the files {split}*.parquet of {HUB_ID} will do too, and "
-        f"so does what `modelscope download --dataset {MODELSCOPE_IDS[0]}` fetches)"
+        f"put {split}.jsonl, one {{'question': ..., 'answer': '... #### 42'}} a line, or the files {split}*.parquet of "
+        f"{HUB_ID}, into a folder and give that folder as source, in a shell as --task gsm8k:FOLDER"
     )

@@ -37,12 +37,8 @@ class OwnProblems:
 def own_problems(file: Path) -> OwnProblems:
     """Read a file, and the one with the held-out problems if it is there.
 
-    A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: for a row that is not as it has to be, for a problem with two answers, and for a problem in both
-            files; the message has file and line.
+    A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout. What
+    is wrong is named with its file and line.
     """
     notes: list[str] = []
     rows = _read(file)
@@ -52,14 +48,12 @@ def own_problems(file: Path) -> OwnProblems:
         rows |= _read(beside, rows)
         held_out = _distinct({place: row for place, row in rows.items() if place.startswith(beside.name)}, notes)
         for key in problems.keys() & held_out.keys():
-            said = f"has the problem of {held_out[key]}"
-            raise InputError(problems[key], key, "expected other problems to train on", found=said)
+            raise InputError(problems[key], found=f"has the problem of {held_out[key]}, which is held out")
         places = {"train": problems.values(), "test": held_out.values()}
     else:
         places = {part: [p for key, p in problems.items() if split_of("own", key) == part] for part in SPLITS}
     if not places["train"]:
-        wanted = "expected at least one, and better some hundreds"
-        raise InputError(file.name, file, wanted, found="has no problem to train on")
+        raise InputError(file.name, found="has no problem to train on; expected at least one, and better some hundreds")
     if not places["test"]:
         notes.append(
             f"{file.name} has no held-out problem, since a hash of the problem picks about one in ten; "
@@ -89,18 +83,15 @@ def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
     What repeats is noted, and what contradicts itself refused.
     """
     kept: dict[str, str] = {}
-    repeats = []
     for place, row in rows.items():
         said = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
         before = kept.setdefault(" ".join("\n".join(said).split()), place)
         if rows[before] | {"prompt": None} != row | {"prompt": None}:
             wrong = f"has the problem of {before} with another answer"
             raise InputError(place, row, "expected one of them", found=wrong)
-        if before != place:
-            repeats.append(f"{place} repeats {before}")
-    if repeats:
-        more = f", and {len(repeats) - 1} more" if len(repeats) > 1 else ""
-        notes.append(f"a problem that stands there twice is taken once: {repeats[0]}{more}")
+    taken = {*kept.values()}
+    if repeats := [place for place in rows if place not in taken]:
+        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {repeats[0]})")
     return kept
 
 

@@ -1,11 +1,8 @@
 """What the rows of every task share: their form, their split, the prompt that asks for thinking, and files of them.
 
 A row is a plain dict: `prompt` is a list of chat messages, or a text where the model is to get it without a chat
-template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword.
-`datasets.Dataset.from_list(rows)` accepts them as they are.
-
-Training and held-out problems are disjoint by construction: a hash of the problem itself decides its split, so no seed
-and no number of problems can bring one into both.
+template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword. A
+hash of the problem itself decides its split, so no seed and no number of problems can bring one into both.
 """
 
 import hashlib
@@ -51,10 +48,7 @@ def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
 
 
 def asking(question: str, system: str | None = None, example: tuple[str, str] | None = None) -> list[dict[str, str]]:
-    """The chat messages of a prompt: the user's question, after a system message and a worked example, if any.
-
-    example: a question and its answer, which stand before the real one as if they had been said.
-    """
+    """The chat messages of a prompt: the user's question, after a system message and an example with its answer."""
     messages = [] if system is None else [{"role": "system", "content": system}]
     if example is not None:
         said = zip(("user", "assistant"), example, strict=True)
@@ -101,23 +95,16 @@ def check_number(n: int, split: str, most: dict[str, int]) -> None:
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """The value of each line of a file with the line's number, from 1; empty lines are passed over.
-
-    Raises:
-        ValueError: for a line that is not UTF-8 or not JSON; the message has the file and the line.
-    """
+    """The value of each line of a file with the line's number, from 1; empty lines are passed over."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            place = f"{file.name}, line {number}"
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 value = json.loads(text) if text else None
                 # NaN is no JSON, and half a letter, such as "\\ud83d", has no bytes.
                 json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-            except UnicodeDecodeError as error:
-                wrong = f"byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as text in UTF-8"
-                raise InputError(place, found=f"is not UTF-8: {wrong}") from error
             except (ValueError, RecursionError) as error:
-                raise InputError(place, found=f"is no JSON: {getattr(error, 'msg', error)}, {text!r:.60}") from error
+                said = f"is no JSON in UTF-8: {getattr(error, 'msg', error)}, {line[:60]!r}"
+                raise InputError(f"{file.name}, line {number}", found=said) from error
             if text:
                 yield number, value

@@ -5,6 +5,7 @@ one that says whether a completion is right.
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,7 +66,7 @@ def _chats(split: str, n: int | None, seed: int, language: str) -> list[Row]:
 
 
 def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> list[Row]:
-    rows = gsm8k_problems(split, n, source, example=True)
+    rows = gsm8k_problems(split, n, source)
     return rows[:MANY] if n is None and split == "test" else rows
 
 
@@ -107,14 +108,9 @@ TASKS = {
 
 
 def find_task(name: str) -> Task:
-    """The task of this name, or that of a file of one's own; "gsm8k:FOLDER" takes GSM8K from there.
+    """The task of this name, or that of a file of one's own.
 
-    "gym:NAME" is a generator of reasoning-gym, and "gym:NAME:a=1,b=2" one with options.
-
-    Raises:
-        ValueError: for another name, and for a file that holds no task.
-        ImportError: if reasoning-gym is asked for and not installed.
-        FileNotFoundError: if there is no such file.
+    "gsm8k:FOLDER" takes GSM8K from there; "gym:NAME" is a generator of reasoning-gym, "gym:NAME:a=1,b=2" with options.
     """
     if name in TASKS:
         return TASKS[name]
@@ -125,22 +121,18 @@ def find_task(name: str) -> Task:
         make_generator(source)
         problems = partial(gym_problems, generator=source)
         return Task(name, "", problems, ("gym",), None, max_completion_length=256, prompt_length=256)
-    if name.endswith(SUFFIX):
-        file = Path(name).expanduser()
-        if not file.is_file():
-            raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
-        return own_task(file)
-    kind = "; a file has to end in .jsonl" if Path(name).is_file() else ""
-    known = ", ".join([*TASKS, f"{PREFIX}NAME"])
-    raise InputError("task", name, f"expected {known}, or a file of your own such as mine.jsonl{kind}")
+    if not name.endswith(SUFFIX):
+        known = ", ".join([*TASKS, f"{PREFIX}NAME"])
+        raise InputError("task", name, f"expected {known}, or a file of your own that ends in {SUFFIX}")
+    if not (file := Path(name).expanduser()).is_file():
+        raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
+    return own_task(file)
 
 
 def own_task(file: Path) -> Task:
     """The task of a file of one's own; its instructions are in Chinese where most of its problems are."""
     own = own_problems(file)
     said = [as_text(row["prompt"]) for split in own.of_split for row in own.rows(split)]
-    chinese = sum(any("\u4e00" <= letter <= "\u9fff" for letter in text) for text in said)
-    return Task(
-        str(file), "", partial(_own, own=own, name=file.name), ("accuracy",), None,
-        max_completion_length=256, prompt_length=256, language="zh" if 2 * chinese > len(said) else "en", own=own,
-    )  # fmt: skip
+    language = "zh" if 2 * sum(bool(re.search("[\u4e00-\u9fff]", text)) for text in said) > len(said) else "en"
+    about = {"reward_funcs": ("accuracy",), "reward_weights": None, "max_completion_length": 256, "prompt_length": 256}
+    return Task(str(file), "", partial(_own, own=own, name=file.name), **about, language=language, own=own)

@@ -43,13 +43,10 @@ def test_what_an_unclear_verdict_earns_is_a_choice():
         reward = judge_reward(lambda question, turn=replies: next(turn), unclear=unclear)
         with pytest.warns(RuntimeWarning, match=rf"judge_reward: 2 of 4 .* which gives {words}$"):
             assert reward(list("abcd"), prompts=["q"] * 4, answer=["1"] * 4) == [1.0, 0.0, unclear, unclear]
-    for unclear in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"unclear is .*; expected a finite number, or None"):
-            judge_reward(str, unclear=unclear)
 
 
 def test_a_judges_mistakes_are_named():
-    with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is float 1.0; expected a str"):
+    with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
     for missing, others in {"answer": {"prompts": ["q"]}, "prompts": {"answer": ["1"]}}.items():
         with pytest.raises(ValueError, match=rf"judge_reward: {missing} is NoneType None; expected one entry"):

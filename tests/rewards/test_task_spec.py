@@ -70,7 +70,7 @@ def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
-    assert text.described(rows)[0].endswith(f"; the first prompt, a text: {repr(expected[0])[:200]}...")
+    assert text.described(rows)[0].endswith(f"; the first prompt is str {repr(expected[0])[:77]}...")
     assert for_template(rows, make_tokenizer()) is rows
 
 
@@ -116,7 +116,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     file.write_text("\n".join(lines), encoding="utf-8")
     choice = choose(str(file), small=True)
     train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
-    assert f"{len(train)} problems to train on, {len(test)} held out" in choice.described(train)
+    assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.described(train)
     held_out = choice.task.own.places("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")

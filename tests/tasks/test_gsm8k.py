@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from grpo_lab.rewards import format_reward
+from grpo_lab.rewards import format_reward, last_number_reward
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
 from grpo_lab.tasks.gsm8k import EXAMPLE, HUB_ID
 
@@ -43,10 +43,11 @@ def folder(tmp_path):
 def test_rows_of_a_folder(folder):
     rows = gsm8k_problems("train", source=folder)
     assert [row["answer"] for row in rows] == ANSWERS
-    assert [row["prompt"] for row in rows] == [
-        [{"role": "system", "content": THINK_SYSTEM_PROMPT}, {"role": "user", "content": record["question"]}]
-        for record in RECORDS["train"]
-    ]
+    for row, record in zip(rows, RECORDS["train"], strict=True):
+        said = [(message["role"], message["content"]) for message in row["prompt"]]
+        example = [("user", EXAMPLE[0]), ("assistant", EXAMPLE[1])]
+        assert said == [("system", THINK_SYSTEM_PROMPT), *example, ("user", record["question"])]
+    assert format_reward([EXAMPLE[1]]) == last_number_reward([EXAMPLE[1]], answer=["15"]) == [1.0]
     assert [row["answer"] for row in gsm8k_problems("test", source=str(folder))] == ["18"]
     assert gsm8k_problems("train", 2, folder) == rows[:2]
     for wrong, arguments in {"n is 5": ("train", 5), "n is 0": ("train", 0), "split is 'dev'": ("dev", 1)}.items():
@@ -54,14 +55,10 @@ def test_rows_of_a_folder(folder):
             gsm8k_problems(*arguments, folder)
 
 
-def test_a_worked_example_is_a_turn_before_the_question(folder):
-    (bare,), (shown,) = (gsm8k_problems("test", source=folder, example=example) for example in (False, True))
-    assert [message["role"] for message in shown["prompt"]] == ["system", "user", "assistant", "user"]
-    assert tuple(message["content"] for message in shown["prompt"][1:3]) == EXAMPLE
-    assert [shown["prompt"][0], shown["prompt"][-1]] == bare["prompt"] and shown["answer"] == bare["answer"]
-    assert format_reward([EXAMPLE[1]]) == [1.0]
+def test_the_task_of_a_folder(folder):
     task = find_task(f"gsm8k:{folder}")
-    assert task.rows("test") == [shown] and [row["answer"] for row in task.rows("train")] == ANSWERS
+    assert [row["answer"] for row in task.rows("test")] == ["18"]
+    assert [row["answer"] for row in task.rows("train")] == ANSWERS
     assert task.name == f"gsm8k:{folder}" and task.reward_funcs == TASKS["gsm8k"].reward_funcs
 
 
@@ -103,11 +100,11 @@ def test_a_place_that_is_not_there_or_holds_something_else(folder):
 
 
 WRONG = {
-    '{"question": "q", "answer": "42"}': "the answer of train.jsonl, row 2 ends in '42'; expected '#### <number>'",
-    '{"question": "q", "answer": "#### many"}': "ends in '#### many'",
-    '{"question": "q", "answer": 42}': r"row 2 is .*'answer': 42.; expected an object with the texts",
+    '{"question": "q", "answer": "42"}': "row 2 is .*'42'}; expected .* ends in '#### <number>'",
+    '{"question": "q", "answer": "#### many"}': "'#### many'}; expected",
+    '{"question": "q", "answer": 42}': r"row 2 is .*'answer': 42.; expected",
     "[1, 2]": r"train.jsonl, row 2 is \[1, 2\]; expected an object",
-    "{": "train.jsonl, line 2 is no JSON: Expecting property name",
+    "{": "train.jsonl, line 2 is no JSON in UTF-8: Expecting property name",
 }
 
 
