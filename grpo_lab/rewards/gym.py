@@ -16,15 +16,10 @@ def gym_reward(
     """The verifier's score, from 0 to 1; some generators give parts of it to what is nearly right or well-formed.
 
     The answer is what the last answer block holds. Where there is no block, it is what follows the last "answer is" or
-    "answer:" on its line, else all that stands after the thinking: a model that never saw a tag can begin.
+    "answer:" on its line, else all that stands after the thinking: a model that never saw a tag can begin. Some
+    verifiers evaluate it as Python: what takes longer than a time limit, in seconds, earns 0, with a warning.
 
-    Some verifiers evaluate the answer as Python, so they run in a process of its own, which ends when time is over.
-
-    Args:
-        completions: strings or lists of chat messages.
-        gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
-        time_limit: seconds that a score may take; what takes longer earns 0, with a warning.
-        batch_time_limit: seconds after which all that is left earns 0, with a warning.
+    gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
     """
     asked = [
         (which["generator"], which["options"], which["index"], _answer(completion_text(y)))

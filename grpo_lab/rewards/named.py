@@ -90,18 +90,17 @@ def read_tags(names: Iterable[str]) -> bool:
 def check_columns(names: list[str], rows: list[Row], places: list[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `places` are given.
 
-    Also for an `answer` that it cannot compare with: None where no reward applies without one, and, for those that
-    compare numbers, a text that is no number.
+    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none.
     """
     places = places or [f"row {index}" for index in range(len(rows))]
-    needs = {name: _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
+    needs = {registered(name): _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
     given = {"prompts", "completions", "completion_ids", *rows[0]}
     for name, columns in needs.items():
         if missing := sorted(columns - given):
             said = f"has {name!r}, which needs the column {missing[0]!r}"
             raise InputError("reward_funcs", name, f"{places[0]} lacks it", found=said)
+    comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
-    comparing = [registered(name) for name in names if registered(name) in NAMED and "answer" in needs[name]]
     for place, row in zip(places, rows, strict=True):
         if "answer" in row:
             _check_answer(row["answer"], place, comparing, others_apply)
@@ -109,21 +108,16 @@ def check_columns(names: list[str], rows: list[Row], places: list[str] | None = 
 
 def _check_answer(answer: Any, place: str, names: list[str], others_apply: bool) -> None:
     """An expected answer against the rewards of the package that will compare with it."""
-    if answer is None and not others_apply:
-        wanted = "expected a text, since no reward here applies without one"
-        raise InputError(f"{place}: answer", answer, wanted, found="is null")
-    if names and str(answer).strip() == "":
-        wanted = "expected a text, since nothing could be right"
-        raise InputError(f"{place}: answer", answer, wanted, found="is empty")
+    if (answer is None and not others_apply) or (names and str(answer).strip() == ""):
+        raise InputError(f"{place}: answer", answer, "expected a text, since nothing could be right")
     for name in names:
         try:
             expected_texts(name, [""], [answer])
             if name in NUMBERS:
                 NAMED[name]([""], answer=[answer])
         except InputError as error:
-            wanted = "a number" if name in NUMBERS else "a text or a whole number"
-            said = f"is {answer!r:.60}"
-            raise InputError(f"{place}: answer", answer, f"expected {wanted} for {name!r}", found=said) from error
+            wanted = f"expected {'a number' if name in NUMBERS else 'a text or a whole number'} for {name!r}"
+            raise InputError(f"{place}: answer", answer, wanted) from error
 
 
 def _needed(function: Callable) -> set[str]:

@@ -14,20 +14,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("task", nargs="?", help='a task; "gym" lists all that reasoning-gym has')
     name = parser.parse_args(arguments).task
     if name is None:
-        rows = [(task.name, task.about) for task in TASKS.values()]
-        rows += [
-            (f"{PREFIX}NAME", "problems and verifier of reasoning-gym"),
-            ("mine.jsonl", "your own rows"),
-        ]
-        print(*(f"{name:18}{about}" for name, about in rows), sep="\n")
+        abouts = {task.name: task.about for task in TASKS.values()}
+        abouts |= {f"{PREFIX}NAME": "problems and verifier of reasoning-gym", "mine.jsonl": "your own rows"}
+        print(*(f"{name:18}{about}" for name, about in abouts.items()), sep="\n")
     elif name == PREFIX.rstrip(":"):
         print(*generator_names(), sep="\n")
     else:
-        task = find_task(name)
+        rows = find_task(name).rows("train", 2)
         if name.startswith(PREFIX):
-            _, generator, *given = name.split(":", 2)
-            print(f"defaults: {usual_options(generator)}", *(f"given: {options}" for options in given), "", sep="\n")
-        for row in task.rows("train", 2):
+            print(f"defaults: {usual_options(name.split(':')[1])}\n")
+        for row in rows:
             print(as_text(row["prompt"]), f"answer: {row.get('answer')}", sep="\n", end="\n\n")
 
 

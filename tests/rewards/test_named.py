@@ -114,8 +114,8 @@ def test_rows_that_the_rewards_can_be_given(here):
     [
         (["format", "accuracy"], [{"prompt": "a"}], "'accuracy', which needs the column 'answer'; f, line 3 lacks it"),
         (["mine:cost"], ROWS, "'mine:cost', which needs the column 'price'; f, line 3 lacks it"),
-        (["accuracy", "math"], with_answer(None), "f, line 7: answer is null; expected a text"),
-        (["contains", "format"], with_answer(" "), "f, line 7: answer is empty; expected a text, since nothing could"),
+        (["accuracy", "math"], with_answer(None), "f, line 7: answer is None; expected a text"),
+        (["contains", "format"], with_answer(" "), "f, line 7: answer is ' '; expected a text, since nothing could"),
         (["accuracy"], with_answer(1.5), "f, line 7: answer is 1.5; expected a text or a whole number for 'accuracy'"),
         (["format", "number"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'number'"),
     ],

@@ -81,9 +81,7 @@ def test_a_tenth_is_held_out_or_what_a_file_beside_it_holds(file):
     assert len(own.rows("train")) == 1000 and questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
     assert own.places("test")[0] == "mine.test.jsonl, line 1"
     written(beside, lines_of(problem(3000), problem(1)))
-    with pytest.raises(
-        ValueError, match="mine.jsonl, line 2 has the problem of mine.test.jsonl, line 2, which is held out"
-    ):
+    with pytest.raises(ValueError, match="line 2 has the problem of mine.test.jsonl, line 2, which is held out"):
         own_problems(file)
     written(beside, lines_of({"prompt": "a"}))
     with pytest.raises(ValueError, match="mine.test.jsonl, line 1 has the columns prompt; expected those of mine.json"):

@@ -66,14 +66,14 @@ class Worker:
         if self.process is not None and self.process.poll() is None:
             return
         self.end()
-        # -P: the file's folder must hide nobody's modules. In a session of its own: Ctrl-C is for the run alone.
+        # -P: the file's folder must hide nobody's modules.
         self.process = subprocess.Popen(
             [sys.executable, "-P", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C is for the run alone
         )
         if (status := self._exchange("") or "it ended at once") != "ready":
             self.end()
