@@ -55,9 +55,7 @@ def format_reward(completions: Any, **kwargs: Any) -> list[float]:
 
     r_{\mathrm{format}}(y) = \mathbb{1}[\mathrm{fault}(y) = \varnothing] \tag{6.1}
 
-    Args:
-        completions: y, strings or lists of chat messages.
-        kwargs: other columns, unused.
+    completions: y, strings or lists of chat messages.
     """
     rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # B (6.1)
     return rewards
@@ -109,7 +107,6 @@ def contains_reward(
         answer: a, the expected texts, one a completion; None where the reward does not apply. A text that is empty or
             marks alone is in nothing.
         penalty_per_character: lambda, at least 0.
-        kwargs: other columns, unused.
     """
     price = penalty_per_character
     if not 0 <= price < math.inf:

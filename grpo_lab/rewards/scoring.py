@@ -52,9 +52,7 @@ def score_completions(
     Args:
         reward_funcs: r, one or several callables `(completions, **kwargs) -> list[float | None]`. Each gets copies of
             its own, messages included: what one changes in place reaches neither the next nor the caller.
-        prompts: x, a list of B.
-        completions: y, a list of B.
-        completion_ids: a list of B lists of token ids.
+        prompts: x, and completions: y, and completion_ids, their tokens: lists of B.
         columns: the dataset's columns, each repeated to B entries.
         reward_weights: w, a finite number a function; None is 1 for each.
 
@@ -63,9 +61,9 @@ def score_completions(
         apply; and the functions' names. On the CPU.
 
     Raises:
-        InputTypeError: for keywords that a function cannot take; the message names it.
-        RewardError: for an exception inside a reward function, and for what it returned; the message names the function
-            and the row. A bug in a reward of this package stays the exception that it is.
+        InputTypeError: for keywords that a function cannot take.
+        RewardError: for an exception inside a function, and for what it returned; the message names it and the row. A
+            bug in a reward of this package stays the exception that it is.
     """
     functions = listed(reward_funcs)
     names = reward_names(functions)

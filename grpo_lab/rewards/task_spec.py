@@ -43,7 +43,7 @@ def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (`grpo-lab rewards` says what each pays), or module:function, one "
+        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or module:function, one "
         "of your own, looked for in the current folder first; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(

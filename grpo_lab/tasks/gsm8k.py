@@ -10,7 +10,6 @@ from grpo_lab.commands.checks import InputError, InputFileError, InputPackageErr
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
 
 HUB_ID = "openai/gsm8k"
-MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k")  # the same files
 CONFIG = "main"
 KINDS = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
@@ -31,7 +30,7 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
     The answer is the number after "####", without commas and currency sign.
 
     source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it or
-    in its folder "main"; or an id, which is looked for in ModelScope's cache and then on the Hugging Face hub.
+    in its folder "main"; or an id on the Hugging Face hub.
     """
     check_choice("split", split, SPLITS)
     if n is not None:
@@ -55,15 +54,10 @@ def _row(record: object, place: str) -> Row:
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The folder; that of an id is in ModelScope's cache, or comes from the Hugging Face hub and its cache."""
+    """The folder; that of an id comes from the Hugging Face hub and its cache."""
     path, name = Path(source).expanduser(), str(source)
     if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
-    cache = Path(os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope").expanduser()
-    names = (name, *MODELSCOPE_IDS) if name == HUB_ID else (name,)
-    places = (cache / part / one for part in ("hub/datasets", "datasets") for one in names)
-    if found := next((place for place in places if place.is_dir()), None):
-        return found
     from huggingface_hub import snapshot_download
 
     try:

@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import random
-import re
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -24,7 +23,6 @@ HELD_OUT = 0.25
 USUAL = {"train": 1000, "test": 200}  # problems where nothing is said: some take milliseconds to make
 SIZE = 5000  # problems that one seed offers; some generators make them all before the first
 PATIENCE = 1000  # problems in a row that are known already: then there are no others
-OURS = ("seed", "size")  # options that the split needs
 LEFT_OUT = (
     "codeio", "composite",  # one runs programs of others, which write files into your folder; one reads files
     # These go through sets of texts, whose order is Python's hash seed's: other problems in each process.
@@ -70,28 +68,14 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         wanted = f"expected {PREFIX}NAME; `python -m grpo_lab.tasks gym` lists the names"
         raise InputError("task", PREFIX + generator, wanted)
     make, settings = _reasoning_gym().factory.DATASETS[name]
-    options = _options(generator, text, _usual(settings)) | {"seed": seed, "size": SIZE}
     try:
-        problems = make(settings(**options))
-    except Exception as error:  # assertions, and whatever a value of another type leads to
-        said = f"reasoning-gym refuses it ({type(error).__name__}: {error}); usual are {usual_options(name)}"
+        given = yaml.safe_load("{" + text.replace("=", ": ") + "}")
+        options = {"seed": seed, "size": SIZE}
+        problems = make(settings(**given, **options))
+    except Exception as error:  # no YAML, an unknown option, an assertion, and whatever another type leads to
+        said = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200}); usual are {usual_options(name)}"
         raise InputError("task", PREFIX + generator, said) from error
-    return name, json.dumps(options), problems
-
-
-def _options(generator: str, text: str, usual: dict[str, Any]) -> dict[str, Any]:
-    """The options in "a=1,b=[2,3],c=true"; a value that is no YAML is a text. usual: name -> default."""
-    options = {}
-    for part in re.split(r",\s*(?=\w*=)", text) if text else []:
-        option, equals, value = part.partition("=")
-        if not equals or option not in usual:
-            wanted = f"the option {part!r} is not known; expected NAME=VALUE, of {', '.join(sorted(usual))}"
-            raise InputError("task", PREFIX + generator, wanted)
-        try:
-            options[option] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            options[option] = value
-    return options
+    return name, json.dumps(given | options), problems
 
 
 def generator_names() -> list[str]:
@@ -101,13 +85,8 @@ def generator_names() -> list[str]:
 
 def usual_options(name: str) -> str:
     """The options of a generator with their defaults, as they are typed: "min_terms=2,max_terms=6"."""
-    _, settings = _reasoning_gym().factory.DATASETS[name]
-    return ",".join(f"{option}={value}" for option, value in _usual(settings).items())
-
-
-def _usual(settings: type) -> dict[str, Any]:
-    usual = settings()
-    return {field.name: getattr(usual, field.name) for field in fields(usual) if field.name not in OURS}
+    usual = _reasoning_gym().factory.DATASETS[name][1]()
+    return ",".join(f"{f.name}={getattr(usual, f.name)}" for f in fields(usual) if f.name not in ("seed", "size"))
 
 
 def _reasoning_gym() -> Any:

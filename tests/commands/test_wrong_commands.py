@@ -22,7 +22,7 @@ HUGE = "9223372036854775808"  # 2**63
 WRONG = {
     # the list of commands
     "trian": "'trian' is not a command; did you mean train?",
-    "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, rewards",
+    "zzz": "'zzz' is not a command; expected one of doctor, lessons, tasks, train",
     "--help-me": "--help-me is not known here; did you mean --help?",
     # lessons
     "lessons": "the following arguments are required: DIR",

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 
 FILES = {
@@ -52,11 +51,6 @@ def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
         assert registered(function.__name__) == name
     public = {name for name in vars(rewards) if name.endswith("_reward")} - {"judge_reward", "reward_model_reward"}
     assert public <= {function.__name__ for function in NAMED.values()}, "a reward without a name for the shell"
-
-
-def test_a_command_says_what_each_pays(capsys):
-    assert grpo_lab_command(["rewards"]) == 0
-    assert [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[: len(NAMED)]] == [*NAMED]
 
 
 def test_several_of_ones_own_beside_those_of_the_package(here):

@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in, same_quantity, unit_of
+from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in, same_quantity
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
@@ -16,7 +16,6 @@ from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
 _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4e00-\u9fff]{1,8})?")
 # Math-Verify would read a word as a product of letters, "lube" as equal to "blue", and 8:00 as divided by zero.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
-_UNIT = re.compile(r"(.*(?:[0-9})]|\\pi))( *(?:[a-z]{2,}| [mgshL]|[\u4e00-\u9fff]+|°)(?: ?\^ ?\{?[23]\}?)?)")
 
 
 def math_reward(
@@ -92,11 +91,10 @@ def judge_form(expected: str, given: str) -> bool | tuple[str, str]:
     if _WORDS.fullmatch(gold):
         return loose_text(gold) == loose_text(answer)
     # Also where nothing is given: Math-Verify says whether the expected one can be read at all.
-    (gold, unit), (answer, its_unit) = _without_unit(gold), _without_unit(answer)
     set_for_tuple = {gold.lstrip("\\")[:1], answer.lstrip("\\")[:1]} == {"(", "{"}
     if "," in answer and (number := quantity_in(answer)):  # it would read "1,024" as a pair of numbers
         answer = str(number[0])
-    return gold, "" if set_for_tuple or (unit and its_unit and unit != its_unit) else answer
+    return gold, "" if set_for_tuple else answer
 
 
 def _equation(text: str) -> tuple[str, str]:
@@ -106,10 +104,3 @@ def _equation(text: str) -> tuple[str, str]:
         name, values = values[0], [name]
     is_one = len(values) == 1 and _NAME.fullmatch(name)
     return (re.sub(r"[\s{}]", "", name), values[0]) if is_one else ("", text)
-
-
-def _without_unit(text: str) -> tuple[str, str]:
-    r"""An expression and the unit behind it: "2\pi cm", "5\sqrt{3}厘米"."""
-    found = _UNIT.fullmatch(text)
-    unit = unit_of(found[2]) if found else None
-    return (found[1], unit) if found and unit else (text, "")
