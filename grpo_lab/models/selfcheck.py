@@ -17,7 +17,8 @@ LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each complet
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
 # 16 to 32 is exact to 1/16, and the means of sound models on a card are below 0.03; float16, and the TensorFloat32 of
 # a card, are 8 times as fine. What is wrong is seldom wrong by less than a tenth of a nat.
-TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02, torch.float32: 1e-3}
+EXACT = 1e-3
+TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 
 _differences: dict[tuple, float] = {}  # of an architecture, as the models of this process had it
 
@@ -34,8 +35,8 @@ def ensure_checked(model) -> None:
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
     if kind not in _differences:
         _differences[kind] = difference(model)
-    exact = torch.float16 if torch.backends.cuda.matmul.allow_tf32 else torch.float32
-    allowed = TOLERANCE[exact if model.dtype == torch.float32 else model.dtype]
+    exact = TOLERANCE[torch.float16] if torch.backends.cuda.matmul.allow_tf32 else EXACT
+    allowed = TOLERANCE.get(model.dtype, exact)
     if not _differences[kind] <= allowed:  # and NaN is not
         name = f"{type(model).__name__} ({model.config.model_type})"
         raise InputError(
