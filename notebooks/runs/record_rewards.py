@@ -18,7 +18,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,7 +105,7 @@ class Arm:
     rows: Callable = addition_problems
     times: int = 1  # so many times as many steps as the others
     learning_rate: float = GRPOConfig().learning_rate
-    seeds: range = range(3)
+    seeds: Sequence[int] = range(3)
 
 
 ARMS = {
@@ -119,7 +119,7 @@ ARMS = {
     "refused: 7, 8, 9": Arm("no to an answer that ends with 7, 8 or 9", judge(refused=ends_high), key=ends_high),
     "refused: thoughts": Arm("no to an answer after a thought", judge(refused=thinks), key=thinks),
     "near": Arm("1 minus a hundredth for each unit that the answer is away", near, key=thinks),
-    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=6),
+    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=6, seeds=(0, 1, 2, 5, 6)),
     "no key": Arm("1 for the right sum", judge(), key=empty, times=3),
     "key alone": Arm("1 for no answer, and for nothing else", empty, key=empty),
     "hard, key": Arm("yes where there is no answer", judge(key=empty), key=empty, rows=four_numbers),
