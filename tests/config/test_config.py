@@ -1,4 +1,4 @@
-"""The settings: what is derived from them, what is refused and how."""
+"""The settings: what is derived from them, what is refused and how, what a model of some size begins with."""
 
 import inspect
 from dataclasses import FrozenInstanceError, fields, replace
@@ -6,12 +6,16 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from grpo_lab.commands.checks import InputError, InputTypeError
 from grpo_lab.commands.setting import check_type
 from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.defaults import BY_SIZE, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
+from grpo_lab.tasks import TASKS
 from tests.support.agreement import batch
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
@@ -92,26 +96,22 @@ NOTHING_READS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given", NOTHING_READS, ids=str)
-def test_a_setting_that_was_given_and_that_nothing_reads_is_refused_by_name(given):
-    *_, name = given
-    with pytest.raises(InputError, match=f"^{name} is .*; expected .*, where nothing reads it$") as caught:
-        GRPOConfig(**given)
-    assert caught.value.argument == name and caught.value.value == given[name]
+def test_a_setting_that_was_given_and_that_nothing_reads_is_refused_by_name():
+    for some in NOTHING_READS:
+        *_, name = some
+        with pytest.raises(InputError, match=f"^{name} is .*; expected .*, where nothing reads it$") as caught:
+            GRPOConfig(**some)
+        assert caught.value.argument == name and caught.value.value == some[name]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_something_reads_is_taken_and_reset_with_what_read_it():
+    for some in [
         {"log_kl": True, "kl_estimator": "k1", "ref_model_device": "cpu"},
         {"beta": 0.1, "kl_estimator": "k2", "use_bias_correction_kl": True, "ref_model_sync_steps": 2},
         {"loss_type": "sapo", "importance_sampling_level": "sequence"},
         {"loss_type": "vespo", "importance_sampling_level": "sequence", "beta": 0.1, "use_bias_correction_kl": True},
-    ],
-    ids=str,
-)
-def test_what_something_reads_is_taken_and_reset_with_what_read_it(given):
-    assert GRPOConfig(**given).without(beta=0.0, log_kl=False, loss_type="vespo") == GRPOConfig(loss_type="vespo")
+    ]:
+        assert GRPOConfig(**some).without(beta=0.0, log_kl=False, loss_type="vespo") == GRPOConfig(loss_type="vespo")
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
@@ -139,3 +139,64 @@ def test_it_is_frozen_and_made_anew_with_changes():
     assert changed.saved()["model"] == "tiny" and "command" not in changed.saved()
     with pytest.raises(InputError, match="gradient_accumulation_steps is 3; it must divide generation_batch_size ="):
         replace(config, gradient_accumulation_steps=3)
+
+
+# --- by the size of the model -----------------------------------------------------------------------------------------
+
+WORDS, SUMS = TASKS["word-problems"], TASKS["sums"]
+HALF_A_BILLION = 494_032_768
+
+
+def chosen(parameters, device_type="cuda", task=WORDS, **given):
+    return GRPOConfig(**(given | default_settings(parameters, task, device_type, given)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate", "group", "batch", "rows", "checkpointing"),
+    [
+        (459_904, 2e-4, 16, 256, (256, 256), False),
+        (134_515_008, 1e-5, 8, 64, (16, 8), False),
+        (HALF_A_BILLION, 2e-6, 8, 64, (8, 4), True),
+        (1_543_714_304, 1e-6, 8, 64, (4, 2), True),
+        (70_000_000_000, 1e-6, 8, 64, (4, 2), True),
+    ],
+)
+def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointing):
+    for device_type, at_once in zip(("cuda", "cpu"), rows, strict=True):
+        made = chosen(parameters, device_type)
+        assert (made.learning_rate, made.num_generations, made.generation_batch_size) == (rate, group, batch)
+        assert (made.rows_at_once, made.gradient_checkpointing) == (at_once, checkpointing)
+        assert made.updates_per_step == 1 and made.max_completion_length == 256
+
+
+def test_the_tiny_model_begins_with_the_defaults_of_the_configuration_and_lengths_are_the_tasks():
+    assert chosen(459_904, "cpu", SUMS) == GRPOConfig()
+    assert default_settings(HALF_A_BILLION, SUMS, "cuda")["max_completion_length"] == 128
+    assert default_settings(1000, TASKS["chat"], "cpu")["max_completion_length"] == 48
+
+
+@pytest.mark.parametrize(("length", "device_type", "rows"), [(129, "cpu", 8), (128, "cpu", 16), (8, "cuda", 16)])
+def test_short_completions_go_twice_as_many_at_a_time_where_there_is_no_card(length, device_type, rows):
+    assert chosen(134_515_008, device_type, max_completion_length=length).rows_at_once == rows
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
+def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
+    for device_type, most in (("cuda", 16), ("cpu", 8)):
+        made = chosen(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
+        assert made.updates_per_step == 1 and made.rows_at_once <= most
+
+
+def test_micro_batches_that_are_given_mean_what_they_mean_everywhere():
+    for asked in ({"per_device_train_batch_size": 2}, {"gradient_accumulation_steps": 4}):
+        picked = default_settings(HALF_A_BILLION, WORDS, "cuda", asked)
+        assert not picked.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}
+        made = chosen(HALF_A_BILLION, **asked)
+        assert made.rows_at_once == asked.get("per_device_train_batch_size", 16)
+
+
+def test_nothing_that_is_given_is_chosen():
+    everything = {name: getattr(chosen(HALF_A_BILLION), name) for name in BY_SIZE}
+    assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
+    assert described({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"

@@ -67,13 +67,6 @@ def test_completions_without_any_reward_are_left_out_of_every_comparison():
         assert torch.equal(experience.advantages, compute_advantages(rewards, make_config(**settings)))
 
 
-def test_nothing_scored_at_all_is_a_step_without_movement():
-    with pytest.warns(RuntimeWarning, match="every reward function"):
-        after, history = run(reward=lambda completions, **kwargs: [None] * len(completions), disable_tqdm=False)
-    assert same_weights(after, weights(make_world()[0]))
-    assert history[0]["reward"] is None and history[0]["frac_reward_zero_std"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"), [("bf16", torch.bfloat16), pytest.param("fp16", torch.float16, marks=pytest.mark.slow)]
 )
@@ -85,19 +78,11 @@ def test_under_autocast_sampler_policy_and_reference_all_compute_alike(name, dty
         return logprobs(*arguments, **keywords)
 
     monkeypatch.setattr(computing, "score_logprobs", spy)
-    few = {"num_iterations": 2, "beta": 0.1, "learning_rate": 1e-6, "seed": 3}
-    after, history = run(**{name: True}, **few)
-    plain, _ = run(**few)
-    half = len(seen) // 2
-    assert set(seen[:half]) == {dtype} and set(seen[half:]) == {None}
-    assert all(value.dtype == torch.float32 for value in after.values())
+    after, history = run(**{name: True}, num_iterations=2, beta=0.1, learning_rate=1e-6, seed=3)
+    assert set(seen) == {dtype} and all(value.dtype == torch.float32 for value in after.values())
     assert history[0]["sampling/logp_difference_max"] < 0.1, "sampled and computed in half precision"
     _, first = run(beta=0.1, max_steps=1, **{name: True})
     assert first[0]["kl"] == 0.0, "the reference too: else the KL would be that of the rounding"
-    assert history[-1]["nonfinite_steps"] == 0
-    start = weights(make_world()[0])
-    moved = sum((plain[k] - start[k]).abs().sum() for k in plain)
-    assert sum((after[k] - plain[k]).abs().sum() for k in plain) < 0.3 * moved, "the same way, roughly"
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

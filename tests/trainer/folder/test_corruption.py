@@ -1,10 +1,12 @@
 """Whatever is broken in the folder of a run is named, with a way out; or it is harmless, and the end is the same.
 
 A whole run lies there: checkpoints of steps 2 and 4, and the trained model. One thing in it is spoilt; then it is
-resumed.
+resumed. And a disk that is full or closed: one sentence, nothing lost, and the run goes on once that is mended.
 """
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.trainer.folder import manifest
-from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of
+from tests.support import resuming
+from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of, metrics_in, newest
 
 
 def flip(path: Path) -> None:
@@ -51,12 +54,6 @@ IN_CHECKPOINT = [
     ("reference", shutil.rmtree, "reference/config.json is missing"),
     ("reference/model.safetensors", flip, "reference/model.safetensors is not what was written"),
 ]
-# The metrics: it is said, and they are written anew.
-METRICS = [
-    Path.unlink,
-    cut,
-    flip,
-]
 # Nothing depends on it, or it is written anew in any case: nothing is said.
 HARMLESS = [
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"step": 5', encoding="utf-8")),
@@ -92,7 +89,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
 
 
 def test_damaged_metrics_are_written_anew_and_it_is_said(undisturbed, tmp_path, capsys):
-    for number, spoil in enumerate(METRICS):
+    for number, spoil in enumerate([Path.unlink, cut, flip]):
         folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
         assert_same_end(cheap_run(folder), undisturbed)
@@ -134,3 +131,59 @@ def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undistur
     shutil.rmtree(folder / "checkpoint-2")
     shutil.copytree(undisturbed[0] / "checkpoint-2", folder / "checkpoint-2")
     assert_same_end(cheap_run(folder), undisturbed)
+
+
+# --- the disk -------------------------------------------------------------------------------------------------------
+
+FULL, CLOSED = errno.ENOSPC, errno.EACCES
+
+
+@pytest.mark.parametrize(
+    ("fault", "every"),
+    [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
+)
+def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
+    changes, want = counted
+    said = (
+        rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
+    )
+    said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
+    for at in range(0, changes, every):
+        folder = tmp_path / str(at) / "out"
+        try:
+            _, end = resuming.cheap_run_under(folder, at, fault)
+        except OSError as error:
+            assert re.match(said, str(error)) and error.errno == fault, (at, str(error))
+            assert "\n" not in str(error)
+            assert_same_end(cheap_run(folder), want)
+        else:
+            assert at >= changes - (16 if fault == FULL else 3), "only renames and tidying at the very end do without"
+            assert metrics_in(end[0])[-1]["step"] == 4
+
+
+def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted):
+    def full(*arguments, **keywords):
+        raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.flushed", full)
+        cheap_run(tmp_path / "out")
+    assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
+    assert_same_end(cheap_run(tmp_path / "out"), counted[1])
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
+    folder = resuming.cheap_run_until(tmp_path / "out", 3)
+    before = contents(folder)
+
+    def closed(path):
+        raise PermissionError(CLOSED, os.strerror(CLOSED), str(path))
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(PermissionError, match="could not be read or written .*mend that, then go on"),
+    ):
+        patch.setattr("grpo_lab.trainer.folder.checkpoint._described", closed)
+        cheap_run(folder)
+    assert contents(folder) == before
+    assert_same_end(cheap_run(folder), counted[1])

@@ -1,10 +1,8 @@
 """What may change on resuming, and what is refused by name: settings, model, data, rewards, tokenizer, length."""
 
-import functools
 import importlib
 import json
 import sys
-import threading
 
 import pytest
 import torch
@@ -131,11 +129,14 @@ OTHERS = {
         "^reward_funcs differs .*functions: was .*letter_.*, is .*none_for",
     ),
     "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs differs .*functions: was"),
-    "partial": (
-        {"rewards": functools.partial(letter_reward, scale=2)},
-        r"^reward_funcs differs .*letter_reward, number 1, made with: was \[\], is \['scale = 2'\]",
-    ),
 }
+
+
+def test_model_tokenizer_and_rewards_may_be_those_of_a_checkpoint_or_of_a_loop_of_ones_own(cut_off):
+    parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
+    loaded = opened(copy_of(cut_off, cut_off.parent / "copy"), *parts, rewards=None)
+    saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
+    assert same_weights(weights(loaded), weights(saved))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -149,115 +150,47 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
     assert contents(cut_off) == before
 
 
-REWARDS = """
-SCALE = 1.0
-
-def my_reward(completions, **kwargs):
-    return [SCALE * len(completion) for completion in completions]
-
-class Judge:
-    def __call__(self, completions, **kwargs):
-        return my_reward(completions)
-"""
-
-
-@pytest.fixture
-def imported(tmp_path, monkeypatch):
-    """Imports a module of somebody's own, anew each time, with a change in it."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def load(old="", new=""):
-        (tmp_path / "my_rewards.py").write_text(REWARDS.replace(old, new), encoding="utf-8")
-        sys.modules.pop("my_rewards", None)
-        importlib.invalidate_caches()
-        return importlib.import_module("my_rewards")
-
-    yield load
-    sys.modules.pop("my_rewards", None)
-
-
-def test_a_reward_is_refused_with_the_file_that_has_changed(imported, tmp_path):
+def test_a_reward_is_refused_with_the_file_that_has_changed(tmp_path, monkeypatch):
     """The function itself; a constant beside it."""
-    folder = tmp_path / "out"
-    cheap_run_until(folder, 3, reward=imported().my_reward)
-    opened(folder, rewards=imported().my_reward)
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "SCALE = 1.0\ndef mine(completions, **kwargs):\n    return [SCALE * len(each) for each in completions]\n"
+
+    def imported(old="", new=""):
+        (tmp_path / "my_rewards.py").write_text(source.replace(old, new), encoding="utf-8")
+        monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+        importlib.invalidate_caches()
+        return importlib.import_module("my_rewards").mine
+
+    cheap_run_until(tmp_path / "out", 3, reward=imported())
+    opened(tmp_path / "out", rewards=imported())
     for old, new in [("* len(", "* hash("), ("1.0", "2.0")]:
-        message = "^reward_funcs differs from that of the run in .* .my_rewards.py: was"
-        with pytest.raises(ValueError, match=message):
-            opened(folder, rewards=imported(old, new).my_reward)
+        with pytest.raises(ValueError, match="^reward_funcs differs from that of the run in .* .my_rewards.py: was"):
+            opened(tmp_path / "out", rewards=imported(old, new))
 
 
-def make(sign, held=None):
-    def reward(completions, **kwargs):
-        return [sign * len(completion) for completion in completions] if held is None else held(completions)
-
-    return reward
+def made_with(held):
+    return lambda completions, **kwargs: [held * len(completion) for completion in completions]
 
 
-class Scaled:
-    def __init__(self, sign, client=None):
-        self.sign, self.client = sign, client
+class Client:
+    """Such as a connection: nobody can say whether another one answers alike."""
 
-    def __call__(self, completions, **kwargs):
-        return [self.sign * float(len(completion)) for completion in completions]
+    def __init__(self, **said):
+        self.__dict__ |= said
 
-    def paid(self, completions, **kwargs):
-        return self(completions)
-
-
-def with_default(sign):
-    return lambda completions, sign=sign, **kwargs: [sign * len(completion) for completion in completions]
+    def __mul__(self, length):
+        return 0.5
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        *(make, Scaled, with_default, lambda sign: Scaled(sign).paid, lambda sign: functools.partial(Scaled(sign))),
-        *(lambda sign: make(1, make(sign)), lambda sign: make(1, Scaled(sign))),
-    ],
-    ids=["closure", "instance", "default", "method", "partial", "closure in closure", "instance held"],
-)
-def test_a_reward_made_with_another_value_is_refused(made, tmp_path):
-    """The sign of every reward changes, and no file does."""
-    folder = tmp_path / "out"
-    cheap_run_until(folder, 3, reward=made(1))
-    opened(folder, rewards=made(1))
-    with pytest.raises(InputError, match="number 1, made with: was .* is .*start a new run"):
-        opened(folder, rewards=made(-1))
-
-
-@pytest.mark.parametrize("made", [lambda held: make(1, held), lambda held: Scaled(1, held)])
-def test_what_cannot_be_compared_is_refused_unless_it_says_what_it_is(made, tmp_path):
-    class Client:
-        """Such as a connection: nobody can say whether another one answers alike."""
-
-        def __call__(self, completions):
-            return [0.5 for _ in completions]
-
-    def held(fingerprint=None):
-        client = Client()
-        client.lock = threading.Lock()
-        if fingerprint:
-            client.fingerprint = fingerprint
-        return client
-
-    folder = tmp_path / "out"
-    cheap_run_until(folder, 3, reward=made(held()))
-    with pytest.raises(InputError, match=r"holds (held|client) \(Client\), which cannot be compared.*`fingerprint`"):
-        opened(folder, rewards=made(held()))
-    cheap_run_until(tmp_path / "said", 3, reward=made(held("judge 7B")))
-    opened(tmp_path / "said", rewards=made(held("judge 7B")))
-    with pytest.raises(InputError, match="made with: was .*judge 7B"):
-        opened(tmp_path / "said", rewards=made(held("judge 8B")))
-
-
-@pytest.mark.parametrize("start", ["the start", "checkpoint-2"])
-def test_the_model_may_be_that_of_the_start_or_of_a_checkpoint(start, cut_off, tmp_path):
-    """Whoever resumes with the output folder's own model gets the same run: the reference, too, is the saved one."""
-    folder, model = copy_of(cut_off, tmp_path / "out"), None
-    if start != "the start":
-        model = AutoModelForCausalLM.from_pretrained(folder / start, local_files_only=True)
-    loaded = opened(folder, model=model, tokenizer=AutoTokenizer.from_pretrained(folder / "checkpoint-2"))
-    saved = AutoModelForCausalLM.from_pretrained(folder / "checkpoint-2", local_files_only=True)
-    assert same_weights(weights(loaded), weights(saved))
-    opened(folder, rewards=None)  # a loop of one's own has none to compare
+def test_a_reward_made_with_another_value_or_with_what_cannot_be_compared_is_refused(tmp_path):
+    """The sign of every reward changes, and no file does. What cannot be compared may say what it is."""
+    for name, began, same, other, message in [
+        ("sign", 1, 1, -1, "number 1, made with: was .*held = 1.* is .*held = -1.*start a new run"),
+        ("client", Client(), None, Client(), r"holds held \(Client\), which cannot be compared.*`fingerprint`"),
+        ("said", *(Client(fingerprint=f"judge {size}B") for size in (7, 7, 8)), "made with: was .*judge 7B"),
+    ]:
+        cheap_run_until(tmp_path / name, 3, reward=made_with(began))
+        if same is not None:
+            opened(tmp_path / name, rewards=made_with(same))
+        with pytest.raises(InputError, match=message):
+            opened(tmp_path / name, rewards=made_with(other))
