@@ -66,20 +66,15 @@ def precision_of(model, config) -> Precision:
     InputError for weights of another dtype than the mode needs.
     """
     weights, name = _weights_dtype(model), precision_asked(config)
-    if name is None:
-        if loaded := _loaded_for(model, weights):
-            return loaded
-        if weights == torch.float64:
-            return replace(PRECISIONS["fp32"], weights=weights)
+    if name is None and (loaded := _loaded_for(model, weights)):
+        return loaded
+    if name is None and weights == torch.float64:
+        return replace(PRECISIONS["fp32"], weights=weights)
+    if name is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
-    if config.precision is None and config.bf16 and weights == torch.bfloat16:
-        return PRECISIONS["bf16"]
     if weights != PRECISIONS[name].weights:
-        said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
-        raise InputError(
-            f"{said}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}; "
-            f"load it with load_policy(..., precision={name!r})"
-        )
+        said = f"precision is {name!r}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
+        raise InputError(f"{said}; load it with load_policy(..., precision={name!r})")
     return PRECISIONS[name]
 
 
@@ -188,11 +183,9 @@ def _loaded_for(model, weights: torch.dtype) -> Precision | None:
 
 def _weights_dtype(model) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if len(dtypes) != 1:
-        raise InputError(f"model has weights of {sorted(map(str, dtypes))}; expected one dtype")
-    (dtype,) = dtypes
-    if dtype == torch.float16:
-        raise InputError("model has float16 weights, whose range is too narrow to train; load it with precision='fp16'")
-    if dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        raise InputError(f"model has {dtype} weights; expected torch.float32, torch.bfloat16 or torch.float64")
-    return dtype
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64, torch.bfloat16}:
+        raise InputError(
+            f"model has weights of {', '.join(sorted(map(str, dtypes)))}; expected torch.float32, torch.bfloat16 or "
+            "torch.float64 (float16 is too narrow to train: load it with precision='fp16')"
+        )
+    return dtypes.pop()

@@ -140,7 +140,6 @@ def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
-    """Lengths, entropy and speed of a rollout that took so many seconds."""
     lengths = rollout.mask.sum(-1).float()
     ended = lengths[~rollout.truncated]
     prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()

@@ -107,26 +107,19 @@ def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
 
 
 class MismatchMonitor:
-    """Warns when sampler and trainer no longer compute the same log-probabilities: another policy would be trained.
-
-    It warns when their difference leaves its range, and again whenever it has grown tenfold.
-    """
+    """Warns when log-probabilities of sampler and trainer differ by more than rounding, and again at ten times that."""
 
     def __init__(self, precision: Precision, config: GRPOConfig):
         self.dtype = precision.autocast or precision.weights
         self.limit = RANGE[self.dtype]
-        asked = (config.top_k, config.top_p, config.repetition_penalty)
-        self.comparable = asked == (0, 1, 1)  # else the sampler is another policy because it was asked to be
+        # Else the sampler is another policy because it was asked to be.
+        self.comparable = (config.top_k, config.top_p, config.repetition_penalty) == (0, 1, 1)
 
     def watch(self, step: int, metrics: dict) -> None:
-        worst = metrics[WORST]
-        if not self.comparable or worst <= self.limit:
-            return
-        self.limit = 10 * worst
-        warnings.warn(
-            f"step {step}: log-probabilities while sampling and while training differ by {worst:.2g} nats at one token "
-            f"({WORST}), where rounding in {short_name(self.dtype)} explains {RANGE[self.dtype]:g}; the gradient is "
-            "that of another policy than the one that sampled",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        if self.comparable and metrics[WORST] > self.limit:
+            self.limit = 10 * metrics[WORST]
+            said = f"log-probabilities while sampling and while training differ by {metrics[WORST]:.2g} nats at a token"
+            why = (
+                f"where rounding in {short_name(self.dtype)} explains {RANGE[self.dtype]:g}: {WORST} in docs/metrics.md"
+            )
+            warnings.warn(f"step {step}: {said}, {why}", RuntimeWarning, stacklevel=3)

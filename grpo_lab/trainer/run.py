@@ -45,9 +45,8 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._unmoved = False  # whether the model is as the history says: no update of the step at hand was made
         self._first_text = None  # the first completion of the step at hand, once it was observed
-        self._opened = self._step = None
+        self._opened = self._step = None  # the step at hand, until it is recorded
         # With the precision that the model decided, where the configuration does not say one.
         chosen = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
         self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen)
@@ -72,7 +71,8 @@ class Run:
 
     def _finish(self, kind, error, trace) -> None:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        if self.folder is not None and isinstance(error, RewardError) and self._unmoved and self.history:
+        # A reward fails before the update of its step; or in an evaluation after it, when no step is at hand.
+        if self.folder is not None and isinstance(error, RewardError) and self._step is not None and self.history:
             self._save(len(self.history))
             mended = "Once the reward is mended, begin a new run in another folder with that checkpoint as its model."
             print(f"{self.folder.saved()} {mended} With the reward as it is, go on with {RESUME}.", file=sys.stderr)
@@ -92,7 +92,7 @@ class Run:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
-            self._started, self._step, self._unmoved = time.perf_counter(), step, True
+            self._started, self._step = time.perf_counter(), step
             yield step
             if self._stopping.asked and step + 1 < self.config.max_steps:
                 self._save(step + 1)
@@ -120,7 +120,7 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         config, done, metrics = self.config, step + 1, {}
-        self._unmoved, self._first_text = False, experience.rollout.texts[0]
+        self._first_text = experience.rollout.texts[0]
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
@@ -140,18 +140,15 @@ class Run:
         if step != self._step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
         done, metrics = step + 1, plain_numbers(metrics)
-        self._step, self._unmoved = None, False
+        self._step = None
         metrics = metrics | self._evaluate(done)
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
         if warning := without_signal(self.history, self.config):
-            if self._first_text is not None:  # something to be read, where the step was observed
-                row = self.rows_of_step(step)[0]
-                answer = f" (answer: {quoted(row['answer'], 200)})" if "answer" in row else ""
-                warning += f" One of them: {quoted(self._first_text, 200)}{answer}"
-            metrics["warning"] = warning
-            tqdm.write(warning, file=sys.stderr)
+            example = f" One of them: {quoted(self._first_text, 200)}" if self._first_text is not None else ""
+            metrics["warning"] = warning + example
+            tqdm.write(metrics["warning"], file=sys.stderr)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])

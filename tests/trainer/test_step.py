@@ -52,9 +52,7 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
     slow = SlowTrainer(copy.deepcopy(model), config)
     recording, after = Recording(monkeypatch), []
     start = weights(model)
-    history = train(
-        model, tokenizer, ROWS, letter_reward, config, callback=lambda step, metrics: after.append(weights(model))
-    )
+    history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: after.append(weights(model)))
     for step in range(2):
         experience, batches = recording.experiences[step], recording.batches[step]
         check_rewards_and_advantages(experience, config)
@@ -62,9 +60,7 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
         slow.step(step, experience, batches, history[step]["learning_rate"])
         want = weights(slow.model)
         for parameter, value in after[step].items():
-            torch.testing.assert_close(
-                value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} after step {step + 1}"
-            )
+            torch.testing.assert_close(value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} at {step + 1}")
         assert max((want[parameter] - start[parameter]).abs().max() for parameter in want) > 1e-3
 
 
@@ -75,10 +71,8 @@ def check_rewards_and_advantages(experience, config):
     rewards = torch.tensor(letter_reward(None, ids))
     assert torch.equal(experience.rewards, rewards)
     groups = rewards.double().view(-1, config.num_generations)
-    if config.advantage == "rloo":
-        want = oracles.rloo_advantages(groups)
-    else:
-        want = oracles.group_advantages(groups, config.scale_rewards)
+    rloo = config.advantage == "rloo"
+    want = oracles.rloo_advantages(groups) if rloo else oracles.group_advantages(groups, config.scale_rewards)
     torch.testing.assert_close(experience.advantages.double(), want.flatten(), rtol=1e-5, atol=1e-5)
 
 

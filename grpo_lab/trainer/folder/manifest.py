@@ -66,6 +66,32 @@ class Manifest:
         ranked = sorted(names, key=lambda name: name not in staying)
         return ranked[max(limit or len(names), len(staying)) :]
 
+    def check_same_run(self, folder: Path, settings: dict, prints: dict) -> None:
+        """Raise InputError for the first thing that would lead to other numbers; print what another length changes."""
+        was, now = self.ingredients | {"config": _compared(self.settings)}, {"config": _compared(settings)} | prints
+        checkpoints = [entry["model"] for entry in self.checkpoints.values()]  # such as after Ctrl-C in a notebook
+        for name, new in now.items():
+            old = was[name]
+            if old is None or new is None or (name == "model" and new in checkpoints):
+                continue  # evaluations may begin, or stop; a loop of one's own has no rewards to compare
+            if unknown := new.get(UNKNOWN):
+                raise InputError(
+                    f"{name} holds {unknown[0]}, which cannot be compared with what the run began with; give it, from "
+                    "the start on, a text as its attribute `fingerprint`, or start a new run in another folder"
+                )
+            if changed := [key for key in old | new if old.get(key) != new.get(key)]:
+                listed = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed)
+                wanted = "take what it began with, or start a new run in another folder"
+                raise InputError(f"{name} differs from that of the run in {str(folder)!r} ({listed}); {wanted}")
+        done = max((entry["step"] for entry in self.checkpoints.values()), default=0)
+        length, schedule = settings["max_steps"], settings["lr_scheduler_type"]
+        if length < done:
+            raise InputError("max_steps", length, f"expected at least {done}: {str(folder)!r} has those steps already")
+        if length != self.settings["max_steps"] and not schedule.startswith("constant"):
+            print(
+                f"max_steps was {self.settings['max_steps']}: from here on the {schedule} schedule is that of {length}"
+            )
+
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest in the folder; None if there is none. Raises InputError if it is damaged."""
@@ -130,31 +156,6 @@ def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Ro
         "reward_funcs": None if reward_funcs is None else _of_rewards(scoring.listed(reward_funcs)),
         "engine": {"engine": "grpo_lab"},
     }
-
-
-def check_same_run(folder: Path, before: Manifest, settings: dict, prints: dict) -> None:
-    """Raise InputError for the first thing that would lead to other numbers; print what another length changes."""
-    was, now = before.ingredients | {"config": _compared(before.settings)}, {"config": _compared(settings)} | prints
-    checkpoints = [entry["model"] for entry in before.checkpoints.values()]  # whose weights are about to be loaded
-    for name, new in now.items():
-        old = was[name]
-        if old is None or new is None or (name == "model" and new in checkpoints):
-            continue  # evaluations may begin, or stop; a loop of one's own has no rewards to compare
-        if unknown := new.get(UNKNOWN):
-            raise InputError(
-                f"{name} holds {unknown[0]}, which cannot be compared with what the run in {str(folder)!r} began with; "
-                "give it, from the start on, a text as its attribute `fingerprint`, or start a new run elsewhere"
-            )
-        if changed := [key for key in old | new if old.get(key) != new.get(key)]:
-            listed = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed)
-            wanted = "take what it began with, or start a new run in another folder"
-            raise InputError(f"{name} differs from that of the run in {str(folder)!r} ({listed}); {wanted}")
-    done = max((entry["step"] for entry in before.checkpoints.values()), default=0)
-    length, schedule = settings["max_steps"], settings["lr_scheduler_type"]
-    if length < done:
-        raise InputError("max_steps", length, f"expected at least {done}: {str(folder)!r} has those steps already")
-    if length != before.settings["max_steps"] and not schedule.startswith("constant"):
-        print(f"max_steps was {before.settings['max_steps']}: from here on the {schedule} schedule is that of {length}")
 
 
 def of_model(model) -> dict:

@@ -16,15 +16,7 @@ from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, as_lines, fault, flush, names_below, publish
-from grpo_lab.trainer.folder.manifest import (
-    COMPLETIONS,
-    METRICS,
-    Manifest,
-    check_folder,
-    check_free,
-    check_same_run,
-    of_model,
-)
+from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, Manifest, check_folder, check_free, of_model
 from grpo_lab.trainer.stopping import RESUME
 
 LOCK = "grpo_run.lock"
@@ -47,10 +39,8 @@ class RunFolder:
             try:
                 self._lock.acquire()
             except Timeout as error:
-                wanted = "wait for its end, stop it, or choose another folder"
-                raise BlockingIOError(
-                    f"output_dir is {str(self.path)!r}, where another run is at work; {wanted}"
-                ) from error
+                said = f"output_dir is {str(self.path)!r}, where another run is at work"
+                raise BlockingIOError(f"{said}; wait for its end, stop it, or choose another folder") from error
         return self
 
     def __exit__(self, *details):
@@ -72,7 +62,7 @@ class RunFolder:
         with self._explained():
             if self.manifest is None or not self.config.resume_from_checkpoint:
                 return self._begin(prints)
-            check_same_run(self.path, self.manifest, self.settings, prints)
+            self.manifest.check_same_run(self.path, self.settings, prints)
             self._finish_renames()
             good, broken = self._newest_good()
             if good is None:

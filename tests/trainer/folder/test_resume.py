@@ -39,7 +39,8 @@ def test_killed_before_any_change_to_the_file_system(every, counted, tmp_path):
 
 def assert_nothing_lost(folder):
     """The steps that a checkpoint stands on have their metrics, whole; and there is a checkpoint from step 2 on."""
-    lines = whole_lines(folder)
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     if found := newest(folder):
         step = int(found.split("-")[1])
         assert [json.loads(line)["step"] for line in lines[:step]] == list(range(1, step + 1))
@@ -117,9 +118,9 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
     history = train(model, tokenizer, ROWS, letter_reward, config, overflow)
     assert [metrics["nonfinite_steps"] for metrics in history] == [1, 2]
     saved = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text(encoding="utf-8"))
-    for path in (path for path in folder.rglob("*") if path.suffix in (".json", ".jsonl")):
-        for text in path.read_text(encoding="utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
-            json.loads(text, parse_constant=pytest.fail)  # NaN and infinity are no JSON
+    texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*.json")]
+    for text in [*texts, *(folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]:
+        json.loads(text, parse_constant=pytest.fail)  # NaN and infinity are no JSON
     assert metrics_in(folder)[1]["grad_norm"] is None and not math.isfinite(history[1]["grad_norm"])
     assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["scaler"]["scale"]) == (2, 0, 2.0**10)
     with Run(model, tokenizer, ROWS, replace(config, resume_from_checkpoint=True)) as run:
@@ -138,8 +139,3 @@ def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tm
         for parameter in saved.parameters():  # out of the file's own memory, whose alignment changes how sums round
             parameter.data = parameter.data.clone()
         assert_same_end(real_run(tmp_path / "out", resume=True, **frozen), want)
-
-
-def whole_lines(folder):
-    path = folder / "metrics.jsonl"
-    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []

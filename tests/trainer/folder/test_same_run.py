@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.manifest import Manifest, check_same_run
+from grpo_lab.trainer.folder.manifest import Manifest
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,
@@ -46,10 +46,10 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     for name in SETTINGS:
         before = Manifest(settings | {name: "another"}, {})
         if name in {*MAY_CHANGE, "max_steps"}:  # whose own check is below
-            check_same_run(tmp_path, before, settings, {})
+            before.check_same_run(tmp_path, settings, {})
         else:
             with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; take"):
-                check_same_run(tmp_path, before, settings, {})
+                before.check_same_run(tmp_path, settings, {})
 
 
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -132,9 +132,9 @@ OTHERS = {
 }
 
 
-def test_model_tokenizer_and_rewards_may_be_those_of_a_checkpoint_or_of_a_loop_of_ones_own(cut_off):
+def test_model_and_tokenizer_may_be_those_of_a_checkpoint_and_a_loop_of_ones_own_has_no_rewards(cut_off, tmp_path):
     parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
-    loaded = opened(copy_of(cut_off, cut_off.parent / "copy"), *parts, rewards=None)
+    loaded = opened(copy_of(cut_off, tmp_path / "out"), *parts, rewards=None)
     saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
     assert same_weights(weights(loaded), weights(saved))
 
