@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.commands.checks import (
-    InputError,
     check_all_finite,
+    check_at_least,
     check_between,
     check_choice,
     check_dtype,
@@ -63,16 +63,8 @@ def group_advantages(
     check_positive("eps", eps)
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
-    if scale == "group" and rewards.shape[1] <= ddof:
-        raise InputError(
-            "rewards",
-            rewards,
-            found=f"has G = {rewards.shape[1]} completions of a prompt; it must be at least {ddof + 1}",
-        )
-    if scale == "batch" and rewards.numel() <= ddof:
-        raise InputError(
-            "rewards", found=f"has {rewards.numel()} element; a batch's deviation needs at least {ddof + 1}"
-        )
+    check_at_least("rewards.shape[1]", rewards.shape[1], ddof + 1 if scale == "group" else 1)
+    check_at_least("rewards.numel()", rewards.numel(), ddof + 1 if scale == "batch" else 1)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
@@ -101,10 +93,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
-    if rewards.shape[1] < 2:
-        raise InputError(
-            "rewards", rewards, found=f"has G = {rewards.shape[1]} completions of a prompt; it must be at least 2"
-        )
+    check_at_least("rewards.shape[1]", rewards.shape[1], 2)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
@@ -124,8 +113,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """
     check_shapes(rewards=(rewards, "P G"))
     check_all_finite("rewards", rewards)
-    if rewards.shape[1] == 0:
-        raise InputError("rewards", rewards, found="has G = 0 completions of a prompt; it must be at least 1")
+    check_at_least("rewards.shape[1]", rewards.shape[1], 1)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
@@ -165,8 +153,7 @@ def process_advantages(
     check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
     check_dtype("step_mask", step_mask, "bool")
     check_all_finite("step_rewards", step_rewards[step_mask])
-    if 0 in step_rewards.shape[1:]:
-        raise InputError("step_rewards", found=f"has shape {tuple(step_rewards.shape)}; G and T must be at least 1")
+    check_at_least("min(step_rewards.shape[1:])", min(step_rewards.shape[1:]), 1)
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)

@@ -193,8 +193,8 @@ def test_wrong_arguments_are_named(no_checker):
     with pytest.raises(TypeError, match=r"^rewards is a list; expected a tensor .*, such as torch.tensor\(rewards\)"):
         group_advantages([[1.0, 0.0]])
     for name in ("group", "rloo"):
-        with pytest.raises(ValueError, match="G = 1"):
+        with pytest.raises(ValueError, match=r"rewards.shape\[1\] is 1; it must be at least 2"):
             OF_GROUPS[name](single)
-    with pytest.raises(ValueError, match="1 element"):
+    with pytest.raises(ValueError, match=r"rewards.numel\(\) is 1; it must be at least 2"):
         group_advantages(single[:1], "batch")
     assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()

@@ -25,11 +25,10 @@ def aggregate(
     L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.20}
 
     Args:
-        values: v, shape (B, T), or (B, 1) for a value that all tokens of its row share. What stands where the mask is
-            False does not matter, NaN included, so choose with torch.where(mask, x, 0) rather than multiply: 0 times
-            NaN is NaN.
-        mask: m, shape (B, T).
-        loss_type: "grpo", "sapo", "luspo", "dr_grpo", "bnpo", "dapo", "cispo" or "vespo".
+        values: v; of one column where all tokens of a row share a value. What stands where the mask is False does not
+            matter, NaN included, so choose with torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
+        mask: m.
+        loss_type: one of those in the equations.
         max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.
         num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch
             is the whole one.

@@ -48,12 +48,12 @@ def policy_loss(
     L = \mathrm{aggregate}(v', m) \tag{5.23}
 
     Args:
-        logp: log-probabilities under the policy that is being trained, shape (B, T).
-        advantages: A, shape (B,), one per completion, or (B, T), one per token.
-        mask: m, shape (B, T), True where a token belongs to its completion. Numbers elsewhere whose ratios are finite
-            change neither the loss nor its gradient.
-        old_logp: under the policy that sampled, shape (B, T); None means the current policy, stopped (ratio exactly 1).
-        ref_logp: under the reference policy, shape (B, T); needed if beta > 0.
+        logp: log-probabilities under the policy that is being trained.
+        advantages: A, one per completion or one per token.
+        mask: m, True where a token belongs to its completion. Numbers elsewhere whose ratios are finite change neither
+            the loss nor its gradient.
+        old_logp: under the policy that sampled; None means the current policy, stopped (ratio exactly 1).
+        ref_logp: under the reference policy; needed if beta > 0.
         loss_type: one of `LOSS_TYPES`.
         importance_sampling_level: "token" for r of Eq. (5.2), or "sequence" for s of Eq. (5.3), whatever the shape of
             the advantages (GSPO; luspo is meant for it).
@@ -124,7 +124,7 @@ def microbatch_loss(
     tokens of each micro-batch, and for it alone the cut matters.)
 
     Args:
-        logp, advantages, mask: of the R_k rows of this micro-batch, shapes (R_k, T), (R_k,) or (R_k, T), and (R_k, T).
+        logp, advantages, mask: of the R_k rows of this micro-batch.
         rows: R, rows of the whole update.
         num_items: N, tokens under the mask of the whole update.
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.

@@ -28,14 +28,13 @@ def importance_ratio(
     s_b = \exp \frac{\sum_t m_{b,t} \lambda_{b,t}}{\max(\sum_t m_{b,t}, 1)} \tag{5.3}
 
     Args:
-        logp: log-probabilities under the policy that is being trained, shape (B, T).
-        old_logp: the same under the policy that sampled, shape (B, T); its gradient is stopped here.
-        mask: m, shape (B, T). What stands where it is False does not change s, NaN included, so choose with
+        logp: log-probabilities under the policy that is being trained.
+        old_logp: the same under the policy that sampled; its gradient is stopped here.
+        mask: m. What stands where it is False does not change s, NaN included, so choose with
             torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
-    Returns:
-        Shape (B, T) for "token", (B, 1) for "sequence". What r is where the mask is False does not matter.
+    What r is where the mask is False does not matter.
 
     Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
     "Group Sequence Policy Optimization", section 4.1.
@@ -85,16 +84,13 @@ def clipped_surrogate(
     epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
 
     Args:
-        ratio: r, shape (B, T), or (B, 1) at the sequence level.
-        advantages: A, shape (B,), one per completion, or (B, T). With one per completion, make it a column first,
-            advantages[:, None]: torch would read (B,) as (1, T).
+        ratio: r, of one column at the sequence level.
+        advantages: A. With one per completion, make it a column first, advantages[:, None]: torch would read (B,) as
+            (1, T).
         epsilon: lower clip range, between 0 and 1.
         epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
         delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
             epsilon_high.
-
-    Returns:
-        Shape of the ratio, or (B, T) where the advantages have it.
 
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
@@ -120,9 +116,7 @@ def cispo_surrogate(
     S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.8}
 
     Args:
-        ratio: r, shape (B, T), or (B, 1) at the sequence level.
-        logp: log-probabilities under the policy that is being trained, shape (B, T).
-        advantages: as in `clipped_surrogate`.
+        ratio, logp, advantages: as in `importance_ratio` and `clipped_surrogate`.
         bound: \epsilon_high, as in TRL an absolute ceiling for the ratio (5.0 is usual). verl clips the ratio between
             1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
 
@@ -145,12 +139,8 @@ def sapo_surrogate(
     S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.10}
 
     Args:
-        ratio: r, shape (B, T), or (B, 1) at the sequence level.
-        advantages: as in `clipped_surrogate`.
+        ratio, advantages: as in `clipped_surrogate`.
         tau_pos, tau_neg: \tau_{+} and \tau_{-}.
-
-    Returns:
-        Shape of the ratio, or (B, T) where the advantages have it.
 
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """

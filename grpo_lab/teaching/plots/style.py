@@ -83,12 +83,6 @@ def show_caption(caption: str) -> None:
     say(f"**{head}** {prose(caption)}", f"{head} {caption}")
 
 
-def box(ax, x, y, width, height, **style) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), width, height, **style))
-
-
 def arrow(ax, start: tuple, end: tuple, colour: str = GREY, **style) -> None:
     style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0} | style
     ax.annotate("", end, start, arrowprops=style, zorder=3)

@@ -40,25 +40,24 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     """
     import matplotlib.pyplot as plt
 
-    totals = {name: sum(pieces.values()) for name, pieces in rows.items()}
-    end = 1.13 * max([*totals.values(), *cards])
-    used = [piece for piece in LOOKS if any(pieces.get(piece) for pieces in rows.values())]
-    used = list(dict.fromkeys([*used, *(p for pieces in rows.values() for p, size in pieces.items() if size)]))
+    totals = np.array([sum(pieces.values()) for pieces in rows.values()])
+    end = 1.13 * max([*totals, *cards])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches, named = {}, set()
-    for place, (name, pieces) in enumerate(rows.items()):
-        left = 0.0
-        for piece in (piece for piece in used if pieces.get(piece)):
-            size, (fill, hatch) = pieces[piece], _look(piece)
-            bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
-            (patches[piece],) = ax.barh(place, size, left=left, **bar)
-            label = piece.replace(" ", "\n", 1)
-            if max(map(len, label.split("\n"))) * ROOM * end <= size:
-                ax.text(left + size / 2, place, label, **CENTRED, fontsize=9, bbox=CLEAR)
-                named.add(piece)
-            left += size
-        if pieces:
-            ax.text(left + 0.01 * end, place, f"{totals[name]:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    patches, named, left = {}, set(), np.zeros(len(rows))
+    for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
+        sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
+        if not sizes.any():
+            continue
+        bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
+        bars = ax.barh(range(len(rows)), sizes, left=left, **bar)
+        label = piece.replace(" ", "\n", 1)
+        wide = sizes >= max(map(len, label.split("\n"))) * ROOM * end
+        ax.bar_label(bars, [label if fits else "" for fits in wide], label_type="center", fontsize=9, bbox=CLEAR)
+        patches[piece], left = bars[0], left + sizes
+        named |= {piece} if wide.any() else set()
+    for place, total in enumerate(totals):
+        if total:
+            ax.text(total + 0.01 * end, place, f"{total:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
     for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
         ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,

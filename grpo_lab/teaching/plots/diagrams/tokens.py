@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from grpo_lab.teaching.plots.intervals import as_array
-from grpo_lab.teaching.plots.style import GREY, OKABE_ITO, box, without_grid
+from grpo_lab.teaching.plots.style import GREY, OKABE_ITO, without_grid
 
 
-def ragged_batch(weights: dict, mask, labels: list[str] | None = None):
+def ragged_batch(weights: dict, mask, labels: list[str]):
     """A panel a loss, a row an answer, a box a token: the darker, the more the token weighs; crosses are padding.
 
     Args:
@@ -17,32 +19,24 @@ def ragged_batch(weights: dict, mask, labels: list[str] | None = None):
     import matplotlib.pyplot as plt
 
     mask = as_array(mask).astype(bool)
-    values = {name: as_array(value) for name, value in weights.items()}
-    fig, axes = plt.subplots(1, len(values), figsize=(7.2, 0.7 + 0.34 * len(mask)), sharey=True, squeeze=False)
-    for ax, (name, value) in zip(axes[0], values.items(), strict=True):
-        _panel(ax, mask, value, largest=value[mask].max())
+    B, T = mask.shape
+    fig, axes = plt.subplots(1, len(weights), figsize=(7.2, 0.7 + 0.34 * B), sharey=True, squeeze=False)
+    for ax, (name, values) in zip(axes[0], weights.items(), strict=True):
+        values = as_array(values)
+        shades = plt.get_cmap("Blues")(0.12 + 0.78 * values[mask] / values[mask].max())
+        rows, places = np.nonzero(mask)
+        ax.bar(places, 0.8, 0.9, rows - 0.4, color=shades, snap=False)
+        rows, places = np.nonzero(~mask)
+        ax.plot(places, rows, "x", markersize=min(3.5, 55 / T), color="#BBBBBB")
+        for row in range(B):
+            ax.text(T - 0.1, row, f"{values[row, mask[row].argmax()]:.3f}", va="center", fontsize=8.5)
+        ax.set(xlim=(-0.7, T + 2.4), ylim=(B - 0.4, -0.6), xticks=[])
         ax.set_title(name, fontsize=10)
         ax.set_xlabel("token", fontsize=9)
-    axes[0, 0].set_yticks(range(len(mask)), labels or [f"answer {row + 1}" for row in range(len(mask))], fontsize=9)
+        without_grid(ax, "left", "bottom")
+        ax.tick_params(length=0)
+    axes[0, 0].set_yticks(range(B), labels, fontsize=9)
     return fig
-
-
-def _panel(ax, mask, value, largest: float) -> None:
-    import matplotlib.pyplot as plt
-
-    colours = plt.get_cmap("Blues")
-    for row, tokens in enumerate(mask):
-        for place, there in enumerate(tokens):
-            if there:
-                colour = colours(0.12 + 0.78 * value[row, place] / largest)
-                box(ax, place - 0.45, row - 0.4, 0.9, 0.8, facecolor=colour, edgecolor="none", snap=False)
-            else:
-                ax.plot(place, row, "x", markersize=min(3.5, 55 / mask.shape[1]), color="#BBBBBB")
-        first = value[row, tokens.argmax()]
-        ax.text(mask.shape[1] - 0.1, row, f"{first:.3f}", va="center", fontsize=8.5)
-    ax.set(xlim=(-0.7, mask.shape[1] + 2.4), ylim=(len(mask) - 0.4, -0.6), xticks=[])
-    without_grid(ax, "left", "bottom")
-    ax.tick_params(length=0)
 
 
 def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence[str]):
@@ -54,6 +48,7 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
         broken: as many tokens, drawn where each sees only the one before it.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
 
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 1.15 + 0.34 * len(healthy)), sharey=True)
     sides = {"with the cache": healthy, "cache taken away, input cut": broken}
@@ -63,10 +58,9 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
             before = len(prompt) + row
             for place in range(len(tokens)):
                 seen = place < before if drawn is healthy or row == 0 else place == before - 1
-                face = OKABE_ITO[colour] if seen else "#FFFFFF"
-                line = {"linewidth": 0.6, "linestyle": "-" if place < before else ":"}
-                alpha = 0.75 if seen else 1.0
-                box(ax, place, row - 0.38, 0.9, 0.76, facecolor=face, edgecolor=GREY, alpha=alpha, **line)
+                look = {"facecolor": OKABE_ITO[colour], "alpha": 0.75} if seen else {"facecolor": "#FFFFFF"}
+                look |= {"edgecolor": GREY, "linewidth": 0.6, "linestyle": "-" if place < before else ":"}
+                ax.add_patch(Rectangle((place, row - 0.38), 0.9, 0.76, **look))
             ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=9, color=OKABE_ITO[colour])
         for place, token in enumerate(tokens):
             turned = {"rotation": 60, "ha": "left"} if token != "-" else {"ha": "center"}  # turned, it is a comma
