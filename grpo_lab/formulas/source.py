@@ -40,16 +40,12 @@ class Equation:
 def read_equations(function: Callable) -> list[Equation]:
     """Pair tags with anchors, in order; raise InputError, naming the function, where they do not correspond."""
     function = inspect.unwrap(function)
-    if not inspect.isfunction(function):
-        raise InputError("function", function, "expected a function or method written in Python")
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        raise InputError("function", function, "expected a function or method written in Python, with def")
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     node = ast.parse(source).body[0]
-    if not isinstance(node, ast.FunctionDef):
-        raise InputError(
-            "function", function, "expected a def, since a lambda cannot carry equations", found=f"is {name}"
-        )
     try:
         tags, anchors = _tags(node, source), _anchors(node, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
@@ -57,10 +53,12 @@ def read_equations(function: Callable) -> list[Equation]:
             raise InputError("the equations are {}, and the lines of code {}".format(*places))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    lines = source.splitlines()
+    paired = [(tag, latex, s, shape) for (tag, latex), (_, s, shape) in zip(tags, anchors, strict=True)]
     return [
-        _equation(tag, latex, statement, shape, lines, first - 1, name)
-        for (tag, latex), (_, statement, shape) in zip(tags, anchors, strict=True)
+        Equation(
+            tag, latex, _code(s, source), s.lineno + first - 1, s.end_lineno + first - 1, _assigned(s), shape, name
+        )
+        for tag, latex, s, shape in paired
     ]
 
 
@@ -109,14 +107,10 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
     return anchors
 
 
-def _equation(
-    tag: str, latex: str, statement: ast.stmt, shape: str, lines: list[str], offset: int, name: str
-) -> Equation:
-    block = lines[statement.lineno - 1 : statement.end_lineno]
-    code = [re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block]
-    first = statement.lineno + offset
-    last = first + len(block) - 1
-    return Equation(tag, latex, textwrap.dedent("\n".join(code)), first, last, _assigned(statement), shape, name)
+def _code(statement: ast.stmt, source: str) -> str:
+    """The lines of a statement without its anchor."""
+    block = source.splitlines()[statement.lineno - 1 : statement.end_lineno]
+    return textwrap.dedent("\n".join(re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block))
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:

@@ -54,5 +54,5 @@ def test_what_does_not_correspond_is_refused(tmp_path: Path):
         with pytest.raises(ValueError, match=f"f: .*{re.escape(message)}"):
             read_equations(load(tmp_path, source).f)
     for wrong in (torch.exp, torch.nn.ReLU):
-        with pytest.raises(ValueError, match="expected a function or method written in Python"):
+        with pytest.raises(ValueError, match="expected a function or method written in Python, with def"):
             read_equations(wrong)

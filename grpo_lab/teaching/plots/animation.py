@@ -13,28 +13,17 @@ SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
 DPI = 80
 
 
-def animate(
-    draw: Callable,
-    name: str,
-    values: Sequence,
-    frames: Sequence,
-    *,
-    caption: str,
-    alt: str,
-    ylabel: str | None = None,
-    height: float = 2.7,
-) -> None:
-    """Show a strip of frames side by side and, below it, a play button that opens all of them one after another.
+def animate(draw: Callable, name: str, values: Sequence, frames: Sequence, *, caption: str, alt: str, **look) -> None:
+    """Show the strip of `frames` and, below it, a play button that opens the drawings of all `values` one by one.
 
     Args:
-        draw, name, ylabel, height: as in `strip`.
+        draw, name, frames, look: as in `strip`.
         values: of all frames of the animation.
-        frames: those of them that stand in the strip, at most 4.
         caption, alt: as in `finish`, for the strip.
     """
-    finish(strip(draw, name, list(frames), ylabel, height), caption=caption, alt=alt)
+    finish(strip(draw, name, frames, **look), caption=caption, alt=alt)
     if in_ipython():
-        source = f"data:image/gif;base64,{_gif(draw, name, values, ylabel)}"
+        source = f"data:image/gif;base64,{_gif(draw, name, values, look.get('ylabel'))}"
         picture = f'<img alt="{html.escape(_(alt))}" src="{source}">'
         display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
 
@@ -56,10 +45,8 @@ def strip(
     fig, axes = plt.subplots(1, len(frames), figsize=(width, height), sharey=True, squeeze=False)
     for ax, value in zip(axes[0], frames, strict=True):
         draw(ax, value)
-        written = f"{value:.4g}" if isinstance(value, float) else value
-        ax.set_title(f"{name} = {written}", fontsize=10)
-    if ylabel:
-        axes[0, 0].set_ylabel(ylabel)
+        ax.set_title(f"{name} = {value:.4g}", fontsize=10)
+    axes[0, 0].set_ylabel(ylabel or "")
     return fig
 
 

@@ -85,16 +85,15 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         fill, hatch = zip(*map(_look, table), strict=True)
         drawn = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
         patches |= dict(zip(table, drawn, strict=True))
-        total = np.sum(list(table.values()), axis=0)
-        for piece, top_of_it in zip(table, np.cumsum(list(table.values()), axis=0), strict=True):
-            thick = np.asarray(table[piece])
-            if piece not in named and thick.max() > 0.05 * sum(tops):
-                at = np.flatnonzero(thick > 0.9 * thick.max())
+        heights = np.cumsum(list(table.values()), axis=0)
+        for (piece, thick), height in zip(table.items(), heights, strict=True):
+            if piece not in named and max(thick) > 0.05 * sum(tops):
+                at = np.flatnonzero(np.array(thick) > 0.9 * max(thick))
                 at = at[(len(at) - 1) // 4]
-                ax.text(times[at], top_of_it[at] - thick[at] / 2, piece, **CENTRED, fontsize=9, bbox=CLEAR)
+                ax.text(times[at], height[at] - thick[at] / 2, piece, **CENTRED, fontsize=9, bbox=CLEAR)
                 named.add(piece)
-        at = total.argmax()
-        ax.text(times[at], total[at] + 0.2, f"{total[at]:.1f}", ha="center", va="bottom", weight="bold")
+        at, most = heights[-1].argmax(), heights[-1].max()
+        ax.text(times[at], most + 0.2, f"{most:.1f}", ha="center", va="bottom", weight="bold")
         for card in (card for card in cards if card < top):
             ax.axhline(card, color="black", linestyle=":", linewidth=1)
             ax.text(5.04, card, f"{card:g} GiB card", va="center", fontsize=9)
