@@ -45,7 +45,7 @@ def read_equations(function: Callable) -> list[Equation]:
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
-    node = ast.parse(source).body[0]
+    node = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
     try:
         tags, anchors = _tags(node, source), _anchors(node, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
@@ -53,13 +53,11 @@ def read_equations(function: Callable) -> list[Equation]:
             raise InputError("the equations are {}, and the lines of code {}".format(*places))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    paired = [(tag, latex, s, shape) for (tag, latex), (_, s, shape) in zip(tags, anchors, strict=True)]
-    return [
-        Equation(
-            tag, latex, _code(s, source), s.lineno + first - 1, s.end_lineno + first - 1, _assigned(s), shape, name
-        )
-        for tag, latex, s, shape in paired
-    ]
+    found = []
+    for (tag, latex), (_, statement, shape) in zip(tags, anchors, strict=True):
+        code, start = _code(statement, source), statement.lineno + first - 1
+        found.append(Equation(tag, latex, code, start, start + code.count("\n"), _assigned(statement), shape, name))
+    return found
 
 
 def comments_behind_code(source: str) -> list[tuple[int, str]]:

@@ -84,19 +84,6 @@ def open_notebook(page, lab: str, name: str) -> None:
     )
 
 
-def run_all(page, seconds: int) -> None:
-    """Run All, to the end, and no cell with an error. `seconds` guard against hanging; they measure no speed."""
-    finished = page.evaluate(
-        f"""async () => {{
-            await window.jupyterapp.shell.currentWidget.sessionContext.ready;
-            const late = new Promise(done => setTimeout(() => done('not finished'), {1000 * seconds}));
-            return Promise.race([late, window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => 'ran')]);
-        }}"""
-    )
-    assert finished == "ran"
-    assert_no_error(page)
-
-
 def assert_no_error(page) -> None:
     """Read from the notebook itself: an output that is folded is not in the page."""
     problems = page.evaluate(

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_lab.formulas.lines import with_lines
 from tests.mutants.equivalent import check, reason, without_names
-from tests.mutants.errata import IDS, errata_mutants, planted
+from tests.mutants.errata import errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import ROOT, Mutant, read, swapped
 from tests.mutants.pool import judge
@@ -48,7 +48,6 @@ def test_every_list_fits_the_source(of_lines):
     one, other = "(1.9) ends = end - end.cumsum(-1, dtype=int)", "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
     assert without_names(one) == without_names(other) != without_names(other.replace("- is_end", "- before"))
     mutants = errata_mutants()
-    assert {m.name.split(":")[0] for m in mutants} == set(IDS)
     assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)
     for mutant in mutants:
         ast.parse(mutant.mutated)

@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import policy_loss
-from grpo_lab.policy_gradient import enumerate_sequences
+from grpo_lab.toys.worlds import SmallWorld
 from tests.support.agreement import draw
 
 V = 3
@@ -19,19 +19,13 @@ class World:
     """Every sequence of T tokens, with a policy, an old policy and a reference as tables of logits by prefix."""
 
     def __init__(self, T, eos=None, seed=0):
-        self.y = enumerate_sequences(V, T)  # N T
+        world = SmallWorld(V, T)
+        self.y, self.prefix = world.sequences, world.prefix
         self.mask = torch.ones_like(self.y, dtype=torch.bool) if eos is None else completion_mask(self.y, eos)
-        self.prefix = torch.stack([self._row(t) for t in range(T)], 1)
-        states = sum(V**t for t in range(T))
-        self.theta = draw(states, V, seed=seed).requires_grad_()
-        self.old, self.ref = draw(states, V, seed=seed + 1), draw(states, V, seed=seed + 2)
+        self.theta, self.old, self.ref = (draw(*world.logits.shape, seed=seed + i) for i in range(3))
+        self.theta.requires_grad_()
         kept = torch.where(self.mask, self.y + 1, 0).double()
         self.rewards = torch.sin(7 * kept @ torch.tensor([1.0, 0.37, 0.11]).double()[:T])  # of the kept tokens alone
-
-    def _row(self, t):
-        """Row of the table that holds the logits after y_1 ... y_{t-1}."""
-        number = sum(self.y[:, u] * V ** (t - 1 - u) for u in range(t)) if t else torch.zeros(len(self.y)).long()
-        return sum(V**u for u in range(t)) + number
 
     def logp(self, parameters=None):
         return token_logprobs((self.theta if parameters is None else parameters)[self.prefix], self.y)

@@ -78,14 +78,6 @@ def test_the_bubble_is_that_of_a_clock(lengths, slots):
 
 
 @few
-@given(lengths=lengths_of_batch)
-def test_with_a_slot_each_the_longest_decides(lengths):
-    n = torch.tensor(lengths)
-    assert straggler_bubble(n, len(n)) == pytest.approx(1 - (n.double().mean() / n.max()).item())
-    assert straggler_bubble(n, 1) == 0
-
-
-@few
 @given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
 def test_sampling_is_that_of_a_loop(lengths):
     n, cache, prompt, cards = 1e9, 2e6, 7, 2
@@ -97,11 +89,6 @@ def test_sampling_is_that_of_a_loop(lengths):
             read = 2 * n + cache * writing * (prompt + t)
             total += max(2 * n * writing / H100.flops, read / H100.memory) / cards
         assert seconds == pytest.approx(total, rel=1e-5)
-
-
-def test_many_rows_are_bound_by_arithmetic_and_few_by_memory():
-    few_rows, many_rows = (decoding_seconds(torch.ones(1, S).long(), 0, 1e9, 0.0).item() for S in (1, 10_000))
-    assert few_rows == pytest.approx(2e9 / H100.memory) and many_rows == pytest.approx(2e13 / H100.flops)
 
 
 def test_operations_of_a_step():

@@ -18,17 +18,17 @@ class SmallWorld:
     Attributes:
         sequences: every sequence, one a row.
         logits: the parameters, one row of V a prefix, float64.
+        prefix: the row of the table that holds the logits after the first t tokens of each sequence.
     """
 
     def __init__(self, vocabulary: int = 3, length: int = 3, seed: int = 0):
         self.sequences = enumerate_sequences(vocabulary, length)
-        self._prefix = self._prefix_rows(vocabulary, length)
+        self.prefix = self._prefix_rows(vocabulary, length)
         prefixes = sum(vocabulary**t for t in range(length))
         generator = torch.Generator().manual_seed(seed)
         self.logits = torch.randn(prefixes, vocabulary, generator=generator, dtype=torch.float64, requires_grad=True)
 
     def _prefix_rows(self, vocabulary: int, length: int) -> Int[Tensor, "N T"]:
-        """The row of the table that holds the logits after the first t tokens of each sequence."""
         rows, first, number = [], 0, torch.zeros(len(self.sequences), dtype=torch.long)
         for t in range(length):
             rows.append(first + number)
@@ -38,7 +38,7 @@ class SmallWorld:
 
     def logp(self) -> Float[Tensor, "N T"]:
         """Log-probability of each token of each sequence under the policy."""
-        return token_logprobs(self.logits[self._prefix], self.sequences)
+        return token_logprobs(self.logits[self.prefix], self.sequences)
 
     def probabilities(self) -> Float[Tensor, " N"]:
         """The probability of each whole sequence; together they are one."""
