@@ -150,9 +150,8 @@ def test_contains_pays_for_the_text_and_charges_for_characters():
 
 
 def test_graded_and_how_it_is_gamed():
-    assert graded_reward([answered("117")], answer=["117"]) == [1.0]
-    assert graded_reward([answered("It is 117.")], answer=["117"]) == [0.5]
-    assert graded_reward([answered("118"), answered(""), "117"], answer=["117"] * 3) == [0.01, 0.01, 0.01]
+    texts = [answered("117"), answered("It is 117."), answered("118"), answered(""), "117"]
+    assert graded_reward(texts, answer=["117"] * 5) == [1.0, 0.5, 0.01, 0.01, 0.01]
     every_number = answered(" ".join(map(str, range(1000))))
     problems = ["117", "5", "999"]
     assert graded_reward([every_number] * 3, answer=problems) == [0.5] * 3
@@ -182,9 +181,3 @@ def test_a_wrong_answer_column_is_named(reward):
     for answer, error, words in WRONG:
         with pytest.raises(error, match=rf"{reward.__name__}: {words}"):
             reward(["1", "2"], answer=answer)
-
-
-def test_a_wrong_price_is_named():
-    for price in (-0.1, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"penalty_per_character is .*; it must be finite"):
-            contains_reward(["1"], answer=["1"], penalty_per_character=price)
