@@ -146,10 +146,7 @@ def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
             score(function)
         assert not isinstance(caught.value, InputError)
     wrong = functools.partial(contains_reward, penalty_per_character=-1.0)
-    for function, said in (
-        (judge_reward(judge), "in test_scoring.py, line"),
-        (wrong, "contains_reward' failed: Input"),
-    ):
+    for function, said in ((judge_reward(judge), "in test_scoring.py"), (wrong, "contains_reward' failed: Input")):
         with pytest.raises(RewardError, match=said):
             score(function)
 
@@ -203,7 +200,11 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
 
 
 def test_gradients_that_a_function_switches_off_are_on_again():
-    score(lambda completions, **kwargs: torch.set_grad_enabled(False) and None or [1.0] * len(completions))
+    def switches(completions, **kwargs):
+        torch.set_grad_enabled(False)
+        return [1.0] * len(completions)
+
+    score(switches)
     assert torch.is_grad_enabled()
 
 
@@ -265,7 +266,8 @@ def test_rewards_of_trl_and_ours_side_by_side():
     texts = [r"<think>half</think>\boxed{0.5}", r"<think>none</think>\boxed{0}", r"\boxed{\frac{1}{2}}"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     columns = {"solution": [r"\frac{1}{2}"] * 3, "answer": ["1/2"] * 3}
-    functions = [trl_rewards.accuracy_reward, trl_rewards.think_format_reward, math_reward, format_reward]
+    patient = functools.partial(math_reward, time_limit=60.0)  # the machine may be busy
+    functions = [trl_rewards.accuracy_reward, trl_rewards.think_format_reward, patient, format_reward]
     functions.append(trl_rewards.get_soft_overlong_punishment(max_completion_len=4, soft_punish_cache=2))
     _, per_func, names = score_completions(functions, ["q"] * 3, completions, [[0], [0], [0] * 5], columns, None)
     assert per_func.T.tolist() == [[1, 0, 1], [1, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, -1]]

@@ -126,28 +126,18 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
 
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
-    file = tmp_path / "mine.jsonl"
-    for prompts, told in (
-        (["1 + 1 = ?", "20+30=?"], False),
-        (
-            ["1 + 1 = ?", "What is half of nine?", "3 * 3 = ?"],
-            "2 of 3 problems are no sums such as 17.58.42=., which is",
-        ),
-    ):
+    file, words = tmp_path / "mine.jsonl", "2 of 3 problems are no sums such as 17.58.42=., which is"
+    for prompts, told in ((["1 + 1 = ?", "20+30=?"], False), (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True)):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
             lines = choose(str(file), small=small).described([{"prompt": p} for p in prompts])
-            assert bool(re.search("tiny model", lines[-1])) == bool(told and small)
-            assert not (told and small) or re.match(told, lines[-1])
+            assert bool(re.match(words, lines[-1])) == (told and small)
     for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
         spec = choose(task, small=True)
         assert ("tiny model" in spec.described(spec.rows("train", 2, 0))[-1]) == told
 
 
-REFUSES = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}"
-)
-REFUSES += "{% endfor %}"
+REFUSES = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
 
 
 def test_where_a_template_takes_no_system_message_the_user_says_it(capsys):

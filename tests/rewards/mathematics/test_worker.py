@@ -25,11 +25,6 @@ def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
     with pytest.warns(RuntimeWarning, match=late):
         rewards = rewarded("2^2", r"\sqrt{16}", ENDLESS, ENDLESS, time_limit=0.5)
     assert rewards == [1.0, 0.0, 0.0], "compared once, so one wait"
-    assert rewarded("x+1", "1+x") == [1.0]
-
-
-@pytest.mark.slow
-def test_what_a_whole_batch_has_no_time_for_scores_nothing_and_is_said():
     late = "2 of 3 completions were not evaluated within 60 s each and 0.5 s together, and scored 0.0; first: row 0"
     with pytest.warns(RuntimeWarning, match=late):
         assert rewarded("x+1", "x+" + ENDLESS, "-x+" + ENDLESS, "1+x", batch_time_limit=0.5) == [0.0, 0.0, 1.0]
