@@ -21,7 +21,7 @@ from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose, for_template
+from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 
@@ -200,7 +200,6 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
-    rows = for_template(rows, tokenizer)
     result = evaluate(policy, tokenizer, rows, correct=spec.functions, seed=seed, disable_tqdm=False, **settings)
     if result["accuracy"] is None:
         first = reward_names(spec.functions)[0]

@@ -157,23 +157,3 @@ def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) 
     if not asked.strip():
         raise InputError("system_prompt", asked, "expected a text, or none for nothing")
     return None if asked.lower() == "none" else asked
-
-
-def for_template(rows: list[Row], tokenizer) -> list[Row]:
-    """The rows as the tokenizer's chat template takes them: some refuse a system message, and then the user says it."""
-    first = rows[0]["prompt"]
-    if isinstance(first, str) or first[0]["role"] != "system" or tokenizer.chat_template is None:
-        return rows
-    try:
-        tokenizer.apply_chat_template(first, tokenize=False)
-    except Exception:  # templates raise what they like
-        print("this model's chat template takes no system message: what the system would say begins the user's words")
-        return [row | {"prompt": _said_by_user(row["prompt"])} for row in rows]
-    return rows
-
-
-def _said_by_user(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    if messages[0]["role"] != "system" or len(messages) < 2:
-        return messages
-    system, asked, *rest = messages
-    return [asked | {"content": f"{system['content']}\n\n{asked['content']}"}, *rest]

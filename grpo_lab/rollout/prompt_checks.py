@@ -37,7 +37,8 @@ def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
         return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
         said = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
-        raise InputError(name, prompt, found=said) from error
+        wanted = "where it takes no system message, `--system_prompt none` leaves that out"
+        raise InputError(name, prompt, wanted, found=said) from error
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:

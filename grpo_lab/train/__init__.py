@@ -26,7 +26,6 @@ from grpo_lab.rewards.task_spec import (
     add_task_option,
     check_read,
     choose,
-    for_template,
 )
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.own import OwnProblems
@@ -72,11 +71,9 @@ def _run(given: dict) -> None:
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
         folder = usable_folder(name, device.type)[0]
         shape, tokenizer = (kind.from_pretrained(folder, local_files_only=True) for kind in (AutoConfig, AutoTokenizer))
-        config = fitted(shape, tokenizer, for_template(rows, tokenizer), config, device, given)
+        config = fitted(shape, tokenizer, rows, config, device, given)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
-    rows = for_template(rows, tokenizer)
-    held_out = {name: for_template(others, tokenizer) for name, others in held_out.items()}
     with _rows_by_their_lines(spec.task.own):
         history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:

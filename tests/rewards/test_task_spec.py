@@ -8,11 +8,10 @@ import pytest
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards.named import NAMED, find_rewards
-from grpo_lab.rewards.task_spec import check_read, choose, for_template
+from grpo_lab.rewards.task_spec import check_read, choose
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
-from tests.support.worlds import make_tokenizer
 
 
 def said(choice, split="train"):
@@ -71,7 +70,6 @@ def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
     assert text.described(rows)[0].endswith(f"; the first prompt is str {repr(expected[0])[:77]}...")
-    assert for_template(rows, make_tokenizer()) is rows
 
 
 WRONG = [
@@ -135,21 +133,3 @@ def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
     for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
         spec = choose(task, small=True)
         assert ("tiny model" in spec.described(spec.rows("train", 2, 0))[-1]) == told
-
-
-REFUSES = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
-
-
-def test_where_a_template_takes_no_system_message_the_user_says_it(capsys):
-    tokenizer, rows = make_tokenizer(), choose("word-problems", small=False).rows("train", 3, 0)
-    assert for_template(rows, tokenizer) is rows and not capsys.readouterr().out
-    tokenizer.chat_template = REFUSES
-    changed = for_template(rows, tokenizer)
-    assert "takes no system message" in capsys.readouterr().out
-    for before, after in zip(rows, changed, strict=True):
-        (system, asked), (said,) = before["prompt"], after["prompt"]
-        assert said == {"role": "user", "content": f"{system['content']}\n\n{asked['content']}"}
-        assert after["answer"] == before["answer"]
-    assert for_template(changed, tokenizer) is changed
-    tokenizer.chat_template = None
-    assert for_template(rows, tokenizer) is rows, "sampling says what is missing"

@@ -222,7 +222,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
     )
     assert command.main([*asked, "--chat_template", "none"]) == 0
     shown = capsys.readouterr().out
-    assert "; the first prompt, a text: '" in shown and shown.rstrip().endswith("--chat_template none")
+    assert "; the first prompt is str '" in shown and shown.rstrip().endswith("--chat_template none")
     assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_in(out)) == 2
     measured = ["--model", str(out), "--n", "2", "--max_completion_length", "2"]
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
