@@ -165,9 +165,9 @@ def same(one, other) -> bool:
 def reading_minutes(notebook: nbformat.NotebookNode) -> int:
     """An estimate, to the nearest five minutes: what a reader who wants to understand takes, without the exercises.
 
-    100 words of prose a minute, and three quarters of a minute a displayed formula or a figure. Code in sight takes 15
-    seconds a cell and 6 seconds a line. What is folded (hints and answers) is not counted. A lesson's head says what
-    its readers took (38 to 57 minutes in the last readings of the third edition), at most five minutes from this.
+    130 words of prose a minute, 15 lines of code, 30 seconds a displayed formula or a prediction, 45 a figure. What is
+    folded (hints and answers) is not counted. A lesson's head says what readers took who had never seen it, at most
+    five minutes from this.
     """
     seconds = 0.0
     for cell in notebook.cells:
@@ -177,11 +177,12 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
             formulas = re.findall(r"^\s*\$\$\s*$(.*?)^\s*\$\$\s*$", prose, re.MULTILINE | re.DOTALL)
             for formula in formulas:
                 prose = prose.replace(formula, "")
-            seconds += 45 * len(formulas) + 60 / 100 * len(re.findall(r"\w[\w'’-]*", prose))
+            seconds += 30 * len(formulas) + 60 / 130 * len(re.findall(r"\w[\w'’-]*", prose))
         elif "hide-input" in cell.metadata.get("tags", []):
             seconds += 45
         else:
-            seconds += 15 + 6 * len([line for line in cell.source.splitlines() if line.strip()])
+            asks = "= predict(" in cell.source
+            seconds += 30 if asks else 4 * len([line for line in cell.source.splitlines() if line.strip()])
     return 5 * max(1, round(seconds / 300))
 
 

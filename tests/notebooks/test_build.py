@@ -78,10 +78,11 @@ def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):
 @pytest.mark.parametrize(
     ("cells", "minutes"),
     [
-        ([cell("word " * 3000)], 30),
-        ([cell("word " * 1500), cell("<details>\n\n" + "word " * 3000 + "\n\n</details>")], 15),
-        ([cell("$$\na = b \\cdot c\n$$\n\n" * 20)], 15),
-        ([cell("x = 1\n" * 10, "code") for _ in range(12)], 15),
+        ([cell("word " * 3250)], 25),
+        ([cell("word " * 1950), cell("<details>\n\n" + "word " * 3000 + "\n\n</details>")], 15),
+        ([cell("$$\na = b \\cdot c\n$$\n\n" * 20)], 10),
+        ([cell("x = 1\n" * 15, "code") for _ in range(10)], 10),
+        ([cell('guess = predict("How many?", 0, 1)', "code") for _ in range(20)], 10),
         ([cell("x = 1\n" * 100, "code", ("hide-input",)) for _ in range(20)], 15),
         ([cell("word")], 5),
     ],
