@@ -73,7 +73,8 @@ def precision_of(model, config) -> Precision:
     if name is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
     if weights != PRECISIONS[name].weights:
-        said = f"precision is {name!r}, which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
+        said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+        said += f", which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
         raise InputError(f"{said}; load it with load_policy(..., precision={name!r})")
     return PRECISIONS[name]
 

@@ -42,7 +42,7 @@ MISFITS = [
     (torch.bfloat16, {"precision": "fp32"}, "precision is 'fp32', which trains torch.float32 weights, .* torch.bf"),
     (torch.float32, {"precision": "bf16"}, r"the model's are torch.float32; load it with .*precision='bf16'"),
     (torch.float64, {"precision": "fp32-master"}, "the model's are torch.float64"),
-    (torch.bfloat16, {"fp16": True}, "precision is 'fp16', which trains torch.float32 weights"),
+    (torch.bfloat16, {"fp16": True}, "fp16 is True, which trains torch.float32 weights"),
     (torch.float16, {}, "model has weights of torch.float16; .*precision='fp16'"),
 ]
 

@@ -34,18 +34,12 @@ def half_marks(completions, completion_ids, **kwargs):
     return [sum(ids) % 3 / 2 for ids in completion_ids]
 
 
-def run(callback=None, reward=letter_reward, held_out=HELD_OUT, **settings):
+def run(**settings):
     """The model, its weights after each step, and the history."""
-    (model, tokenizer), steps = make_world(), []
-
-    def note(step, metrics):
-        steps.append(weights(model))
-        if callback is not None:
-            callback(step, metrics)
-
-    config = make_config(**({"max_steps": 5} | settings))
-    held_out = held_out if config.eval_steps else None
-    return model, steps, train(model, tokenizer, ROWS, reward, config, note, held_out)
+    (model, tokenizer), steps, config = make_world(), [], make_config(**({"max_steps": 5} | settings))
+    held_out = HELD_OUT if config.eval_steps else None
+    history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: steps.append(weights(model)), held_out)
+    return model, steps, history
 
 
 def of_training(history):

@@ -96,9 +96,9 @@ class RunFolder:
         with self._explained():
             entry = {"step": step, "model": model, "files": self._write_unfinished(name, write)}
             for path in (self.path / METRICS, self.path / COMPLETIONS):
+                entry[path.name] = path.stat().st_size if path.is_file() else 0
                 if path.is_file():
                     flush(path)
-                    entry[path.name] = path.stat().st_size
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
             self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
@@ -159,14 +159,14 @@ class RunFolder:
         metrics = self.path / METRICS
         if not (metrics.is_file() and metrics.read_bytes().startswith(as_lines(history).encode())):
             print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
-        self._write_lines(history, before.checkpoints[good].get(COMPLETIONS, 0))
+        self._write_lines(history, before.checkpoints[good].get(COMPLETIONS, math.inf))
 
-    def _write_lines(self, history: list[dict], completions: int) -> None:
+    def _write_lines(self, history: list[dict], completions: float) -> None:
         """Write settings and metrics; of the completions, so many bytes stay: the other steps are made again."""
         checkpoint.write_whole(self.path / SETTINGS_FILE, as_json(self.manifest.settings, indent=2) + "\n")
         checkpoint.write_whole(self.path / METRICS, as_lines(history))
         if (path := self.path / COMPLETIONS).is_file():
-            os.truncate(path, min(completions, path.stat().st_size))
+            os.truncate(path, int(min(completions, path.stat().st_size)))
 
     def _commit(self, manifest: Manifest | None = None, **changes) -> None:
         self.manifest = replace(manifest or self.manifest, **changes)
