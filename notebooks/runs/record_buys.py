@@ -187,6 +187,7 @@ ARMS = {  # what says how it is trained, and in which form it is asked, then and
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
     "GRPO, written out": (of_rewards, "written out"),
     "given numbers": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
+    "given numbers, x 3": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
     "given sums": (partial(of_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
 }
 
@@ -200,8 +201,9 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     if not seed:
         return {"form": what} | measured(model, tokenizer, task, what, sizes.problems, samples)
     way, form = ARMS[what]
+    updates = sizes.updates * (3 if what.endswith("x 3") else 1)  # does the sign stay?
     config = GRPOConfig(
-        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=sizes.updates, seed=int(seed[0]),
+        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
     started = time.process_time()
