@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from grpo_lab.commands.checks import InputError, InputPackageError, check_at_least, check_between
+from grpo_lab.commands.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import reading
 from grpo_lab.config.precision import pick_precision, precision_asked
@@ -12,26 +12,18 @@ from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
-VLLM = ("vllm_server_base_url", "vllm_server_host", "vllm_server_port")  # where TRL finds the server of --use_vllm
-LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
-# Which option needs which other one, and with what value.
-NEEDS: dict[str, tuple[str, str | bool]] = {
-    **dict.fromkeys(("use_peft", "fsdp", "use_vllm"), ("engine", TRL)),
-    **dict.fromkeys(LORA, ("use_peft", True)),
-    **dict.fromkeys(VLLM, ("use_vllm", "server")),
-}
+SERVER = "vllm_server_base_url"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What trains: this package's own loop, or TRL's trainer; there all parameters, or adapters of LoRA alone.
+    """What trains: this package's own loop, or TRL's trainer.
 
     fsdp: whether several processes share the parameters by FSDP2, instead of holding all of them each.
     vllm: by TRL's names, what lets vLLM sample; None samples with transformers.
     """
 
     name: str = OURS
-    lora: dict | None = None
     fsdp: bool = False
     vllm: dict | None = None
 
@@ -56,27 +48,22 @@ class Engine:
             return train(*given, **more)
         from grpo_lab.train.engines.trl import train as train_with_trl
 
-        return train_with_trl(*given, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, **more)
+        return train_with_trl(*given, fsdp=self.fsdp, vllm=self.vllm, **more)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """--engine, --use_peft, --lora_r, ...; what was not given is absent from what is parsed."""
-    group = parser.add_argument_group("engine")
-    switch, number = {"nargs": "?", "const": True, **reading(bool)}, {"type": int, "metavar": "N"}
-    names, trl = {"nargs": "+", "metavar": "NAME"}, f"with --engine {TRL}"
+    """--engine, --fsdp, --use_vllm; what was not given is absent from what is parsed."""
+    group, trl = parser.add_argument_group("engine"), f"with --engine {TRL}"
     for name, about, how in (
         ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
-        ("use_peft", f"{trl}: train adapters of LoRA alone", switch),
-        ("fsdp", f"{trl} under torchrun: FSDP2 divides parameters, gradients and moments", switch),
+        (
+            "fsdp",
+            f"{trl} under torchrun: FSDP2 divides parameters, gradients and moments",
+            {"nargs": "?", "const": True, **reading(bool)},
+        ),
         ("use_vllm", f"{trl}: vLLM samples", {"choices": ("colocate", "server")}),
-        ("vllm_server_base_url", "of the server, with --use_vllm server", {"metavar": "URL"}),
-        ("vllm_server_host", "(TRL's default: 0.0.0.0)", {"metavar": "NAME"}),
-        ("vllm_server_port", "(TRL's default: 8000)", number),
-        ("lora_r", "rank of an adapter (default 16)", number),
-        ("lora_alpha", "adapters weigh alpha / r (default 32)", number),
-        ("lora_dropout", "(default 0; TRL's is 0.05)", {"type": float, "metavar": "X"}),
-        ("lora_target_modules", "layers with an adapter, or all-linear (default: PEFT's for the model)", names),
-    ):  # fmt: skip
+        (SERVER, "of the server, with --use_vllm server (TRL's default: http://0.0.0.0:8000)", {"metavar": "URL"}),
+    ):
         group.add_argument(f"--{name}", help=about, default=SUPPRESS, **how)
 
 
@@ -84,27 +71,22 @@ def take_engine(given: dict) -> Engine:
     """What the engine's options, among all that were given, ask for.
 
     Raises:
-        InputError: for options that do not go together, or out of range, and an engine that is not installed.
+        InputError: for options that do not go together, and an engine that is not installed.
     """
-    asked = {option: value for option, value in given.items() if value is not None and value is not False}
-    for option in asked.keys() & NEEDS:
-        needed, value = NEEDS[option]
-        if asked.get(needed) != value:
-            such = f"--{needed}" if value is True else f"--{needed} {value}"
-            raise InputError(option, asked[option], f"expected it only with {such}")
-    name, use_peft, fsdp = asked.get("engine", OURS), "use_peft" in asked, "fsdp" in asked
-    if fsdp and (world_size() == 1 or use_peft):
-        several = "torchrun --nproc_per_node 2 -m grpo_lab.train ..."
-        raise InputError("fsdp", True, f"expected it only without --use_peft, on several processes: {several}")
-    lora = LORA | {option: asked[option] for option in LORA if option in asked}
-    check_at_least("lora_r", lora["lora_r"], 1)
-    check_at_least("lora_alpha", lora["lora_alpha"], 1)
-    check_between("lora_dropout", lora["lora_dropout"], 0, 1)
-    vllm = {"use_vllm": True, "vllm_mode": asked["use_vllm"]} if "use_vllm" in asked else None
-    for package in ("trl",) * (name == TRL) + ("peft",) * use_peft + ("vllm",) * (vllm is not None):
-        if find_spec(package) is None:
-            source = '"vllm", where there is an NVIDIA card' if package == "vllm" else '"grpo-lab[engines]"'
+    name, fsdp, mode, server = (given.get(option) for option in ("engine", "fsdp", "use_vllm", SERVER))
+    for option, value, needed, is_there in (
+        ("fsdp", fsdp, f"--engine {TRL}", name == TRL),
+        ("use_vllm", mode, f"--engine {TRL}", name == TRL),
+        (SERVER, server, "--use_vllm server", mode == "server"),
+        ("fsdp", fsdp, "several processes: torchrun --nproc_per_node 2 -m grpo_lab.train ...", world_size() > 1),
+    ):
+        if value and not is_there:
+            raise InputError(option, value, f"expected it only with {needed}")
+    for package, source, is_wanted in (
+        ("trl", '"grpo-lab[engines]"', name == TRL),
+        ("vllm", '"vllm", where there is an NVIDIA card', mode),
+    ):
+        if is_wanted and find_spec(package) is None:
             raise InputPackageError("engine", name, f"{package} is not installed; pip install {source}")
-    if vllm is not None:
-        vllm |= {option: asked[option] for option in VLLM if option in asked}
-    return Engine(name, lora if use_peft else None, fsdp, vllm)
+    vllm = {"use_vllm": True, "vllm_mode": mode} | ({SERVER: server} if server else {}) if mode else None
+    return Engine(name or OURS, bool(fsdp), vllm)

@@ -2,7 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+from grpo_lab.commands import Stopped
+
+GRACE = 10  # seconds in which torchrun, which looks ten times a second, has ended the processes that are left
 
 
 def world_size() -> int:
@@ -30,3 +36,24 @@ def one_prints() -> Iterator[None]:
         return
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
+
+
+@contextlib.contextmanager
+def together(how_to_go_on: Callable[[], str]) -> Iterator[None]:
+    """Raise Stopped where another process of the run is gone, or torchrun ends this one for that."""
+    if world_size() == 1:
+        yield
+        return
+
+    def stop(*_):
+        said = f"Stopped: one of the {world_size()} processes is gone. {how_to_go_on()}"
+        raise Stopped(said.strip(), 128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except RuntimeError:  # ours, or that of a collective whose other end is gone: then torchrun ends this one, too
+        time.sleep(GRACE)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -21,15 +21,15 @@ from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.processes import is_main, world_size
-from grpo_lab.train.engines.resuming import check_processes, keep, together
+from grpo_lab.train.engines.processes import is_main, together, world_size
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
+from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE, as_json, flushed
 from grpo_lab.trainer.reports import Reports
-from grpo_lab.trainer.stopping import Stopping
+from grpo_lab.trainer.stopping import RESUME, Stopping
 
 
 def train(
@@ -40,7 +40,6 @@ def train(
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
-    lora: dict | None = None,
     fsdp: bool = False,
     vllm: dict | None = None,
 ) -> list[dict]:
@@ -49,8 +48,6 @@ def train(
     With `eval_dataset` the model is evaluated before the first step, too: the line of step 0 in metrics.jsonl.
 
     Args:
-        lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters. Adapters are
-            merged into the model at the end; nothing else of it has moved.
         fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given
             is in pieces then, and the trained one is in `output_dir` alone.
         vllm: "use_vllm", "vllm_mode" and where the server is, as TRL takes them; None samples with transformers.
@@ -63,8 +60,8 @@ def train(
     if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
         raise InputError("use_vllm", "colocate", f"expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    told = {"engine": "trl", "use_peft": lora is not None, "fsdp": fsdp} | (lora or {})
-    config = _for_this_process(model, config, lora)
+    told = {"engine": "trl", "fsdp": fsdp}
+    config = _for_this_process(model, config)
     with ExitStack() as stack:
         folder, begun = None, (0, [])
         if config.output_dir is not None and is_main():
@@ -76,41 +73,45 @@ def train(
         steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
         if world_size() == 1:
             stack.enter_context(steps.stopping)
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, lora, fsdp, vllm)
-        _train(trainer, steps, begun, merge=lora is not None)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, fsdp, vllm)
+        _train(trainer, steps, begun)
         whole = in_one_piece(model) if fsdp else model
         if folder is not None:
             folder.finish(whole, tokenizer)
     return steps.history
 
 
-def _for_this_process(model, config: GRPOConfig, lora: dict | None) -> GRPOConfig:
+def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
     """The configuration with the precision that the model is trained in; all processes but the main one are silent."""
     mode = precision_of(model, config).name
-    taken = [name for name in FLAGS if lora is None or name != "bf16-naive"]
-    if mode not in taken:
-        which = " and use_peft" * (lora is not None)
-        raise InputError("precision", mode, f"expected one of {', '.join(taken)} with --engine trl{which}")
+    if mode not in FLAGS:
+        raise InputError("precision", mode, f"expected one of {', '.join(FLAGS)} with --engine trl")
     silent = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
     return replace(config, precision=mode, bf16=False, fp16=False, **silent)
 
 
 def _go_on(folder: RunFolder, model, data: dict) -> tuple[int, list[dict]]:
-    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
-    begun = folder.open(model, None, None, data)
-    if begun[0]:
-        check_processes(folder, begun[0])
-    return begun
+    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one.
+
+    Raises:
+        InputError: if the checkpoint is of another number of processes, each of which has its own random numbers.
+    """
+    step, lines = folder.open(model, None, None, data)
+    if step:
+        files = folder.manifest.checkpoints[f"checkpoint-{step}"]["files"]
+        before, now = sum(name.startswith("rng_state") for name in files), world_size()
+        if before != now:
+            wanted = f"expected {before}, the number of processes of the run in {str(folder.path)!r}"
+            raise InputError("WORLD_SIZE", now, wanted)
+    return step, lines
 
 
-def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]], merge: bool) -> None:
-    """All steps that are left, on all processes; then adapters, if there are some, into the model that was given."""
+def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]]) -> None:
+    """All steps that are left, on all processes."""
     done, steps.lines = broadcast_object_list(list(begun))
-    with together(steps.folder and steps.folder.saved):
+    with together(steps.how_to_go_on):
         trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
-    policy = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    if merge:
-        policy.merge_and_unload()
+    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its own `forward` back
     if steps.stopping.asked:
         steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
 
@@ -197,8 +198,18 @@ class Steps(TrainerCallback):
     def on_save(self, args, state, control, **_):
         PartialState().wait_for_everyone()  # each process has written its part
         if self.folder is not None:
-            written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            keep(self.folder, written, state.global_step // self.config.updates_per_step, self.lines)
+            written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
+            self.folder.keep(step, self.lines, partial(self._keep, written / f"checkpoint-{state.global_step}", step))
+
+    def _keep(self, written: Path, step: int, unfinished: Path) -> dict[str, list]:
+        """Make of what all processes have written a checkpoint that the run can go on from."""
+        written.rename(unfinished)
+        written.parent.rmdir()
+        (unfinished / ENGINE_STATE).write_text(as_json({"step": step, "log_history": self.lines}), encoding="utf-8")
+        return flushed(unfinished)
+
+    def how_to_go_on(self) -> str:
+        return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write(self, metrics: dict) -> None:
         self.lines.append(metrics)

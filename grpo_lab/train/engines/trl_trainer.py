@@ -19,12 +19,12 @@ from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
-from grpo_lab.train.engines.resuming import writes_into
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 
 
 def make_trainer(
-    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, lora=None, fsdp=False, vllm=None
+    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, fsdp=False, vllm=None
 ) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
     shards = model._no_split_modules if fsdp else ()
@@ -39,7 +39,6 @@ def make_trainer(
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
-        peft_config=None if lora is None else _lora_config(lora),
     )
     trainer.ours = config
     trainer.remove_callback(PrinterCallback)
@@ -97,7 +96,8 @@ def trl_config(
         fp16="fp16" in flags,
         sync_ref_model=sync is not None,
         **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        output_dir=str(writes_into(config)) if saves else tempfile.gettempdir(),  # where nothing is written
+        # where the processes put a checkpoint that is not whole yet; else where nothing is written
+        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if saves else tempfile.gettempdir(),
         save_strategy="steps" if saves else "no",  # and after the last one
         save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
@@ -135,16 +135,3 @@ def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
 
     functions = listed(reward_funcs)
     return [wrapped(function, name) for function, name in zip(functions, reward_names(functions), strict=True)]
-
-
-def _lora_config(lora: dict):
-    from peft import LoraConfig
-
-    modules = lora["lora_target_modules"]
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora["lora_r"],
-        lora_alpha=lora["lora_alpha"],
-        lora_dropout=lora["lora_dropout"],
-        target_modules="all-linear" if modules == ["all-linear"] else modules,
-    )

@@ -119,19 +119,13 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 
 
 REFUSED = [
-    ("--use_peft", "--use_peft is True; expected it only with --engine trl"),
-    ("--engine trl --lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
-    ("--engine trl --use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    (
-        "--engine trl --load_best_model_at_end true --eval_steps 2",
-        "--load_best_model_at_end is True; leave it out",
-    ),
+    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end is True; leave it out"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_vllm server", "--use_vllm is 'server'; expected it only with --engine trl"),
-    ("--engine trl --vllm_server_port 8001", "--vllm_server_port is 8001; expected it only with --use_vllm server"),
+    ("--engine trl --vllm_server_base_url http://a:1", "'http://a:1'; expected it only with --use_vllm server"),
     ("--engine trl --use_vllm true", "argument --use_vllm: invalid choice: 'true'"),
     ("--engine verl", "argument --engine: invalid choice: 'verl'"),
 ]
@@ -146,14 +140,14 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 
 
 def test_what_lets_vllm_sample_is_passed_to_trl_by_its_names_and_refused_where_it_cannot_run(monkeypatch, base):
-    given = {"engine": "trl", "use_vllm": "server", "vllm_server_port": 8001}
+    given = {"engine": "trl", "use_vllm": "server", "vllm_server_base_url": "http://a:1"}
     if options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., where there is an NVIDIA"):
             options.take_engine(given)
     monkeypatch.setattr(options, "find_spec", lambda package: package)
     vllm = options.take_engine(given).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
-    assert (theirs.use_vllm, theirs.vllm_mode, theirs.vllm_server_port) == (True, "server", 8001)
+    assert (theirs.use_vllm, theirs.vllm_mode, theirs.vllm_server_base_url) == (True, "server", "http://a:1")
     engine = options.take_engine({"engine": "trl", "use_vllm": "colocate"})
     with pytest.raises(
         ValueError, match="use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on cpu"
@@ -188,24 +182,17 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    assert refused(command.main, *run, "--use_peft", "false").endswith("and the name of this folder)")
+    assert refused(command.main, *run, "--fsdp", "false").endswith("and the name of this folder)")
 
 
-LORA = options.LORA | {"lora_r": 2}
-
-
-@pytest.mark.parametrize(
-    "lora",
-    [pytest.param(None, id="all parameters"), pytest.param(LORA, id="adapters", marks=pytest.mark.slow)],
-)
-def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(lora, base, tmp_path):
+def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
     """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
     def run(name, callback=None, rows=ROWS, **more):
         (model, tokenizer), config = load_policy(base), make_config(output_dir=str(tmp_path / name), **settings | more)
-        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2], lora=lora)
+        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
         return weights(model), without_times(history)
 
     def fail(step, metrics):
@@ -255,20 +242,6 @@ def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path,
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
         trl.train(*load_policy(base), *run[2:], resumed)
-
-
-def test_with_adapters_nothing_but_adapters_moves_and_the_folder_holds_them_merged(base, tmp_path, capsys):
-    pytest.importorskip("peft")
-    lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "q_proj", "down_proj", "--learning_rate", "0.01"]
-    reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
-    assert command.main(["--model", base, "--output_dir", str(tmp_path / "out"), *QUICK, *lora, *reward]) == 0
-    before, after = (weights(load_policy(folder)[0]) for folder in (base, str(tmp_path / "out")))
-    for name, old in before.items():
-        found = torch.linalg.svdvals(after[name] - old)[:3] if old.ndim == 2 else (after[name] - old).abs()
-        if "q_proj.weight" in name or "down_proj.weight" in name:
-            assert found[0] > 1e-4 and found[2] < 1e-6, f"{name}: a change of rank 2"
-        else:
-            assert torch.equal(after[name], old), name
 
 
 def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
