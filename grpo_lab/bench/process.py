@@ -1,45 +1,32 @@
 """One measurement, one fresh process: nothing that ran before is in its memory, its caches or its compiled code."""
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
 
 
-def run_worker(module: str, spec: dict) -> dict:
-    """Run `python -m module` on the spec, and return what it wrote.
+def in_a_process(measure: Callable[[dict], dict], spec: dict) -> dict:
+    """`measure(spec)` in a process of its own; what goes wrong there is raised here, with its traceback.
 
-    spec["threads"] is the number of torch threads; without it, or with None, torch chooses.
-
-    Raises:
-        RuntimeError: if it ended with an error; the message has the end of what it printed.
+    measure: a function of a module.
+    spec: "threads" is the number of torch threads; without it, or with None, torch chooses.
     """
-    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
-    if (threads := spec.get("threads")) is not None:
-        environment |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", module, json.dumps(spec), str(answer)]
-        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "errors": "replace"}
-        done = subprocess.run(command, env=environment, **output)
-        if done.returncode == 0 and answer.is_file():
-            return json.loads(answer.read_text(encoding="utf-8"))
-    raise RuntimeError(f"{module} ended with exit code {done.returncode}:\n{done.stdout[-2000:]}")
+    with ProcessPoolExecutor(1, get_context("spawn"), _begin, (spec.get("threads"),)) as pool:
+        return pool.submit(measure, spec).result()
 
 
-def worker_main(measure: Callable[[dict], dict]) -> None:
-    """The other side of `run_worker`: read the spec, set the threads, measure, write the answer."""
-    spec, answer = json.loads(sys.argv[1]), Path(sys.argv[2])
-    if spec.get("threads"):
+def _begin(threads: int | None) -> None:
+    sys.stdout = sys.stderr  # stdout is for the tables
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if threads is not None:
         import torch
 
-        torch.set_num_threads(spec["threads"])  # the environment alone brings no more than there are cores
-    answer.write_text(json.dumps(measure(spec)), encoding="utf-8")
+        torch.set_num_threads(threads)
 
 
 def peak_memory() -> int:

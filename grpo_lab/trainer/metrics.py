@@ -2,8 +2,9 @@
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,22 +29,22 @@ def now(device: torch.device) -> float:
 class Clock:
     """`with clock("time/logprobs"):` adds the seconds that pass inside to those of that name.
 
-    Phases may be nested; the time of an inner one is its own and not the outer's.
+    Phases may be nested; the time of an inner one is its own and not the outer's. `read` may count something else.
     """
 
-    def __init__(self, device: torch.device):
-        self.device = device
+    def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
+        self.read = read or partial(now, device)
         self.seconds: dict[str, float] = {}
         self._inner = 0.0  # seconds of the phases that ran inside the present one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         outer, self._inner = self._inner, 0.0
-        started = now(self.device)
+        started = self.read()
         try:
             yield
         finally:
-            passed = now(self.device) - started
+            passed = self.read() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + passed - self._inner
             self._inner = outer + passed
 

@@ -6,7 +6,7 @@ Each measurement is a process of its own.
 import pytest
 import torch
 
-from grpo_lab.bench.process import run_worker
+from grpo_lab.bench.process import in_a_process
 from grpo_lab.commands.display import GIB
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import RESERVE
@@ -35,7 +35,7 @@ def measure(mode):
         if planned + RESERVE > total:
             pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this card has {total / GIB:.1f}")
         torch.cuda.empty_cache()
-        measured[mode] = run_worker("tests.support.known_shape", spec_of(mode))
+        measured[mode] = in_a_process(known_shape.measure, spec_of(mode))
     return measured[mode]
 
 
@@ -52,5 +52,5 @@ def test_bf16_stays_below_five_and_a_half_gib():
 
 def test_eight_gb_are_enough():
     needs("bf16")
-    cell = run_worker("tests.support.known_shape", spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
+    cell = in_a_process(known_shape.measure, spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
     assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= known_shape.CAP

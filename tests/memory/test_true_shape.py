@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from grpo_lab.bench.process import run_worker
+from grpo_lab.bench.process import in_a_process
 from grpo_lab.commands.display import GIB
 from tests.support import known_shape
 
@@ -21,7 +21,7 @@ def test_two_steps(mode):
     planned = known_shape.plan_for(spec)
     if (free := psutil.virtual_memory().available) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = run_worker("tests.support.known_shape", spec | {"threads": 1})
+    cell = in_a_process(known_shape.measure, spec | {"threads": 1})
     assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # The weights of the norms are 1, where no step of 1e-5 arrives in bf16; nor does it at most of the other weights.

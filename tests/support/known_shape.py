@@ -1,8 +1,7 @@
 """A few steps of real training at the shape of a known model: on a card, or on the CPU; random weights, no download.
 
-As a script it measures in a process of its own (`run_worker("tests.support.known_shape", spec)`): the peak of memory,
-what was planned, and what the steps did to the weights. With a cap, torch refuses every allocation beyond it, so that a
-large card can stand in for a small one.
+`in_a_process(known_shape.measure, spec)` measures the peak of memory, what was planned, and what the steps did to the
+weights. With a cap, torch refuses every allocation beyond it, so that a large card can stand in for a small one.
 """
 
 import math
@@ -12,7 +11,6 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from grpo_lab.bench.process import worker_main
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16
 from grpo_lab.memory import planning
@@ -160,7 +158,3 @@ def watch_gradients(model) -> set[str]:
 def plan_for(spec: dict) -> planning.MemoryPlan:
     machine = {"precision": spec["mode"], "device_type": spec["device"]}
     return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
-
-
-if __name__ == "__main__":
-    worker_main(measure)

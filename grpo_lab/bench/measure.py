@@ -1,0 +1,114 @@
+"""What is measured in a process of its own: a whole run, by our own loop or by TRL; or our step, phase by phase.
+
+What makes two runs comparable is what the engine keeps alike (tests/train/engines): model, precision, problems in their
+order, learning rate at each update, and the times of the steps. What each does inside a step is its own affair.
+"""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from itertools import accumulate
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from grpo_lab.bench.process import peak_memory
+from grpo_lab.bench.tables import PHASES
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings
+from grpo_lab.models import load_policy
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.tasks import TASKS
+from grpo_lab.train.engines.options import OURS, TRL, Engine
+from grpo_lab.trainer import PolicyOptimizer, collect, update
+from grpo_lab.trainer.metrics import Clock
+
+BACKWARD, OPTIMIZER = 3, 10  # times over all weights: weights, gradient twice; Adam's four, three of them written, norm
+
+
+def whole_run(spec: dict) -> dict:
+    """Train the model on sums; the time and the reward of each step, and the memory.
+
+    On a card a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
+    """
+    engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
+    cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
+    steps = engine.run(*_setting(spec), callback=lambda *_: cpu.append(time.process_time()))
+    return {
+        "seconds": list(accumulate(step["step_time"] for step in steps)),
+        "cpu_seconds": [end - cpu[0] for end in cpu[1:]],
+        "reward": [step["reward"] for step in steps],
+        "peak_memory": torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else peak_memory(),
+    }
+
+
+def _setting(spec: dict) -> tuple:
+    """Model, tokenizer, problems, the reward for a right answer, and settings as `grpo_lab.train` chooses them."""
+    model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=spec["precision"])
+    task = TASKS["sums" if model.num_parameters() < FEW_PARAMETERS else "short-sums"]
+    settings = default_settings(model.num_parameters(), task, spec["device"])
+    settings |= {"seed": spec["seed"], "max_steps": spec["steps"], "precision": spec["precision"]}
+    config = GRPOConfig(disable_tqdm=True, **settings)
+    return model, tokenizer, task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0], config
+
+
+class TimedOptimizer(PolicyOptimizer):
+    clock = None
+
+    def backward(self, loss):
+        with self.clock("backward"):
+            super().backward(loss)
+
+    def step(self, lr, loss):
+        with self.clock("optimizer"):
+            return super().step(lr, loss)
+
+
+def phases(spec: dict) -> dict:
+    """Medians over the steps after the first; then what one more step computes and moves."""
+    model, tokenizer, rows, right, config = _setting(spec)
+    optimizer, size, calls = TimedOptimizer(model, config), config.prompts_per_step, []
+    model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
+
+    def step(number: int, read: Callable[[], float]) -> dict:
+        torch.manual_seed(number)
+        clock = optimizer.clock = Clock(model.device, read)
+        with clock("rest"):
+            some = [rows[place] for place in range(number * size, (number + 1) * size)]
+            experience, _ = collect(model, tokenizer, some, right, config, clock)
+            update(model, optimizer, experience, config, config.learning_rate, clock)
+        rest = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
+        return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": rest + clock.seconds["rest"]}
+
+    taken = [step(number, time.process_time) for number in range(spec["steps"])][1:]
+    with FlopCounterMode(display=False) as counter:
+        flops = step(spec["steps"], counter.get_total_flops)
+    passes = step(spec["steps"] + 1, lambda: len(calls))
+    passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    return {
+        "seconds": {name: statistics.median(found[name] for found in taken) for name in PHASES},
+        "flops": flops,
+        "bytes": {name: passes[name] * weights for name in PHASES},
+        "rates": rates(),
+        "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def rates(size: int = 2048, copied: int = 2**26) -> dict:
+    """Operations a second of one product of `size` x `size` matrices, and bytes a second read and written by a copy."""
+    a, b, source, target = torch.randn(size, size), torch.randn(size, size), torch.ones(copied), torch.ones(copied)
+    return {
+        "flops": 2 * size**3 / _least_seconds(lambda: a @ b),
+        "bytes": 2 * source.nbytes / _least_seconds(lambda: target.copy_(source)),
+    }
+
+
+def _least_seconds(call: Callable, times: int = 5) -> float:
+    taken = []
+    for _ in range(times):
+        began = time.process_time()
+        call()
+        taken.append(time.process_time() - began)
+    return min(taken)
