@@ -1,39 +1,7 @@
 """grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
 
-The loop stands in `trainer/loop.py`: read it first. Then the modules and packages in this order; each imports from
-those above it and from none below. `commands` serves them all: how a command reads its options and ends, arguments
-checked with errors in one form, tables and sizes in one form, the reader's language.
-
-Mathematics: plain tensors in, plain tensors out.
-    policy_gradient   the gradient of an expected reward: by sampling, and exactly
-    advantages        how much better a completion was than the others of its prompt
-    logprobs          what a policy thought of the tokens that were sampled, and which of them count
-    kl                the distance from a reference policy, and three estimators of it
-    objective         from importance ratio to loss: GRPO and its relatives
-    toys              sorting (notebook 03), worlds small enough to enumerate, sampler and trainer on many machines
-
-Language models: what a step of training works with.
-    config            the settings of a run, under TRL's names; five precisions of full-parameter training
-    tasks             problems with known answers: sums, stories, chat, GSM8K, a file of your own
-    rewards           what a completion earns: by rule, by mathematics, by a judge, and their weighted sum
-    rollout           sample completions, and compute their log-probabilities again
-    models            load a policy onto a device, saying what was chosen; the tiny model that ships
-
-Training: the loop, what plans it, and its commands.
-    trainer           sample, reward, compare, log-probabilities, step; save and resume
-    memory            what a run takes of a device, known before it starts
-    evaluate          how good a policy is on problems that it was not trained on
-    train             a run from a shell: a task, rewards and a model of your own; the same run on TRL
-    chat              talk to a policy
-
-Instruments: what shows, checks and measures.
-    formulas          the equations of docstrings beside the lines of code that compute them
-    teaching          what only lessons use: how they begin, predictions, plots, planted bugs
-    diagnose          what looks wrong in the log of a run, and what to try; what each metric means
-    doctor            what works on this machine, and which command fixes the rest
-    bench             speed and memory as ratios, against TRL
-
-    course            exercises with checks, and what a teacher needs: assignments and marking
+The loop stands in `trainer/loop.py`: read it first. README.md shows the tree, and CONTRIBUTING.md says what each part
+holds; a part imports from those above it in that table and from none below.
 
 In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab train` is `python -m grpo_lab.train`.
 """

@@ -73,9 +73,10 @@ def test_the_files_of_a_part_form_no_circle(part):
     assert not arrows, f"a circle through {sorted(arrows)}"
 
 
-def test_the_docstring_of_the_package_is_its_map():
-    named = re.findall(r"^    (\w+)  ", grpo_lab.__doc__, re.MULTILINE)
-    assert named == [part for part in PARTS if part != "commands"]
+def test_the_table_in_contributing_is_the_map():
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| packages of `grpo_lab`")[2]
+    first_column = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    assert re.findall(r"`(\w+)/?`", " ".join(first_column)) == list(PARTS)
 
 
 # In reading order, like the parts of the package.
