@@ -30,7 +30,6 @@ WRONG = {
     "doctor --fix": "--fix is not known here; --help lists what there is",
     # memory
     "memory --budget nan": "--budget is nan; it must be positive",
-    "memory --prompt_length 0": "--prompt_length is 0; it must be at least 1",
     # train
     "train": "the following arguments are required: --output_dir",
     "train --output_dir ''": "argument --output_dir: '' is not a folder that can be written",
