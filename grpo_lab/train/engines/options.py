@@ -12,7 +12,6 @@ from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
-SERVER = "vllm_server_base_url"
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,10 @@ class Engine:
     """What trains: this package's own loop, or TRL's trainer.
 
     fsdp: whether several processes share the parameters by FSDP2, instead of holding all of them each.
-    vllm: by TRL's names, what lets vLLM sample; None samples with transformers.
     """
 
     name: str = OURS
     fsdp: bool = False
-    vllm: dict | None = None
 
     def check(self, config: GRPOConfig) -> None:
         """Raise InputError for a setting, or processes, that the engine does not have, before anything is loaded."""
@@ -48,23 +45,16 @@ class Engine:
             return train(*given, **more)
         from grpo_lab.train.engines.trl import train as train_with_trl
 
-        return train_with_trl(*given, fsdp=self.fsdp, vllm=self.vllm, **more)
+        return train_with_trl(*given, fsdp=self.fsdp, **more)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """--engine, --fsdp, --use_vllm; what was not given is absent from what is parsed."""
-    group, trl = parser.add_argument_group("engine"), f"with --engine {TRL}"
-    for name, about, how in (
-        ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
-        (
-            "fsdp",
-            f"{trl} under torchrun: FSDP2 divides parameters, gradients and moments",
-            {"nargs": "?", "const": True, **reading(bool)},
-        ),
-        ("use_vllm", f"{trl}: vLLM samples", {"choices": ("colocate", "server")}),
-        (SERVER, "of the server, with --use_vllm server (TRL's default: http://0.0.0.0:8000)", {"metavar": "URL"}),
-    ):
-        group.add_argument(f"--{name}", help=about, default=SUPPRESS, **how)
+    """--engine and --fsdp; what was not given is absent from what is parsed."""
+    group = parser.add_argument_group("engine")
+    about = f"whose loop trains (default {OURS}: the one of the lessons)"
+    group.add_argument("--engine", help=about, choices=(OURS, TRL), default=SUPPRESS)
+    about = f"with --engine {TRL} under torchrun: FSDP2 divides parameters, gradients and moments"
+    group.add_argument("--fsdp", help=about, nargs="?", const=True, default=SUPPRESS, **reading(bool))
 
 
 def take_engine(given: dict) -> Engine:
@@ -73,20 +63,10 @@ def take_engine(given: dict) -> Engine:
     Raises:
         InputError: for options that do not go together, and an engine that is not installed.
     """
-    name, fsdp, mode, server = (given.get(option) for option in ("engine", "fsdp", "use_vllm", SERVER))
-    for option, value, needed, is_there in (
-        ("fsdp", fsdp, f"--engine {TRL}", name == TRL),
-        ("use_vllm", mode, f"--engine {TRL}", name == TRL),
-        (SERVER, server, "--use_vllm server", mode == "server"),
-        ("fsdp", fsdp, "several processes: torchrun --nproc_per_node 2 -m grpo_lab.train ...", world_size() > 1),
-    ):
-        if value and not is_there:
-            raise InputError(option, value, f"expected it only with {needed}")
-    for package, source, is_wanted in (
-        ("trl", '"grpo-lab[engines]"', name == TRL),
-        ("vllm", '"vllm", where there is an NVIDIA card', mode),
-    ):
-        if is_wanted and find_spec(package) is None:
-            raise InputPackageError("engine", name, f"{package} is not installed; pip install {source}")
-    vllm = {"use_vllm": True, "vllm_mode": mode} | ({SERVER: server} if server else {}) if mode else None
-    return Engine(name or OURS, bool(fsdp), vllm)
+    engine = Engine(given.get("engine") or OURS, bool(given.get("fsdp")))
+    if engine.fsdp and (engine.name != TRL or world_size() == 1):
+        several = f"expected it only with --engine {TRL}, on several processes: torchrun --nproc_per_node 2 -m ..."
+        raise InputError("fsdp", True, several)
+    if engine.name == TRL and find_spec(TRL) is None:
+        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
+    return engine

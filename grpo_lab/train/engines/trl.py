@@ -41,24 +41,19 @@ def train(
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
     fsdp: bool = False,
-    vllm: dict | None = None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
     With `eval_dataset` the model is evaluated before the first step, too: the line of step 0 in metrics.jsonl.
 
-    Args:
-        fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given
-            is in pieces then, and the trained one is in `output_dir` alone.
-        vllm: "use_vllm", "vllm_mode" and where the server is, as TRL takes them; None samples with transformers.
+    fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given is in
+        pieces then, and the trained one is in `output_dir` alone.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
     check_settings(config)
-    if vllm is not None and vllm["vllm_mode"] == "colocate" and model.device.type != "cuda":
-        raise InputError("use_vllm", "colocate", f"expected a model on an NVIDIA card, here it is on {model.device}")
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     told = {"engine": "trl", "fsdp": fsdp}
     config = _for_this_process(model, config)
@@ -73,7 +68,7 @@ def train(
         steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
         if world_size() == 1:
             stack.enter_context(steps.stopping)
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, fsdp, vllm)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, fsdp)
         _train(trainer, steps, begun)
         whole = in_one_piece(model) if fsdp else model
         if folder is not None:

@@ -23,13 +23,11 @@ from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 
 
-def make_trainer(
-    model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, fsdp=False, vllm=None
-) -> "Trainer":
+def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, fsdp=False) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
-    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards, vllm=vllm)
+    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards)
     if args.device.type == "cpu":
         args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
     trainer = Trainer(
@@ -78,9 +76,7 @@ class Trainer(trl.GRPOTrainer):
         return self.lr_scheduler
 
 
-def trl_config(
-    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
-) -> trl.GRPOConfig:
+def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) -> trl.GRPOConfig:
     """The same run as TRL configures it. TRL counts updates, and we count rollouts.
 
     shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
@@ -107,7 +103,6 @@ def trl_config(
         use_cpu=use_cpu,
         ddp_find_unused_parameters=False,
         **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
-        **(vllm or {}),
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )

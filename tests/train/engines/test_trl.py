@@ -124,9 +124,7 @@ REFUSED = [
     ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end is True; leave it out"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--use_vllm server", "--use_vllm is 'server'; expected it only with --engine trl"),
-    ("--engine trl --vllm_server_base_url http://a:1", "'http://a:1'; expected it only with --use_vllm server"),
-    ("--engine trl --use_vllm true", "argument --use_vllm: invalid choice: 'true'"),
+    ("--engine trl --fsdp perhaps", "argument --fsdp: 'perhaps' is neither true nor false"),
     ("--engine verl", "argument --engine: invalid choice: 'verl'"),
 ]
 
@@ -137,22 +135,6 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
     monkeypatch.setattr(options, "find_spec", lambda package: None)
     given = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
     assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *given)
-
-
-def test_what_lets_vllm_sample_is_passed_to_trl_by_its_names_and_refused_where_it_cannot_run(monkeypatch, base):
-    given = {"engine": "trl", "use_vllm": "server", "vllm_server_base_url": "http://a:1"}
-    if options.find_spec("vllm") is None:
-        with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., where there is an NVIDIA"):
-            options.take_engine(given)
-    monkeypatch.setattr(options, "find_spec", lambda package: package)
-    vllm = options.take_engine(given).vllm
-    theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
-    assert (theirs.use_vllm, theirs.vllm_mode, theirs.vllm_server_base_url) == (True, "server", "http://a:1")
-    engine = options.take_engine({"engine": "trl", "use_vllm": "colocate"})
-    with pytest.raises(
-        ValueError, match="use_vllm is 'colocate'; expected a model on an NVIDIA card, here it is on cpu"
-    ):
-        engine.run(*load_policy(base), ROWS, letter_reward, make_config())
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
