@@ -5,7 +5,6 @@ and not what it happened to draw. What needs transformers is imported when it is
 """
 
 import contextlib
-import functools
 import re
 import sys
 from collections.abc import Callable
@@ -31,12 +30,8 @@ def reply(
 
     prompt: what the user says, which is continued as it stands if the tokenizer has no chat template; or a list of chat
         messages.
-    max_new_tokens: the reply is cut off there, at least 1.
     temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
     write: is given each piece of the reply as soon as it is there; together they are the reply.
-
-    Raises:
-        ValueError: for settings out of range, and where prompt and reply have no room in the model's context.
     """
     from transformers import GenerationConfig, TextStreamer
 
@@ -51,9 +46,8 @@ def reply(
     context = context_length(model.config) or sys.maxsize
     if ids.shape[1] + max_new_tokens > context:
         together = f"together they must be at most {context}, the model's context"
-        raise InputError(
-            "prompt", prompt, together, found=f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
-        )
+        found = f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
+        raise InputError("prompt", prompt, together, found=found)
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
     settings = GenerationConfig(**drawn, **ends, max_new_tokens=max_new_tokens)
@@ -74,11 +68,16 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
-    form: Callable = list
-    if args.chat_template == "none":
-        tokenizer.chat_template, form = None, as_text
+    if is_plain := args.chat_template == "none":
+        tokenizer.chat_template = None
+
+    def answer(messages: list[dict]) -> str:
+        asked = as_text(messages) if is_plain else messages
+        text = reply(model, tokenizer, asked, args.max_new_tokens, args.temperature, _print_piece)
+        print(flush=True)
+        return text
+
     told = [{"role": "system", "content": args.system}] if args.system else []
-    answer = functools.partial(_answer, model, tokenizer, form, args.max_new_tokens, args.temperature)
     if args.prompt is None:
         converse(answer, told)
     else:
@@ -86,11 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
-    """Answer a reader, whom an error does not end, until the end of the input or /quit.
-
-    answer: from all that was said to the reply. What is interrupted or refused was never said.
-    told: what the model is told first.
-    """
+    """Answer a reader, whom an error does not end, until /quit. What is interrupted or refused was never said."""
     print(HELP)
     with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
         import readline  # noqa: F401
@@ -107,17 +102,12 @@ def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")
 
 
-def _answer(model, tokenizer, form: Callable, max_new_tokens: int, temperature: float, messages: list[dict]) -> str:
-    """Print the reply piece by piece; control characters, which a policy may write, are replaced."""
-    text = reply(
-        model, tokenizer, form(messages), max_new_tokens, temperature,
-        write=lambda piece: print(printable(piece), end="", flush=True),
-    )  # fmt: skip
-    print(flush=True)
-    return text
+def _print_piece(text: str) -> None:
+    print(printable(text), end="", flush=True)
 
 
 def printable(text: str) -> str:
+    """With control characters, which a policy may write, replaced."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -14,12 +14,12 @@ from statistics import fmean as mean
 import torch
 
 from grpo_lab.commands import Parser, command, shell_line
-from grpo_lab.commands.checks import InputError, check_at_least, check_between, check_finite, check_positive
-from grpo_lab.config import SETTINGS_FILE
+from grpo_lab.commands.checks import InputError, check_at_least
+from grpo_lab.commands.setting import check_range
+from grpo_lab.config import SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast_as_loaded
-from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
@@ -43,23 +43,17 @@ def evaluate(
     Args:
         rows: problems with "prompt" and whatever columns `correct` reads.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
-        batch_size: completions sampled at a time.
-        disable_tqdm: whether there is no progress bar, on stderr.
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
-        interval with one trial a *problem* (careful, since completions of one problem are not independent); pass_at_k:
-        {"1": ..., "2": ..., ...}, the unbiased estimate for k = 1, 2, 4, ... up to num_generations, over the problems
-        with so many of them. The three are None where the first function gives other values than 0 to 1, or -1 for a
-        wrong answer: then a 1 does not mean right, and its mean is all there is.
-        rewards/<function>/mean: of each function, without weights (None where it applied to nothing), and
-        rewards/<function>/frac_none: share of completions to which it did not apply, if any.
-        frac_reward_zero_std: share of problems whose completions all earn the same by the first function, from which a
-        group of this size would learn nothing (None for one completion); mean_length in tokens; format_rate: share in
-        think/answer form; think_rate: share with reasoning between think tags; n and num_generations.
-
-    Raises:
-        ValueError: naming the argument that is wrong.
+        interval with one trial a *problem* (completions of one problem are not independent); pass_at_k: {"1": ..., "2":
+        ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
+        to 1, or -1 for a wrong answer: then a 1 does not mean right.
+        rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
+        share of completions to which it did not apply, if any.
+        frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
+        completion); mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning
+        between think tags; n and num_generations.
     """
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
@@ -77,15 +71,14 @@ def evaluate(
     accuracy = accuracy_of(found.marks)
     marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
     ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
+    pairs = list(zip(marked, right, strict=True))
+    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in pairs if n >= k) for k in ks}
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
     means = zip(found.names, found.per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
-        "pass_at_k": {
-            str(k): mean(pass_at_k(n, c, k) for n, c in zip(marked, right, strict=True) if n >= k) for k in ks
-        }
-        or None,
+        "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(found.names, found.per_func),
         "frac_reward_zero_std": None if G == 1 else without_spread,
@@ -103,13 +96,6 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
 
     Nothing is sampled, so nothing scatters: it is read from the logits after each prompt, at temperature 1. For a model
     that decides with its first token whether it thinks, it is the share of its answers that do.
-
-    Args:
-        rows: problems with "prompt".
-        batch_size: prompts at a time.
-
-    Raises:
-        ValueError: if rows is empty, or the tokenizer writes `<think>` as several tokens.
     """
     from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
 
@@ -135,11 +121,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
     \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.1}
 
-    The binomials may have thousands of digits: `math.comb` of the standard library is exact, and Python divides whole
-    numbers of any size.
-
-    Raises:
-        ValueError: unless 0 <= c <= n and 1 <= k <= n.
+    `math.comb` is exact, and Python divides whole numbers of any size.
 
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     """
@@ -175,9 +157,8 @@ def main(arguments: list[str] | None = None) -> None:
     for option in ("n", "num_generations", "max_completion_length", "batch_size"):
         if settings[option] is not None:
             check_at_least(option, settings[option], 1)
-    check_between("seed", settings["seed"], 0, LARGEST_SEED)
-    check_finite("temperature", settings["temperature"])
-    check_positive("temperature", settings["temperature"])
+    for option in ("seed", "temperature"):
+        check_range(SETTINGS[option], settings[option])
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         result = _measure(**settings)
     line = json.dumps(result, allow_nan=False)

@@ -1,15 +1,14 @@
 """`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
 
-With the tiny model and the task "sums" it is the training of notebook 07. What is not given is chosen by the size of
-the model and the task, and said before the run. To call this module is to call `grpo_lab.trainer.train`, so that
-`from grpo_lab import train` is the function, and `grpo_lab.train.main` the command.
+To call this module is to call `grpo_lab.trainer.train`, so that `from grpo_lab import train` is the function, and
+`grpo_lab.train.main` the command. The tiny model on the task "sums" is the training of notebook 07.
 """
 
 import argparse
 import contextlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
@@ -133,11 +132,7 @@ def _said_in(file: Path, option: str, value: str, typed: dict, parser: Parser) -
 
 
 def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """What the options ask for, completed for a model of so many parameters.
-
-    Returns:
-        Task and rewards; the whole configuration; and the settings in it that nobody gave.
-    """
+    """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
     asked = {name: given[name] for name in OF_TASK if name in given}
     settings = {name: value for name, value in given.items() if name in SETTINGS}
     spec = choose(**asked, small=parameters < FEW_PARAMETERS)
@@ -151,10 +146,9 @@ def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
         return {}
-    rows = spec.rows("test", None, seed=1)
     if not spec.task.held_out:
         print(f"task {spec.task.name}: no problem is held out; the evaluations see those of the training")
-    return {"eval_dataset": rows[:HELD_OUT]}
+    return {"eval_dataset": spec.rows("test", None, seed=1)[:HELD_OUT]}
 
 
 @contextlib.contextmanager
@@ -174,10 +168,7 @@ def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
     from grpo_lab.trainer.reports import in_words
 
     last = history[-1]
-    if last["reward"] is None:
-        yield f"step {last['step']}: no reward, since every reward function returned None"
-    else:
-        yield f"step {last['step']}: {in_words(last)}"
+    yield f"step {last['step']}: {in_words(last)}"
     if "eval/reward" in last:
         yield in_words(last, "eval/")
     if (silent := len(silent_steps(history, config))) == len(history):
@@ -197,23 +188,16 @@ def _parser() -> Parser:
     optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
-    parser.add_argument(
-        "--model", metavar="MODEL",
-        help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)',
-    )  # fmt: skip
-    parser.add_argument(
-        "--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR",
-        help="folder for checkpoints, metrics.jsonl and the trained model",
-    )  # fmt: skip
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE",
-        help=f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win",
-    )  # fmt: skip
-    parser.add_argument(
-        "--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR",
-        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, "
-        f"of which these may be given anew: {', '.join(RESUMED_WITH)}",
-    )  # fmt: skip
+    add: Callable = parser.add_argument
+    add("--model", metavar="MODEL", help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)')
+    about = "folder for checkpoints, metrics.jsonl and the trained model"
+    add("--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR", help=about)
+    about = f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win"
+    add("--config", type=Path, metavar="FILE", help=about)
+    about = (
+        f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given anew: "
+    )
+    add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
     add_task_option(parser)
     add_reward_options(parser)
     add_engine_options(parser)

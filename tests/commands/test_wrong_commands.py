@@ -51,7 +51,7 @@ WRONG = {
     "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
     "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
     "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
-    "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must be positive",
+    "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must lie in (0, inf)",
     "evaluate --model tiny --temperature inf": "--temperature is inf; expected a finite number",
     "evaluate --model tiny --batch_size 0": "--batch_size is 0; it must be at least 1",
     # chat

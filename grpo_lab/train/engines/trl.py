@@ -86,15 +86,11 @@ def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
 
 
 def _go_on(folder: RunFolder, model, data: dict) -> tuple[int, list[dict]]:
-    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one.
-
-    Raises:
-        InputError: if the checkpoint is of another number of processes, each of which has its own random numbers.
-    """
+    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
     step, lines = folder.open(model, None, None, data)
     if step:
         files = folder.manifest.checkpoints[f"checkpoint-{step}"]["files"]
-        before, now = sum(name.startswith("rng_state") for name in files), world_size()
+        before, now = sum(name.startswith("rng_state") for name in files), world_size()  # one for each process
         if before != now:
             wanted = f"expected {before}, the number of processes of the run in {str(folder.path)!r}"
             raise InputError("WORLD_SIZE", now, wanted)
