@@ -7,6 +7,7 @@ order, learning rate at each update, and the times of the steps. What each does 
 import platform
 import statistics
 import time
+import timeit
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -99,16 +100,8 @@ def phases(spec: dict) -> dict:
 def rates(size: int = 2048, copied: int = 2**26) -> dict:
     """Operations a second of one product of `size` x `size` matrices, and bytes a second read and written by a copy."""
     a, b, source, target = torch.randn(size, size), torch.randn(size, size), torch.ones(copied), torch.ones(copied)
+    measured = {"timer": time.process_time, "number": 1}
     return {
-        "flops": 2 * size**3 / _least_seconds(lambda: a @ b),
-        "bytes": 2 * source.nbytes / _least_seconds(lambda: target.copy_(source)),
+        "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **measured)),
+        "bytes": 2 * source.nbytes / min(timeit.repeat(lambda: target.copy_(source), **measured)),
     }
-
-
-def _least_seconds(call: Callable, times: int = 5) -> float:
-    taken = []
-    for _ in range(times):
-        began = time.process_time()
-        call()
-        taken.append(time.process_time() - began)
-    return min(taken)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
-LONGEST = 200  # characters of a value that a message repeats
+LONGEST = 1200  # characters of a message
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,9 +65,9 @@ def shell_line(words: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, and with the middle of a very long word left out."""
+    """Without line breaks, and without the middle of what is very long."""
     text = " ".join(text.split())
-    return re.sub(rf"\S{{{LONGEST},}}", lambda long: f"{long[0][:20]}...{long[0][-20:]}", text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}"
 
 
 def writable_file(text: str) -> Path:

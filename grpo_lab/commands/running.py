@@ -18,7 +18,6 @@ BUG = (
 WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 # The words of torch and CUDA, on cards, Linux, macOS and Windows.
 OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
-LONGEST = 1200  # characters of a line
 RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 
 
@@ -37,10 +36,6 @@ def command(module: str) -> Callable:
     """Make a `main(arguments) -> int | None` of the command `python -m <module>`; it returns the exit code.
 
     module: such as "grpo_lab.train"; or a script, such as "notebooks/build.py".
-
-    Raises:
-        SystemExit: from argparse, for --help, --version and a command line that cannot be read.
-        Exception: a bug of grpo_lab, with a note that asks to report it.
     """
 
     def decorate(main: Callable) -> Callable[..., int]:
@@ -68,7 +63,7 @@ def line_for(error: Exception) -> str | None:
     """What the user of a command is told; None for a bug, about which a user can do nothing.
 
     An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
-    theirs; any other error, a plain ValueError too, is a bug. What an error says is never looked at.
+    theirs; any other error, a plain ValueError too, is a bug.
     """
     where = f" {WHERE}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
@@ -87,8 +82,7 @@ def line_for(error: Exception) -> str | None:
         text, where = f"the package {error.name} is not installed", f" {WHERE}"
     else:
         return None
-    text = one_line(text)
-    return (text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}") + where
+    return one_line(text) + where
 
 
 def _failed(module: str, error: Exception) -> int:

@@ -66,10 +66,7 @@ def check_type(each: Field, value) -> None:
 
 
 def check_range(each: Field, value, infinite: bool = False) -> None:
-    """Raise InputError for a value that is out of its range, whatever the other settings are.
-
-    infinite: whether infinity will do, as it does for a function, where the range is open above.
-    """
+    """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
     allowed = each.metadata["allowed"]
     if isinstance(allowed, tuple):
         check_choice(each.name, value, (None, *allowed) if types.NoneType in options(each.type) else allowed)
@@ -85,10 +82,7 @@ def check_range(each: Field, value, infinite: bool = False) -> None:
 
 
 def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
-    """Each setting that was given, and that nothing reads; and what the others are there.
-
-    Given is what is neither at its default nor off: None, False, or a count of 0, which asks for nothing.
-    """
+    """Each setting that was given (neither at its default nor off), and that nothing reads; and what the others are."""
     chosen = {name: each.metadata["entries"] for name, each in settings.items() if each.metadata["entries"]}
     for name, each in settings.items():
         words = each.metadata["when"].split()

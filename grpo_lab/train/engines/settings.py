@@ -38,11 +38,7 @@ def passed_on(config: GRPOConfig) -> dict:
 
 
 def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
-    """How each of the processes takes its part of an update, so that an update sees the rows that it sees on one.
-
-    Raises:
-        ValueError: where they cannot be shared evenly, or where the loss would not be that of the whole update.
-    """
+    """How each of the processes takes its part of an update, so that an update sees the rows that it sees on one."""
     processes = world_size()
     rows, parts = config.rows_at_once, config.gradient_accumulation_steps
     if rows % processes == 0:

@@ -6,8 +6,8 @@ not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,8 +63,10 @@ def train(
             folder = stack.enter_context(RunFolder(config, config.saved() | told))
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
             begun = _go_on(folder, model, prints)
-        evaluate = partial(_evaluated, model, tokenizer, eval_dataset, reward_funcs, config)
-        stack.enter_context(_as_it_was(model))
+        given = model, tokenizer, eval_dataset, reward_funcs, config
+        evaluate = partial(evaluate_policy, *given, cache_implementation="dynamic")  # the model's own forward pass
+        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+        stack.callback(model.train, model.training)
         steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
         if world_size() == 1:
             stack.enter_context(steps.stopping)
@@ -105,19 +107,6 @@ def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]]) -> N
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its own `forward` back
     if steps.stopping.asked:
         steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
-
-
-@contextmanager
-def _as_it_was(model) -> Iterator[None]:
-    """Which parameters require a gradient, the mode, and the state of the random numbers are put back."""
-    trained, training = {p: p.requires_grad for p in model.parameters()}, model.training
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        for parameter, required in trained.items():
-            parameter.requires_grad_(required)
-        model.train(training)
 
 
 def in_one_piece(model):
@@ -206,12 +195,3 @@ class Steps(TrainerCallback):
         self.lines.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
-
-
-def _evaluated(model, tokenizer, rows: Rows, reward_funcs, config: GRPOConfig) -> dict:
-    """As our own loop does, by the model's own forward pass: adapters and TRL's wrappers are in it."""
-    training = model.training
-    try:
-        return evaluate_policy(model, tokenizer, rows, reward_funcs, config, cache_implementation="dynamic")
-    finally:
-        model.train(training)
