@@ -1,7 +1,6 @@
 """The command `grpo-lab`: `grpo-lab train --help` is `python -m grpo_lab.train --help`; alone it lists the commands."""
 
 import argparse
-import difflib
 import importlib.util
 import shutil
 import sys
@@ -47,11 +46,8 @@ def find_main(name: str):
 @command("grpo-lab")
 def list_commands(arguments: list[str]) -> None:
     parser = Parser(prog="grpo-lab", description="Which commands there are; each explains itself with --help.")
-    parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
-    if name := parser.parse_args(arguments).name:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
-        parser.error(f"{name!r} is not a command; {meant}")
+    parser.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS)
+    parser.parse_args(arguments)
     print(version_line(), "", sep="\n")
     for name, does in COMMANDS.items():
         print(f"grpo-lab {name:10} {does}")

@@ -75,17 +75,18 @@ def said(role, text):
 
 @pytest.fixture
 def heard(monkeypatch):
-    """Instead of a reply, how many messages were given; the fixture is a list of them all."""
-    given = []
+    """Instead of a reply, how many messages were given, or the next exception; all that was given, and exceptions."""
+    given, faults = [], []
 
     def echo(model, tokenizer, messages, max_new_tokens, temperature, write):
         given.append(messages)
-        if write:
-            write(f"{len(messages)} heard")
+        if faults:
+            raise faults.pop(0)
+        write(f"{len(messages)} heard")
         return f"{len(messages)} heard"
 
     monkeypatch.setattr(chat, "reply", echo)
-    return given
+    return given, faults
 
 
 def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
@@ -146,33 +147,24 @@ def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, mon
     assert tiny[1].chat_template is None and capsys.readouterr().out == expected
 
 
-def test_a_reader_asks_begins_anew_and_leaves(loaded, heard, monkeypatch, capsys):
+def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_was_never_said(
+    loaded, heard, monkeypatch, capsys
+):
+    given, faults = heard
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0
     printed = capsys.readouterr().out
-    assert heard[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
+    assert given[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
     assert [line for line in printed.splitlines() if line.endswith("heard")] == ["2 heard", "4 heard", "2 heard"]
     assert printed.count(chat.HELP) == 1
-    typed(monkeypatch, "a", KeyboardInterrupt)
-    assert chat.main(["--model", "tiny"]) == 130
-
-
-def test_ctrl_c_stops_a_reply_and_a_question_that_is_too_long_ends_nothing(loaded, monkeypatch, capsys):
-    acts, seen = iter([KeyboardInterrupt(), InputError("prompt has 9 tokens"), "fine"]), []
-
-    def act(model, tokenizer, messages, max_new_tokens, temperature, write):
-        seen.append(messages)
-        if isinstance(next_act := next(acts), BaseException):
-            raise next_act
-        write(next_act)
-        return next_act
-
-    monkeypatch.setattr(chat, "reply", act)
+    faults += [KeyboardInterrupt(), InputError("prompt has 9 tokens")]
     typed(monkeypatch, "a", "b", "c")
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
-    assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "fine" in printed
-    assert seen[-1] == [said("user", "c")], "what was interrupted or refused was never said"
+    assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "1 heard" in printed
+    assert given[-1] == [said("user", "c")]
+    typed(monkeypatch, "a", KeyboardInterrupt)
+    assert chat.main(["--model", "tiny"]) == 130
 
 
 def test_a_terminal_obeys_nothing_that_a_policy_says():

@@ -142,49 +142,36 @@ def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_c
         evaluate(*make_world(), ROWS, num_generations=0)
 
 
-SMALL = ["--num_generations", "2", "--max_completion_length", "4"]
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    """What the command gives to `evaluate`: rows and keywords, one entry a call."""
-    calls = []
-
-    def spy(model, tokenizer, rows, **keywords):
-        calls.append((rows, keywords))
-        return evaluate(model, tokenizer, rows, **keywords)
-
-    monkeypatch.setattr(evaluate_module, "evaluate", spy)
-    return calls
-
-
-def test_stdout_is_one_json_object_alone_and_the_usual_measure_is_a_thousand_sums(base, capsys, seen, monkeypatch):
-    assert main(["--model", base, "--n", "12", "--seed", "3", *SMALL]) == 0
-    captured = capsys.readouterr()
-    result = json.loads(captured.out)
-    assert captured.out.count("\n") == 1 and "policy:" in captured.err
-    assert (result["task"], result["split"], result["n"], result["num_generations"]) == ("sums", "test", 12, 2)
-    monkeypatch.setattr(table, "MANY", 7)
-    main(["--model", base])
-    (rows, keywords), (usual_rows, usual) = seen
-    assert rows == addition_problems("test", 12, 3) and keywords["seed"] == 3
-    assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
-    assert usual_rows == addition_problems("test", 7, 1)
-    sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0}
-    sampling |= {"disable_tqdm": False, "correct": [accuracy_reward, think_rate]}
-    assert usual == sampling | {"seed": 1, "batch_size": 512}
-    assert "evaluate: 100%" in captured.err and "12/12" in captured.err
-    assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
-
-
 @pytest.fixture
 def asked(monkeypatch):
-    """The same, where nothing is to be sampled."""
+    """What the command gives to `evaluate`, rows and keywords, where nothing is to be sampled."""
     calls = []
     monkeypatch.setattr(
         evaluate_module, "evaluate", lambda *given, **keywords: calls.append((given[2], keywords)) or {"accuracy": None}
     )
     return calls
+
+
+def test_stdout_is_one_json_object_alone(base, capsys):
+    few = ["--num_generations", "2", "--max_completion_length", "4"]
+    assert main(["--model", base, "--n", "12", "--seed", "3", *few]) == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert captured.out.count("\n") == 1 and "policy:" in captured.err
+    assert (result["task"], result["split"], result["n"], result["num_generations"]) == ("sums", "test", 12, 2)
+    assert "evaluate: 100%" in captured.err and "12/12" in captured.err
+    assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
+
+
+def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, asked, monkeypatch):
+    monkeypatch.setattr(table, "MANY", 7)
+    for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
+        assert main(["--model", base, *words]) == 0
+        rows, keywords = asked.pop()
+        assert rows == addition_problems("test", n, seed)
+        assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
+        sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
+        assert keywords == sampling | {"disable_tqdm": False, "correct": [accuracy_reward, think_rate], "seed": seed}
 
 
 def test_other_tasks_and_what_is_right_there(base, asked, capsys):
@@ -246,13 +233,13 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(base
     sys.modules.pop("evil")
 
 
-def test_the_problems_of_the_training_and_one_file_of_ones_own(base, seen, tmp_path):
+def test_the_problems_of_the_training_and_one_file_of_ones_own(base, asked, tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n}+1=?", "answer": str(n + 1)}) for n in range(60)]
     file.write_text("\n".join(lines), encoding="utf-8")
     for split in ("train", "test"):
-        assert main(["--model", base, "--task", str(file), "--split", split, *SMALL]) == 0
-    (train, _), (test, _) = seen
+        assert main(["--model", base, "--task", str(file), "--split", split]) == 0
+    (train, _), (test, _) = asked
     assert len(train) + len(test) == 60 and not {row["answer"] for row in train} & {row["answer"] for row in test}
 
 
