@@ -34,22 +34,18 @@ class RunSettings:
     seed: int = setting(0, f"[0, {LARGEST_SEED}]")
     max_steps: int = setting(100, "[0, inf)", trl="ours")
     save_steps: int = setting(50, "[0, inf)", "a checkpoint every so many steps; 0 saves only the end", **A_FOLDER)
-    save_total_limit: int | None = setting(2, "[1, inf)", "how many stay, with the best (none: all)", **A_FOLDER)
+    save_total_limit: int | None = setting(2, "[1, inf)", "how many stay (none: all)", **A_FOLDER)
     resume_from_checkpoint: bool = setting(False, **OURS)
 
     disable_tqdm: bool = setting(False, group="what it shows", **OURS)
     report_to: str = setting("none", ("none", "tensorboard"), "where metrics go beside metrics.jsonl", **A_FOLDER)
     logging_steps: int = setting(10, "[1, inf)", "with log_completions: every so many steps", **TABLE)
-    log_completions: bool = setting(False, "", "print the best and worst, write all to completions.jsonl", **SHOWN)
-    num_completions_to_print: int | None = setting(4, "[0, inf)", "half the best, half the worst (none: all)", **TABLE)
+    log_completions: bool = setting(False, "", "print the best and the worst, write all to completions.jsonl", **SHOWN)
     log_kl: bool = setting(False, "", "with beta = 0, the KL to the first model", trl="TRL has it with beta above 0")
 
     eval_steps: int | None = setting(None, "[1, inf)", "every so many, and after the last", "evaluation", **OURS)
     num_generations_eval: int | None = setting(None, "[1, inf)", "a prompt (none: num_generations)", **AT_EVAL)
     per_device_eval_batch_size: int | None = setting(None, "[1, inf)", "at a time (none: as in training)", **AT_EVAL)
-    load_best_model_at_end: bool = setting(
-        False, "", "that of eval/reward", when="output_dir and eval_steps", trl="the result there is the last model"
-    )
 
     num_generations: int = setting(16, "[1, inf)", "G, completions a prompt", group="sampling")
     generation_batch_size: int = setting(256, "[1, inf)", "B = P*G, completions a step")

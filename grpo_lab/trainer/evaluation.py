@@ -1,4 +1,4 @@
-"""Held-out problems while training goes on: sampled and rewarded now and then, and which time was the best."""
+"""Held-out problems while training goes on: sampled and rewarded now and then."""
 
 from collections.abc import Callable
 from functools import partial
@@ -92,11 +92,3 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     given = marks[~marks.isnan()]
     says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
     return (given >= 1).double().mean().item() if says_right else None
-
-
-def best_step(history: list[dict], config: GRPOConfig) -> int | None:
-    """The step of the highest held-out reward, the first of equal ones; None where the best is not to be kept."""
-    rewarded = [m for m in history if m.get("eval/reward") is not None]  # None: no reward function applied to anything
-    if not config.load_best_model_at_end or not rewarded:
-        return None
-    return max(rewarded, key=lambda metrics: metrics["eval/reward"])["step"]

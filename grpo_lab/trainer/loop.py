@@ -64,7 +64,6 @@ def train(
                 experience = replace(experience, ref_logp=ref_logp)
             metrics |= run.observe(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.mismatch.watch(step + 1, metrics)
             run.record(step, metrics | clock.seconds, callback)
     return run.history
 

@@ -1,7 +1,6 @@
-"""How a step is measured: the clock, the metrics of its updates, and a warning when sampler and trainer disagree."""
+"""How a step is measured: the clock, the metrics of its updates, and a warning when nothing is learnt."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,12 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import Precision, short_name
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
-# Nats at the worst token of a step. Rules: 1e-4 on a CPU in float32. A card's kernels differ by a few times that; half
-# precision rounds a logit of 16 to 1/16 (bf16) or 1/128 (fp16), and thousands of tokens have a worst one.
-RANGE = {torch.bfloat16: 0.5, torch.float16: 0.1, torch.float32: 1e-3, torch.float64: 1e-3}
 
 
 def now(device: torch.device) -> float:
@@ -105,22 +100,3 @@ def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     said = f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps the rewards gave no gradient. "
     said += f"All completions of a prompt earned the same, {earned}."
     return said + (f" `grpo-lab diagnose {config.output_dir}` names causes and remedies." if config.output_dir else "")
-
-
-class MismatchMonitor:
-    """Warns when log-probabilities of sampler and trainer differ by more than rounding, and again at ten times that."""
-
-    def __init__(self, precision: Precision, config: GRPOConfig):
-        self.dtype = precision.autocast or precision.weights
-        self.limit = RANGE[self.dtype]
-        # Else the sampler is another policy because it was asked to be.
-        self.comparable = (config.top_k, config.top_p, config.repetition_penalty) == (0, 1, 1)
-
-    def watch(self, step: int, metrics: dict) -> None:
-        if self.comparable and metrics[WORST] > self.limit:
-            self.limit = 10 * metrics[WORST]
-            said = f"log-probabilities while sampling and while training differ by {metrics[WORST]:.2g} nats at a token"
-            why = (
-                f"where rounding in {short_name(self.dtype)} explains {RANGE[self.dtype]:g}: {WORST} in docs/metrics.md"
-            )
-            warnings.warn(f"step {step}: {said}, {why}", RuntimeWarning, stacklevel=3)

@@ -77,25 +77,18 @@ def completion_records(step: int, rows: list[dict], experience: Experience, name
     ]
 
 
-def best_and_worst(records: list[dict], count: int | None) -> str:
-    """A table of so many records (None: all), half of them with the highest rewards and half with the lowest.
+def best_and_worst(records: list[dict]) -> str:
+    """The completions with the highest and the lowest reward, a line each.
 
     What the policy wrote is quoted, so that no character of it moves the cursor or ends a line; characters that the
     terminal does not have are spelt out.
     """
     ranked = sorted((r for r in records if r["reward"] is not None), key=lambda r: -r["reward"])
-    high, low = (len(ranked), 0) if count is None or count >= len(ranked) else ((count + 1) // 2, count // 2)
-    which = "the best and the worst" if low else "the best"
-    several = list(records[0]["rewards"]) if len(records[0]["rewards"]) > 1 else []
-    columns = ["reward", *several, "advantage"]
-    lines = [f"step {records[0]['step']}: {which} of {len(records)} completions"]
-    lines.append("  ".join([*(f"{name:>8}" for name in columns), "prompt, completion"]))
-    for record in ranked[:high] + ranked[len(ranked) - low :]:
+    lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
+    for record in ranked[:1] + ranked[1:][-1:]:
         asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = quoted(prompt_text(asked), WIDTH // 3)
-        values = record["rewards"] | record
-        numbers = [f"{_number(values[name]):>{max(8, len(name))}}" for name in columns]
-        lines.append("  ".join([*numbers, f"{prompt} {quoted(record['completion'], WIDTH - len(prompt))}"]))
+        lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(record['completion'], WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 

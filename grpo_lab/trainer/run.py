@@ -16,17 +16,16 @@ from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.scoring import RewardError
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.evaluation import best_step, evaluate_policy
+from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
 from grpo_lab.trainer.given import check_given, plain_numbers
 from grpo_lab.trainer.logprobs import kl_to_reference
-from grpo_lab.trainer.metrics import Clock, MismatchMonitor, without_signal
+from grpo_lab.trainer.metrics import Clock, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, quoted
-from grpo_lab.trainer.stopping import RESUME, Stopping
+from grpo_lab.trainer.stopping import Stopping
 
 
 class Run:
@@ -40,7 +39,6 @@ class Run:
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
-        self.mismatch = MismatchMonitor(self.optimizer.precision, config)
         self.reference = _reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
@@ -71,16 +69,8 @@ class Run:
 
     def _finish(self, kind, error, trace) -> None:
         """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        # A reward fails before the update of its step; or in an evaluation after it, when no step is at hand.
-        if self.folder is not None and isinstance(error, RewardError) and self._step is not None and self.history:
-            self._save(len(self.history))
-            mended = "Once the reward is mended, begin a new run in another folder with that checkpoint as its model."
-            print(f"{self.folder.saved()} {mended} With the reward as it is, go on with {RESUME}.", file=sys.stderr)
         if kind is not None:
             return
-        if (best := best_step(self.history, self.config)) is not None:
-            self.folder.load_best(self.model, best)
-            print(f"The result is the model after step {best}, the best in eval/reward")
         if self.folder is not None:
             self.folder.finish(self.model, self.tokenizer)
         if self._stopping.asked:
@@ -127,7 +117,7 @@ class Run:
         if config.log_completions and done % config.logging_steps == 0:
             rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)
             records = completion_records(done, rows, experience, names)
-            tqdm.write(best_and_worst(records, config.num_completions_to_print))
+            tqdm.write(best_and_worst(records))
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
         return metrics
@@ -153,8 +143,7 @@ class Run:
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
-            best = best_step(self.history, self.config) == done
-            if best or done == self.config.max_steps or (every and done % every == 0):
+            if done == self.config.max_steps or (every and done % every == 0):
                 self._save(done)
         if callback is not None:
             callback(done, metrics)

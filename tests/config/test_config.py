@@ -92,7 +92,6 @@ NOTHING_READS = [
     {"report_to": "tensorboard"},
     {"logging_steps": 5},
     {"num_generations_eval": 4},
-    {"output_dir": "x", "load_best_model_at_end": True},
 ]  # fmt: skip
 
 

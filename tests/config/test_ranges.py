@@ -14,7 +14,7 @@ ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True
 # name: what is allowed, as in mathematics
 RANGES = {
     "seed": "[0, 4294967295]", "max_steps": "[0, inf)", "save_steps": "[0, inf)", "logging_steps": "[1, inf)",
-    "num_completions_to_print": "[0, inf)", "eval_steps": "[1, inf)", "num_generations_eval": "[1, inf)",
+    "eval_steps": "[1, inf)", "num_generations_eval": "[1, inf)",
     "max_completion_length": "[1, inf)",
     "temperature": "(0, inf)", "top_k": "[0, inf)", "top_p": "(0, 1]", "repetition_penalty": "(0, inf)",
     "epsilon": "[0, 1]", "epsilon_high": "[0, inf)", "delta": "(1.2, inf)", "beta": "[0, inf)",
@@ -74,7 +74,6 @@ REFUSED = [
 ]
 TOGETHER = [
     ("output_dir", {"resume_from_checkpoint": True}),
-    ("output_dir", {"load_best_model_at_end": True, "eval_steps": 2}),
     ("ref_model_sync_steps", {"ref_model_sync_steps": 2, "log_kl": True}),
     ("per_device_eval_batch_size", {"per_device_eval_batch_size": 16, "num_generations_eval": 3}),
     ("delta", {"delta": 1.3, "epsilon_high": 0.3}),

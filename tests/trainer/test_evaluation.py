@@ -1,19 +1,14 @@
 """Evaluation while training: when, on what, with which numbers, and that the training does not notice it."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, Trainer, TrainerState
 
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.evaluation import best_step, evaluate_policy
+from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.logprobs import kl_to_reference
-from tests.support.agreement import few
 from tests.support.worlds import (
     ROWS,
     letter_reward,
@@ -114,45 +109,6 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled():
     ]:
         with pytest.raises(ValueError, match=message):
             train(model, tokenizer, ROWS, lambda **_: 1 / 0, make_config(**settings), eval_dataset=held_out)
-
-
-@few
-@given(st.lists(st.integers(-3, 3).map(lambda n: n / 4), min_size=1, max_size=12), st.booleans())
-def test_the_best_is_the_one_that_transformers_takes(values, gaps):
-    config = make_config(eval_steps=1, output_dir="out", load_best_model_at_end=True)
-    best = {"metric_for_best_model": "reward", "greater_is_better": True, "save_strategy": "steps"}
-    args, state, history = SimpleNamespace(**best, load_best_model_at_end=True), TrainerState(), []
-    for value in values:
-        history += [{"step": len(history) + 1, "reward": 1.0}] if gaps else []
-        history.append({"step": len(history) + 1, "reward": 1.0, "eval/reward": value})
-        state.global_step = len(history)
-        Trainer._determine_best_metric(SimpleNamespace(args=args, state=state), {"eval_reward": value}, None)
-        assert best_step(history, config) == state.best_global_step
-
-
-def test_none_is_the_best_where_no_reward_applied_or_none_is_asked_for():
-    history = [{"step": step, "eval/reward": reward} for step, reward in enumerate([1.0, 3.0, None], 1)]
-    config = make_config(eval_steps=1, output_dir="out", load_best_model_at_end=True)
-    assert best_step(history, config) == 2 and best_step(history[2:], config) is None
-    assert best_step(history, make_config(eval_steps=1)) is None
-
-
-def test_the_best_model_is_kept_and_is_the_result(tmp_path, capsys):
-    out = tmp_path / "out"
-    many = {"max_steps": 8, "save_total_limit": 1, "save_steps": 0, "learning_rate": 0.005, "seed": 1, "eval_steps": 1}
-    model, steps, history = run(output_dir=str(out), load_best_model_at_end=True, **many)
-    rewards = [metrics["eval/reward"] for metrics in history]
-    best = rewards.index(max(rewards)) + 1
-    assert 1 < best < 8, "chosen so that it is neither the first nor the last"
-    assert same_weights(weights(model), steps[best - 1]) and not same_weights(steps[-1], steps[best - 1])
-    for folder in (out, out / f"checkpoint-{best}"):
-        assert same_weights(weights(AutoModelForCausalLM.from_pretrained(folder)), steps[best - 1])
-    assert {path.name for path in out.glob("checkpoint-*")} == {f"checkpoint-{best}", "checkpoint-8"}
-    said = f"The result is the model after step {best}, the best in eval/reward"
-    assert said in capsys.readouterr().out
-    (out / f"checkpoint-{best}" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=rf"checkpoint-{best}', the best checkpoint, is broken .*restore it"):
-        run(output_dir=str(out), load_best_model_at_end=True, resume_from_checkpoint=True, **many)
 
 
 def test_rows_without_gradient_are_measured_too():

@@ -55,9 +55,8 @@ def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
 # --- completions ---------------------------------------------------------------------------------------------------
 
 
-def record(reward, completion="b", prompt="a", advantage=0.0):
-    said = {"step": 7, "prompt": prompt, "completion": completion, "rewards": {"f": reward}}
-    return said | {"reward": reward, "advantage": advantage}
+def record(reward, completion="b", prompt="a"):
+    return {"step": 7, "prompt": prompt, "completion": completion, "reward": reward}
 
 
 def test_a_record_says_everything_about_a_completion():
@@ -81,23 +80,12 @@ def test_a_record_says_everything_about_a_completion():
     assert short, "drawn so that one function does not apply to a row"
 
 
-def test_half_of_the_table_is_the_best_and_half_the_worst():
-    both, best = "the best and the worst", "the best"
-    unrewarded = record(0.0) | {"reward": None}  # to which no function applies: recorded, and not ranked
-    for count, want, which in [
-        (2, [4, 0], both), (3, [4, 3, 0], both), (1, [4], best), (0, [], best),
-        (5, [4, 3, 2, 1, 0], best), (None, [4, 3, 2, 1, 0], best),
-    ]:  # fmt: skip
-        table = best_and_worst([*map(record, (3.0, 0.0, 4.0, 1.0, 2.0)), unrewarded], count)
-        first, _, *rows = table.splitlines()
-        assert first == f"step 7: {which} of 6 completions"
-        assert [float(row.split()[0]) for row in rows] == want
-
-
 def test_a_row_is_one_line_whatever_was_said():
     said = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
-    (row,) = best_and_worst([record(1.0, said, [{"role": "user", "content": "1+1=?\n"}], -0.5)], 1).splitlines()[2:]
-    assert row.startswith("   1.000     -0.500  '1+1=?\\n' 'one\\ntwo\\x1b[2J\\r\"\\u202exxx") and row.endswith("x...'")
+    unrewarded = record(0.0) | {"reward": None}  # to which no function applies: recorded, and not ranked
+    asked = [{"role": "user", "content": "1+1=?\n"}]
+    (row,) = best_and_worst([unrewarded, record(1.0, said, asked)]).splitlines()[1:]
+    assert row.startswith("   1.000  '1+1=?\\n' 'one\\ntwo\\x1b[2J\\r\"\\u202exxx") and row.endswith("x...'")
     assert len(row) < 130
 
 
@@ -106,16 +94,16 @@ def lines(folder):
 
 
 def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_path, capsys):
-    settings = {"log_completions": True, "logging_steps": 2, "num_completions_to_print": 2, "disable_tqdm": False}
+    settings = {"log_completions": True, "logging_steps": 2, "disable_tqdm": False}
     _, history = run(output_dir=str(tmp_path), max_steps=5, **settings)
     found, shown = lines(tmp_path), capsys.readouterr()
     assert [record["step"] for record in found] == [2] * 8 + [4] * 8
     for step in (2, 4):
         rewards = [record["reward"] for record in found if record["step"] == step]
         assert sum(rewards) / 8 == pytest.approx(history[step - 1]["reward"], rel=1e-5)
-        table = shown.out[shown.out.index(f"step {step}: the best and the worst of 8 completions") :].splitlines()[2:4]
+        table = shown.out[shown.out.index(f"step {step}: the best and the worst of 8 completions") :].splitlines()[1:3]
         assert [row.split()[0] for row in table] == [f"{max(rewards):.3f}", f"{min(rewards):.3f}"]
-    assert "5/5" in shown.err and "advantage" not in shown.err
+    assert "5/5" in shown.err and "the worst" not in shown.err
 
 
 @pytest.mark.parametrize(
@@ -147,4 +135,4 @@ def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean()
     for record, of_row, mask in zip(records, advantages, experience.mask, strict=True):
         kept = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
         assert record["advantage"] == pytest.approx(sum(kept) / max(1, len(kept)))
-    assert "completions" in best_and_worst(records, 2)
+    assert "completions" in best_and_worst(records)

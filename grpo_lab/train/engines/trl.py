@@ -179,7 +179,7 @@ class Steps(TrainerCallback):
         PartialState().wait_for_everyone()  # each process has written its part
         if self.folder is not None:
             written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
-            self.folder.keep(step, self.lines, partial(self._keep, written / f"checkpoint-{state.global_step}", step))
+            self.folder.keep(step, partial(self._keep, written / f"checkpoint-{state.global_step}", step))
 
     def _keep(self, written: Path, step: int, unfinished: Path) -> dict[str, list]:
         """Make of what all processes have written a checkpoint that the run can go on from."""

@@ -59,12 +59,9 @@ class Manifest:
     def newest_first(self) -> list[str]:
         return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name]["step"])
 
-    def surplus(self, limit: int | None, best: int | None) -> list[str]:
-        """The checkpoints for which a limit has no room; the newest and that of the best step always stay."""
-        names = self.newest_first()
-        staying = {*names[:1], f"checkpoint-{best}"} & set(names)
-        ranked = sorted(names, key=lambda name: name not in staying)
-        return ranked[max(limit or len(names), len(staying)) :]
+    def surplus(self, limit: int | None) -> list[str]:
+        """The oldest checkpoints, for which a limit has no room."""
+        return self.newest_first()[limit or len(self.checkpoints) :]
 
     def check_same_run(self, folder: Path, settings: dict, prints: dict) -> None:
         """Raise InputError for the first thing that would lead to other numbers; print what another length changes."""

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
-from grpo_lab.trainer.evaluation import best_step
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, as_lines, fault, flush, names_below, publish
 from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, Manifest, check_folder, check_free, of_model
@@ -83,9 +82,9 @@ class RunFolder:
         if f"checkpoint-{step}" not in self.manifest.checkpoints:
             state = {"step": step, "log_history": history}
             parts = model, tokenizer, optimizer, state, reference
-            self.keep(step, history, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
+            self.keep(step, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
 
-    def keep(self, step: int, history: list[dict], write: Callable, model: dict | None = None) -> None:
+    def keep(self, step: int, write: Callable, model: dict | None = None) -> None:
         """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
 
         write: makes the folder of this name, and describes its files as `checkpoint.write` does.
@@ -102,7 +101,7 @@ class RunFolder:
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
             self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
-            self._discard_surplus(history)
+            self._discard(self.manifest.surplus(self.config.save_total_limit))
 
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
@@ -119,13 +118,6 @@ class RunFolder:
         """What is on the disk."""
         names = self.manifest.newest_first() if self.manifest else []
         return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
-
-    def load_best(self, model, step: int) -> None:
-        """Put the weights of the best checkpoint, that of this step, into the model."""
-        path = self.path / f"checkpoint-{step}"
-        if what := fault(path, self.manifest.checkpoints[path.name]["files"]):
-            raise InputError(f"{str(path)!r}, the best checkpoint, is broken ({what}); restore it and resume")
-        checkpoint.load_weights(path, model)
 
     def _begin(self, prints: dict) -> tuple[int, list[dict]]:
         self._commit(Manifest(self.settings, prints))
@@ -149,7 +141,7 @@ class RunFolder:
     def _tidy(self, good: str, broken: list[str], history: list[dict], prints: dict) -> None:
         """Bring the folder back to the checkpoint from which the run goes on."""
         self._discard(broken)
-        self._discard_surplus(history)
+        self._discard(self.manifest.surplus(self.config.save_total_limit))
         check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         before, anew = self.manifest, {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
@@ -189,9 +181,6 @@ class RunFolder:
                 shutil.rmtree(path)
         if names:
             self._commit(checkpoints=kept)
-
-    def _discard_surplus(self, history: list[dict]) -> None:
-        self._discard(self.manifest.surplus(self.config.save_total_limit, best_step(history, self.config)))
 
     def _write_unfinished(self, name: str, write: Callable) -> dict[str, list]:
         """Write something new. After an error nothing of it is left, so that the disk has its room back."""

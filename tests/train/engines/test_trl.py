@@ -111,7 +111,7 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, each in SETTINGS.items() if each.metadata["trl"] not in ("same", "ours")}
-    assert {"log_completions", "kl_estimator", "advantage", "load_best_model_at_end"} < refused_ones
+    assert {"log_completions", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
         with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):
@@ -121,7 +121,7 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 REFUSED = [
     ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    ("--engine trl --load_best_model_at_end true --eval_steps 2", "--load_best_model_at_end is True; leave it out"),
+    ("--engine trl --log_completions true", "--log_completions is True; leave it out"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
     ("--engine trl --fsdp perhaps", "argument --fsdp: 'perhaps' is neither true nor false"),
