@@ -72,11 +72,13 @@ def messages(name: str) -> dict[str, str]:
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
                 found |= dict.fromkeys(texts, path.relative_to(ROOT).as_posix())
         return found
-    for cell in read_page(PAGES[name]).cells:
+    cells = read_page(PAGES[name]).cells
+    named = re.findall(r"choices=([A-Z]+)\b", "\n".join(cell.source for cell in cells))  # choices have names there
+    for cell in cells:
         if cell.cell_type == "markdown":
             found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
         else:
-            found |= dict.fromkeys(shown(cell.source), "shown")
+            found |= dict.fromkeys(shown(cell.source, at=(*SHOWN, *named)), "shown")
     if name.startswith("assignment_"):
         from grpo_lab.course.exercises import EXERCISES
 
@@ -94,7 +96,7 @@ def read_page(page: Path) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
 
 
-def shown(source: str, whole: bool = False) -> Iterator[str]:
+def shown(source: str, whole: bool = False, at: tuple[str, ...] = SHOWN) -> Iterator[str]:
     """What this code shows: captions, alternative texts, predictions; of a whole module, all of its sentences."""
     tree, pairs = ast.parse(source), []
     for node in ast.walk(tree):
@@ -105,15 +107,16 @@ def shown(source: str, whole: bool = False) -> Iterator[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
             names = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
             pairs += [("caption", ast.Constant(summaries().get(name, ""))) for name in names]
-        elif isinstance(node, ast.Assign | ast.AugAssign):
+        elif isinstance(node, ast.Assign | ast.AugAssign) and not isinstance(node.value, ast.List | ast.ListComp):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            targets, values = (getattr(side, "elts", [side]) for side in (target, node.value))
+            targets = getattr(target, "elts", [target])
+            values = [node.value] if target in targets else getattr(node.value, "elts", [node.value])
             pairs += [(getattr(name, "id", ""), value) for name, value in zip(targets, values, strict=False)]
         elif isinstance(node, ast.Raise):
             node.exc = None  # errors stay English
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = None  # docstrings
-    for _, value in (pair for pair in pairs if pair[0] in SHOWN):
+    for _, value in (pair for pair in pairs if pair[0] in at):
         yield from sentences(value, least=1)
     for text in sentences(tree, least=2) if whole else ():
         if not re.search(r"[<;]\w|  ", text):
