@@ -25,10 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.diagnose", description="What looks wrong in the log of a run, and why.")
-    parser.add_argument(
-        "source", nargs="?", metavar="DIR",
-        help="a folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json, a CSV of W&B",
-    )  # fmt: skip
+    about = "a folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
+    parser.add_argument("source", nargs="?", metavar="DIR", help=about)
     parser.add_argument("--glossary", action="store_true", help="print what each metric means, and stop")
     return parser
 

@@ -1,7 +1,6 @@
 """Read the log of a run, ours or another trainer's, into one form: a dict for each step, under the course's names."""
 
 import contextlib
-import csv
 import json
 import math
 import re
@@ -14,10 +13,7 @@ from jaxtyping import Float
 from grpo_lab.commands.checks import InputError, InputFileError, InputTypeError
 
 METRICS, SETTINGS, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
-STEPS = ("step", "train/global_step", "Step", "_step")  # the first of these that a row has
-KINDS = (
-    f"a folder of a run ({METRICS} or {STATE}), one of these files, a CSV of W&B, or a list of dicts with a step each"
-)
+KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"
 
 
 class Lacking(LookupError):
@@ -58,7 +54,7 @@ def read_log(source, settings: dict | None = None) -> Log:
 
     Args:
         source: a folder of this package's or of TRL's (its newest checkpoint), a file metrics.jsonl or
-            trainer_state.json, a CSV exported from W&B, a list of dicts; or a `Log`.
+            trainer_state.json, a list of dicts; or a `Log`.
         settings: what is known of the configuration beside it (`precision`, `num_iterations`, ...); it wins.
 
     Raises:
@@ -83,9 +79,6 @@ def _from_path(path: Path) -> tuple[list[dict], dict]:
         return _from_folder(path)
     if not path.is_file():
         raise InputFileError("source", path, f"expected {KINDS}", found=f"{str(path)!r} does not exist")
-    if path.suffix == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(csv.DictReader(file)), {}
     if path.suffix not in (".json", ".jsonl"):
         raise InputError("source", str(path), f"expected {KINDS}")
     text = path.read_text(encoding="utf-8")
@@ -121,23 +114,16 @@ def _by_step(rows: list[dict], name: str) -> list[dict]:
     """Rows of the same step as one, under our names, in the order of the steps."""
     steps: dict[int, dict] = {}
     for row in rows:
-        key = next((key for key in STEPS if row.get(key) not in (None, "")), None)
-        if key is None:
-            found = f"{name!r} has a row without a step: {str(row)[:80]}"
-            raise InputError("source", row, f"expected one of {STEPS}", found=found)
-        values = {_our_name(name): _number(value) for name, value in row.items() if name not in STEPS}
-        known = {name: value for name, value in values.items() if value is not None}
-        steps.setdefault(int(float(row[key])), {}).update(known)
+        if row.get("step") is None:
+            raise InputError("source", row, "expected 'step'", found=f"{name!r} has a row without: {str(row)[:80]}")
+        # TRL's names of held-out metrics become ours.
+        values = {re.sub("^eval_", "eval/", name): _number(value) for name, value in row.items() if name != "step"}
+        steps.setdefault(row["step"], {}).update({name: x for name, x in values.items() if x is not None})
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise InputError(
             "source", name, "expected the metrics of at least one step", found=f"{name!r} holds no numbers"
         )
     return [{"step": step} | steps[step] for step in sorted(steps)]
-
-
-def _our_name(name: str) -> str:
-    """TRL's without its prefix; W&B calls a column of a chart "name of the run - metric"."""
-    return re.sub("^eval_", "eval/", name.split(" - ")[-1].removeprefix("train/"))
 
 
 def _number(value) -> float | None:

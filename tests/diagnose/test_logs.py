@@ -1,6 +1,5 @@
 """Every kind of log gives the same rows under the same names, and what is no log is refused by name."""
 
-import csv
 import json
 import math
 
@@ -52,22 +51,6 @@ def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoi
     assert kept(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
 
 
-def test_both_tables_that_wandb_exports(tmp_path):
-    history, chart = tmp_path / "history.csv", tmp_path / "chart.csv"
-    with history.open("w", encoding="utf-8-sig", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["_step", "train/global_step", "train/reward", "train/entropy", "eval/reward"])
-        for row in ROWS:
-            table.writerow([7 * row["step"], row["step"], row["reward"], 1.0, ""])
-            table.writerow([7 * row["step"] + 1, row["step"], "", "", row["eval/reward"]])
-    assert kept(read_log(history)) == ROWS
-    with chart.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["Step", "fine-sun-1 - train/reward", "fine-sun-1 - train/reward__MIN"])
-        table.writerows([row["step"], row["reward"], -9] for row in ROWS)
-    assert read_log(chart).column("reward").tolist() == [row["reward"] for row in ROWS]
-
-
 def test_a_last_line_that_was_cut_is_left_out_and_a_line_may_hold_any_letter(tmp_path):
     lines = [json.dumps(row | {"said": "a\u2028b"}, ensure_ascii=False) for row in ROWS]
     for text in ("\n".join(lines), "\n".join(lines) + '\n{"step": 9, "rew'):
@@ -88,7 +71,7 @@ def test_what_is_no_log_is_refused_by_name(tmp_path):
         (tmp_path / "notes.txt", ValueError, "notes.txt'; expected a folder of a run"),
         ([], ValueError, "'run' holds no numbers"),
         ([{"step": 1, "reward": None}], ValueError, "holds no numbers"),
-        ([{"reward": 1.0}], ValueError, "has a row without a step"),
+        ([{"reward": 1.0}], ValueError, "has a row without: {'reward': 1.0}; expected 'step'"),
         ({"reward": 1.0}, TypeError, "source is of type dict; expected a folder of a run"),
     ]:
         with pytest.raises(error, match=said):

@@ -52,13 +52,6 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
     assert len(steps) == min(every, length), "rows that have ended go on until somebody asks"
 
 
-def test_capturing_draws_no_random_numbers(tapes):
-    model, _ = make_world()
-    before = torch.get_rng_state()
-    Decoder(model, 4, 64, Sampling((0,), 0))
-    assert torch.equal(before, torch.get_rng_state()) and len(tapes) == 1
-
-
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = Decoder(model, 2 * prompts, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
@@ -85,27 +78,6 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
     assert not strange, f"read from elsewhere: {[(t.shape, t.dtype) for t in strange]}"
     unread = [tensor for place, tensor in known.items() if place not in tape.read]
     assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
-
-
-@pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
-def test_every_step_asks_for_the_same_work(settings, monkeypatch):
-    no_question(monkeypatch)
-    model, _ = make_world()
-    signatures, addresses = [], []
-    with torch.no_grad():
-        decoder = loaded(model, settings)
-        for length in (3, 7):
-            ids = torch.arange(2 * length).view(2, length)
-            prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 1)
-            decoder.load(ids, ids > 1, prefix, 2)
-            for _ in range(3):
-                with Tape() as tape:
-                    decoder.step()
-                signatures.append(tape.signature())
-                everything = [*vars(decoder).values(), decoder.cache.keys, decoder.cache.values]
-                addresses.append([address(tensor) for tensor in tensors(everything)])
-    assert all(signature == signatures[0] for signature in signatures)
-    assert all(places == addresses[0] for places in addresses), "tensors stay where they are"
 
 
 class OnTheCard(TorchDispatchMode):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import end_token_ids, recompute, sample_completions, score_logprobs
+from grpo_lab.rollout import end_token_ids, recompute, sample_completions
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES
 from tests.support.architectures import make_architecture
-from tests.support.sampling import G, T, logprobs_of, sample, tokens_of
+from tests.support.sampling import T, logprobs_of, sample, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
 
 
@@ -57,15 +57,6 @@ def test_one_pass_gives_what_whole_rows_give_through_the_models_own_forward_pass
     for a, b in zip(packed[0], whole[0], strict=True):
         torch.testing.assert_close(a[rollout.mask], b[rollout.mask], rtol=0, atol=1e-12)
     assert_same_gradients(packed[1], whole[1], 1e-10)
-
-
-def test_rows_may_be_computed_in_any_selection_and_order():
-    model, tokenizer = make_world()
-    rollout = sample(model, tokenizer)
-    rows = torch.tensor([29, 3, 3, 17, 0])
-    inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids[rows], rollout.mask[rows], rows // G)
-    logp, _ = score_logprobs(model, *inputs)
-    assert (logp - rollout.logp[rows])[rollout.mask[rows]].abs().max() < 1e-4
 
 
 def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypatch):

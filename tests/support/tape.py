@@ -36,13 +36,6 @@ class Tape(TorchDispatchMode):
                 if old is not None:
                     old.copy_(new)
 
-    def signature(self):
-        """What would be launched: the operations, with the shapes and types of what they read."""
-        return [
-            (function, [(t.shape, t.stride(), t.dtype) for t in tensors((arguments, keywords))])
-            for function, arguments, keywords, _ in self.calls
-        ]
-
 
 def refuse_questions(function, arguments):
     name = function.name().split("::")[-1]

@@ -4,14 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout import recompute
 from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
-from grpo_lab.trainer import loop as trainer
 from grpo_lab.trainer import metrics as clock_module
 from grpo_lab.trainer.metrics import without_signal
 from tests.support.axe import Killed
@@ -66,27 +64,6 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
         assert metrics["sampling/logp_difference_max"] < 1e-4
         assert metrics["step_time"] > 0 and metrics["tokens_per_second"] > 0 and metrics["grad_norm"] > 0
     assert any(rollout.truncated.any() for rollout in (e.rollout for e in recording.experiences))
-
-
-def test_kl_and_clip_ratio_are_those_of_the_tokens(monkeypatch):
-    """Two updates a step: the mean over both of the means over the tokens."""
-    losses, microbatch_loss = [], trainer.microbatch_loss
-
-    def spy(logp, advantages, mask, *counts, old_logp, ref_logp, **keywords):
-        old = logp.detach() if old_logp is None else old_logp
-        ratio, difference = (logp.detach() - old).exp()[mask], (ref_logp - logp.detach())[mask]
-        pushed = advantages[:, None].expand(mask.shape)[mask]
-        clipped = ((ratio < 0.9) & (pushed < 0)) | ((ratio > 1.1) & (pushed > 0))
-        losses.append((difference.exp() - difference - 1, clipped.float()))
-        return microbatch_loss(logp, advantages, mask, *counts, old_logp=old_logp, ref_logp=ref_logp, **keywords)
-
-    monkeypatch.setattr(trainer, "microbatch_loss", spy)
-    parts = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
-    _, history = run(beta=0.1, epsilon=0.1, max_steps=1, **parts)
-    updates = [losses[:4], losses[4:]]
-    for name, which in (("kl", 0), ("clip_ratio/region_mean", 1)):
-        want = np.mean([torch.cat([part[which] for part in update]).mean().item() for update in updates])
-        assert history[0][name] == pytest.approx(want, rel=1e-4, abs=1e-7)
 
 
 def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_was_killed(tmp_path):
