@@ -212,7 +212,14 @@ def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str
     found = []
     for block in blocks(markdown):
         found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
-    return re.sub(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)", lambda link: relinked(link[1], page), "\n\n".join(found))
+    places = {anchor(text): anchor(ours) for text, ours in known.items() if text.startswith("#")}
+    text = re.sub(r"(?<=\]\(#)([^)]+)", lambda link: places.get(link[1], link[1]), "\n\n".join(found))
+    return re.sub(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)", lambda link: relinked(link[1], page), text)
+
+
+def anchor(heading: str) -> str:
+    """What JupyterLab calls the place of a heading."""
+    return heading.lstrip("# ").replace(" ", "-")
 
 
 def relinked(link: str, page: Path) -> str:

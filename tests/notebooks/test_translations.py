@@ -115,6 +115,12 @@ def test_a_lesson_is_extracted_and_what_is_missing_stays_english_and_is_marked(p
     assert translations.differences("01_a") == [] and translations.missing("01_a") == ["Bars."]
 
 
+def test_a_link_within_a_page_leads_to_the_chinese_heading():
+    known = {"## Two words": "## 两个 词", "see [there](#Two-words)": "见[那里](#Two-words)"}
+    page = translations.PAGES["00_start_here"]
+    assert translations.translated_markdown("see [there](#Two-words)", page, known) == "见[那里](#两个-词)"
+
+
 def test_what_the_english_says_now_has_to_be_confirmed(page):
     translations.renew(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", "由 $x = 1$，见 `f(2)`，[下一课](02_b.ipynb)。")
