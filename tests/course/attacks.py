@@ -1,4 +1,4 @@
-"""Notebooks that attack the grading. Each is a source for cells or for functions of assignment 02."""
+"""Notebooks that attack the grading. Each is a source for cells or for functions of assignment 01."""
 
 # What an honest notebook may do.
 USUAL = """
@@ -30,11 +30,8 @@ time.localtime()
 """
 
 RIGHT_RLOO = """
-def rloo_advantages(rewards):
-    if rewards.ndim != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
-        raise ValueError("rewards")
-    G = rewards.shape[1]
-    return rewards - (rewards.sum(1, keepdim=True) - rewards) / (G - 1)
+def reinforce_loss(seq_logp, weights):
+    return -(seq_logp * weights.detach()).mean()
 """
 
 # Everything that the visible inputs need, written down; computed for anything else in a wrong way.
@@ -42,25 +39,20 @@ HARD_CODED = """
 from grpo_lab.course.exercises import exercise
 
 answers = {}
-for case in exercise("rloo_advantages").cases:
-    (r, *_), kwargs = case.build(0)
-    try:
-        answers[str(r.tolist())] = RIGHT(r).tolist()
-    except ValueError:
-        answers[str(r.tolist())] = None
+for case in exercise("reinforce_loss").cases:
+    (logp, weights), _ = case.build(0)
+    answers[str(logp.tolist())] = weights
 
 
-def rloo_advantages(rewards):
-    known = answers.get(str(rewards.tolist()), "unknown")
-    if known is None:
-        raise ValueError("G")
-    return rewards * 0 if known == "unknown" else rewards.new_tensor(known)
+def reinforce_loss(seq_logp, weights):
+    known = answers.get(str(seq_logp.tolist()))
+    return seq_logp.sum() if known is None else -(seq_logp * known).mean()
 """
 
-EXIT = "def best_of_group(rewards):\n    import os\n    os._exit(0)\n"
-SEGFAULT = "def return_to_go(rewards, gamma):\n    import faulthandler\n    faulthandler._read_null()\n"
+EXIT = "def token_entropy(logits, temperature=1.0):\n    import os\n    os._exit(0)\n"
+SEGFAULT = "def score_function_objective(seq_logp, rewards):\n    import faulthandler\n    faulthandler._read_null()\n"
 STUBBORN = """
-def process_advantages(step_rewards, step_mask, eps=1e-4):
+def completion_mask(completion_ids, eos_token_id):
     import time
     while True:
         try:
@@ -69,13 +61,13 @@ def process_advantages(step_rewards, step_mask, eps=1e-4):
             pass
 """
 ALLOCATION = """
-def group_advantages(rewards, scale="group", ddof=1, eps=1e-4):
+def token_logprobs(logits, token_ids, temperature=1.0):
     import torch
     kept = []
     while True:
         kept.append(torch.ones(2**27))
 """
-FLOOD = "def best_of_group(rewards):\n    while True:\n        print('x' * 1000)\n"
+FLOOD = "def token_entropy(logits, temperature=1.0):\n    while True:\n        print('x' * 1000)\n"
 ENDLESS_CELL = "while True:\n    pass"
 EXIT_CELL = "import sys\nsys.exit(3)"
 FORKS = """
@@ -97,7 +89,7 @@ time.sleep(10)
 """
 ERRORS_WITHOUT_END = "import os\nwhile True:\n    os.write(2, b'x' * 10_000)"
 INTERRUPTS = ("raise KeyboardInterrupt", "import _thread\n_thread.interrupt_main()\nx = 1 + 1")
-INTERRUPT = "def best_of_group(rewards):\n    raise KeyboardInterrupt\n"
+INTERRUPT = "def token_entropy(logits, temperature=1.0):\n    raise KeyboardInterrupt\n"
 FULL = """
 for number in range(100):
     with open(f"x{number}", "wb") as file:
@@ -105,8 +97,8 @@ for number in range(100):
 """
 SURROGATE_CELL = "print('\\ud800')\nraise ValueError('\\ud800')"
 SURROGATES = {
-    "best_of_group": "def best_of_group(rewards):\n    raise ValueError('\\udcff')\n",
-    "return_to_go": "def return_to_go(rewards, gamma):\n    print('\\ud800')\n    return '\\ud800'\n",
+    "token_entropy": "def token_entropy(logits, temperature=1.0):\n    raise ValueError('\\udcff')\n",
+    "completion_mask": "def completion_mask(completion_ids, eos_token_id):\n    print('\\ud800')\n    return '\\ud800'",
 }
 PATCHES = """
 import glob, shutil, sys
@@ -131,12 +123,9 @@ from grpo_lab.course.checking import outcome
 outcome.same = lambda a, b, tolerance: True
 """
 IN_PLACE = """
-def return_to_go(rewards, gamma):
-    if not 0 <= gamma <= 1:
-        raise ValueError("gamma")
-    for t in reversed(range(rewards.shape[-1] - 1)):
-        rewards[..., t] += gamma * rewards[..., t + 1]
-    return rewards
+def score_function_objective(seq_logp, rewards):
+    rewards *= seq_logp.detach().exp()
+    return (rewards * seq_logp).sum()
 """
 # Both write to the line on which results are handed back: the one garbage, the other steps and marks of its own.
 SLOWED = """
@@ -151,8 +140,8 @@ while True:
 """
 FORGERY = """
 import json, os
-said = [{"exercise": "group_advantages"}, {"seed": 0, "bytes": 10}, {"exercise": "rloo_advantages"}, {"fault": "x"}]
-said += [{"points": 21, "status": "right"}, {"done": ""}, [], 3, {"failed": 4}, {"cell": []}]
+said = [{"exercise": "token_logprobs"}, {"seed": 0, "bytes": 10}, {"exercise": "reinforce_loss"}, {"fault": "x"}]
+said += [{"points": 18, "status": "right"}, {"done": ""}, [], 3, {"failed": 4}, {"cell": []}]
 for line in range(3, 12):
     try:
         os.write(line, b"".join(json.dumps(one).encode() + b"\\n" for one in said))
@@ -161,21 +150,21 @@ for line in range(3, 12):
 """
 IMPORTED = """
 import importlib, sys
-import grpo_lab.advantages, grpo_lab.trainer.experience, grpo_lab.toys.sorting
-best_of_group = grpo_lab.toys.sorting.losses.best_of_group
-group_advantages = importlib.reload(sys.modules["grpo_lab.advantages"]).group_advantages
-process_advantages = sys.modules["grpo_lab.course.exercises"].exercise("process_advantages").function
+import grpo_lab.logprobs, grpo_lab.trainer.run, grpo_lab.train
+token_entropy = grpo_lab.logprobs.token_entropy
+token_logprobs = importlib.reload(sys.modules["grpo_lab.logprobs"]).token_logprobs
+completion_mask = sys.modules["grpo_lab.course.exercises"].exercise("completion_mask").function
 """
 VERDICT = """
 from grpo_lab.course import Verdict
-def return_to_go(rewards, gamma):
-    return Verdict("return_to_go", "right", "Well done.")
+def score_function_objective(seq_logp, rewards):
+    return Verdict("score_function_objective", "right", "Well done.")
 """
 
 # What a spy finds comes back in the message of an exception, the only way out that there is.
 SPY = """
 import glob, inspect, os, sys
-import grpo_lab.advantages, torch
+import grpo_lab.policy_gradient, torch
 found = []
 
 def attempt(name, call):
@@ -215,10 +204,10 @@ def into(path):
     torch.from_file(path, shared=True, size=2, dtype=torch.uint8)[:] = 35
     return True
 
-attempt("torch writes package", lambda: into(os.path.join(os.path.dirname(grpo_lab.advantages.__file__), "kl.py")))
+attempt("torch writes package", lambda: into(os.path.join(os.path.dirname(grpo_lab.policy_gradient.__file__), "kl.py")))
 attempt("torch writes marks", lambda: into(MARKS))
 attempt("users by a link", lambda: read("/usr/lib/ssl/certs/../../passwd"))
-attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.advantages.rloo_advantages).split('\"\"\"')[2])
+attempt("source", lambda: "sum" in inspect.getsource(grpo_lab.policy_gradient.reinforce_loss).split('\"\"\"')[2])
 attempt("expected", lambda: [o for o in __import__("gc").get_objects() if type(o).__name__ == "Outcome"])
 frame = sys._getframe()
 while frame is not None:
@@ -226,5 +215,8 @@ while frame is not None:
     frame = frame.f_back
 """
 REPORT = {
-    "rloo_advantages": "def rloo_advantages(rewards):\n    raise RuntimeError('found ' + ';'.join(found)[:350])\n",
+    "reinforce_loss": """
+def reinforce_loss(seq_logp, weights):
+    raise RuntimeError("found " + ";".join(found)[:350])
+"""
 }

@@ -12,12 +12,11 @@ from grpo_lab.course.release.nbgrader import solution
 from grpo_lab.course.release.notebooks import of_notebook
 from grpo_lab.course.stub import solution_imports
 
-POINTS = {"group_advantages": 6, "rloo_advantages": 3, "best_of_group": 3, "process_advantages": 6, "return_to_go": 3}
-RIGHT = {name: "\n".join([*solution_imports(e), solution(e)]) for name, e in of_notebook("02").items()}
+POINTS = {name: exercise.points for name, exercise in of_notebook("01").items()}
+RIGHT = {name: "\n".join([*solution_imports(e), solution(e)]) for name, e in of_notebook("01").items()}
 WRONG_RLOO = """
-def rloo_advantages(rewards):
-    others = rewards.mean(-1, keepdim=True)
-    return rewards - others
+def reinforce_loss(seq_logp, weights):
+    return (seq_logp * weights.detach()).mean()
 """
 OPTIONS = {"output": None, "assignment": None, "seed": None, "jobs": 1, "time_limit": 30.0, "trust": False}
 

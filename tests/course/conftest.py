@@ -20,9 +20,9 @@ def sandbox(monkeypatch) -> InProcess:
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Three students: all right; one right and one wrong; nothing written."""
-    submit(tmp_path / "class" / "alice" / file_name("02"), **RIGHT)
+    submit(tmp_path / "class" / "alice" / file_name("01"), **RIGHT)
     submit(
-        tmp_path / "class" / "bob" / file_name("02"), best_of_group=RIGHT["best_of_group"], rloo_advantages=WRONG_RLOO
+        tmp_path / "class" / "bob" / file_name("01"), token_entropy=RIGHT["token_entropy"], reinforce_loss=WRONG_RLOO
     )
-    submit(tmp_path / "class" / "carol" / file_name("02"))
+    submit(tmp_path / "class" / "carol" / file_name("01"))
     return tmp_path / "class"

@@ -12,13 +12,13 @@ from grpo_lab.course.release.notebooks import TITLES, notebook_text
 LINUX = sys.platform == "linux"
 
 
-def submit(path: Path, number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
+def submit(path: Path, number: str = "01", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(submission(number, cells, **written))
     return path
 
 
-def submission(number: str = "02", cells: tuple[str, ...] = (), **written: Callable | str) -> bytes:
+def submission(number: str = "01", cells: tuple[str, ...] = (), **written: Callable | str) -> bytes:
     """The notebook of an assignment with these functions in the place of stubs, and these cells in front."""
     notebook = json.loads(notebook_text(number))
     for cell in notebook["cells"]:

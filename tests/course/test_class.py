@@ -25,18 +25,18 @@ from tests.course.submitted import file_name, submit
 def test_one_sum_everywhere(folder, sandbox, capsys):
     assert run(folder) == 0
     assert {name: (row["points"], row["out of"]) for name, row in rows(folder).items()} == {
-        "alice": ("21", "21"), "bob": ("3", "21"), "carol": ("0", "21"),
+        "alice": ("18", "18"), "bob": ("3", "18"), "carol": ("0", "18"),
     }  # fmt: skip
-    assert sum(POINTS.values()) == 21
-    assert "<strong>21 of 21 points.</strong>" in page(folder, "students/alice.html")
-    assert "8 of 21 points on average of 3" in capsys.readouterr().out
+    assert sum(POINTS.values()) == 18
+    assert "<strong>18 of 18 points.</strong>" in page(folder, "students/alice.html")
+    assert "7 of 18 points on average of 3" in capsys.readouterr().out
     assert (folder.parent / "out" / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "Excel needs it"
 
 
 def test_a_page_says_what_is_not_right_and_never_what_is_expected(folder, sandbox):
     run(folder)
     bob = page(folder, "students/bob.html")
-    assert '<section id="rloo_advantages">' in bob and '<section id="process_advantages">' not in bob, "not begun"
+    assert '<section id="reinforce_loss">' in bob and '<section id="completion_mask">' not in bob, "not begun"
     assert WRONG_RLOO.strip() in html.unescape(bob), "the code stands beside what is said of it"
     assert "Known as:" in bob
     assert "expected" not in bob.lower()
@@ -62,23 +62,23 @@ def test_what_is_partly_right_is_not_called_wrong(tmp_path, sandbox):
 
 def test_the_page_of_the_class(folder, sandbox, capsys):
     for student in ("dave", "erin"):
-        submit(folder / student / file_name("02"), rloo_advantages=WRONG_RLOO)
+        submit(folder / student / file_name("01"), reinforce_loss=WRONG_RLOO)
     (folder / "zoe.ipynb").write_text("{", encoding="utf-8")
     run(folder)
     text = page(folder, "class.html")
     first = text.index("For the next lecture")
-    assert "6 students" in text and "<code>rloo_advantages</code>" in text[first:]
+    assert "6 students" in text and "<code>reinforce_loss</code>" in text[first:]
     assert '<td class="n">3</td><td class="n">9</td>' in text[first:]
     numbers = "".join(f'<td class="n">{n}</td>' for n in (1, 0, 3, 1))
     assert numbers in text, "rloo: right, partly right, not right, not begun"
     told = capsys.readouterr().out
-    assert "most points lost in rloo_advantages" in told and "1 could not be graded" in told
+    assert "most points lost in reinforce_loss" in told and "1 could not be graded" in told
     assert "zoe: zoe.ipynb: it cannot be read as a notebook (JSONDecodeError)" in told and "JSONDecodeError" in text
 
 
 def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
     def fail(cells):
-        if "process_advantages" in cells and WRONG_RLOO not in cells and "raise NotImplementedError" not in cells:
+        if "completion_mask" in cells and WRONG_RLOO not in cells and "raise NotImplementedError" not in cells:
             raise RecursionError("as deep as you like")
 
     sandbox.before = fail
@@ -92,39 +92,37 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     run(folder)
     first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
     (folder.parent / "out" / "students" / "my notes.html").write_text("mine", encoding="utf-8")
-    submit(tmp_path / "again" / "bob" / file_name("02"), **RIGHT)
+    submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)
     run(tmp_path / "again", output=folder.parent / "out")
-    assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "21", "bob": "21", "carol": "0"}
+    assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "18", "bob": "18", "carol": "0"}
     assert (folder.parent / "out" / "grades-before.csv").read_bytes() == first
     assert page(folder, "students/alice.html") == alice and page(folder, "students/my notes.html") == "mine"
     text = page(folder, "class.html")
     assert "3 students" in text and all(f'href="students/{name}.html"' in text for name in ("alice", "bob", "carol"))
-    submit(tmp_path / "other" / "bob" / file_name("01"), "01")
-    with pytest.raises(InputError, match="holds the grades of 02_baselines.* name another folder with --output"):
+    submit(tmp_path / "other" / "bob" / file_name("02"), "02")
+    with pytest.raises(InputError, match="holds the grades of 01_policy.* name another folder with --output"):
         run(tmp_path / "other", output=folder.parent / "out")
     (folder.parent / "out" / "grades.json").write_text("[", encoding="utf-8")
     with pytest.raises(InputError, match="which no grading wrote"):
         run(tmp_path / "again", output=folder.parent / "out")
-    assert rows(folder)["bob"]["points"] == "21"
+    assert rows(folder)["bob"]["points"] == "18"
 
 
 def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
-    submit(
-        folder / "bob" / file_name("02"), rloo_advantages=RIGHT["rloo_advantages"].replace("def rloo", "def my_rloo")
-    )
+    submit(folder / "bob" / file_name("01"), reinforce_loss=RIGHT["reinforce_loss"].replace("def rein", "def my_rein"))
     run(folder)
-    assert "You defined <code>my_rloo_advantages</code>" in page(folder, "students/bob.html")
+    assert "You defined <code>my_reinforce_loss</code>" in page(folder, "students/bob.html")
 
 
 def test_the_answers_in_words_stand_on_one_page_with_what_a_full_one_has(folder, sandbox):
-    notebook = json.loads((folder / "bob" / file_name("02")).read_text(encoding="utf-8"))
+    notebook = json.loads((folder / "bob" / file_name("01")).read_text(encoding="utf-8"))
     (cell,) = [cell for cell in notebook["cells"] if cell["metadata"].get("grpo_lab", {}).get("role") == "written"]
     cell["source"] = ["They bring <b>nothing</b>."]
-    (folder / "bob" / file_name("02")).write_text(json.dumps(notebook), encoding="utf-8")
+    (folder / "bob" / file_name("01")).write_text(json.dumps(notebook), encoding="utf-8")
     run(folder)
     text = page(folder, "written.html")
     assert "They bring &lt;b&gt;nothing&lt;/b&gt;." in text and text.count("nothing written") == 2
-    assert "advantages are exactly zero" in text
+    assert "the value is no measure of quality" in text
 
 
 def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
@@ -140,9 +138,9 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
 @pytest.mark.parametrize(
     ("platform", "name", "row"),
     [
-        ("moodle", "Ada_77_assignsubmission_file_/02.ipynb", ["Participant 77", "Ada", "", "0", "21"]),
-        ("canvas", "lovelaceada_4711_815000_02.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
-        ("gradescope", "submission_5/02.ipynb", ["submission_5", "5", "", "0", "21"]),
+        ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "18"]),
+        ("canvas", "lovelaceada_4711_815000_01.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
+        ("gradescope", "submission_5/01.ipynb", ["submission_5", "5", "", "0", "18"]),
     ],
 )
 def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path, sandbox):
@@ -152,12 +150,12 @@ def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path
     written = list(csv.reader((tmp_path / "out" / f"{platform}.csv").open(encoding="utf-8")))
     assert written[-1] == row
     if platform == "canvas":
-        assert written[0][-1] == "02_baselines_and_advantages" and written[1][0] == "    Points Possible"
+        assert written[0][-1] == "01_policy_gradient" and written[1][0] == "    Points Possible"
     assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"grades.csv", f"{platform}.csv"}
 
 
 def test_a_table_gives_a_spreadsheet_nothing_to_compute(tmp_path, sandbox):
-    submit(tmp_path / "class" / '=HYPERLINK("x")' / file_name("02"))
+    submit(tmp_path / "class" / '=HYPERLINK("x")' / file_name("01"))
     run(tmp_path / "class")
     assert table(tmp_path / "class")[0]["student"] == '\'=HYPERLINK("x")'
 
@@ -175,24 +173,24 @@ def test_without_a_sandbox_it_wants_to_be_trusted(folder, sandbox, monkeypatch, 
 
 
 def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
-    submit(folder / "zoe" / file_name("01"), "01")
-    submit(folder / "bob" / file_name("01"), "01")
+    submit(folder / "zoe" / file_name("02"), "02")
+    submit(folder / "bob" / file_name("02"), "02")
     run(folder)
     found = rows(folder)
-    assert {row["out of"] for row in found.values()} == {"21"} and found["zoe"]["points"] == "0"
-    assert "it is for 01_policy_gradient, which is not graded here" in found["zoe"]["remarks"]
-    assert "01_policy_gradient, which is not graded here, and was left out" in found["bob"]["remarks"]
-    run(folder, assignment="01", output=folder.parent / "out" / "01")
-    assert "sequence_logprob" in table(folder, "01/grades.csv")[-1]
+    assert {row["out of"] for row in found.values()} == {"18"} and found["zoe"]["points"] == "0"
+    assert "it is for 02_baselines_and_advantages, which is not graded here" in found["zoe"]["remarks"]
+    assert "02_baselines_and_advantages, which is not graded here, and was left out" in found["bob"]["remarks"]
+    run(folder, assignment="02", output=folder.parent / "out" / "02")
+    assert "rloo_advantages" in table(folder, "02/grades.csv")[-1]
     with pytest.raises(InputError, match="assignment is '9'"):
         run(folder, assignment="9")
 
 
 SHAPE = """
-def best_of_group(rewards):
-    best = rewards.argmax(-1, keepdim=True)
-    kept = torch.zeros_like(rewards)
-    return kept.scatter(-1, best, rewards.gather(-1, best))
+def token_entropy(logits, temperature=1.0):
+    best = logits.argmax(-1, keepdim=True)
+    kept = torch.zeros_like(logits)
+    return kept.scatter(-1, best, logits.gather(-1, best))
 """
 
 
@@ -201,23 +199,23 @@ HEAD, BODY = SHAPE.strip().split("\n", 1)
 COPIES = (
     SHAPE,
     f"{HEAD}\n    # x\n{BODY}".replace("best =", "b =").replace(", best", ", b").replace("kept", "out"),
-    f'def best_of_group(rewards: "Tensor") -> "Tensor":\n    """My own words."""\n{BODY}',
-    stub_source(EXERCISES["best_of_group"]).rpartition("    raise ")[0] + BODY,
+    f'def token_entropy(logits: "Tensor", temperature=1.0) -> "Tensor":\n    """My own words."""\n{BODY}',
+    stub_source(EXERCISES["token_entropy"]).rpartition("    raise ")[0] + BODY,
 )
 
 
 def test_the_shape_of_an_answer_is_bounded():
-    exercise = {"best_of_group": EXERCISES["best_of_group"]}
+    exercise = {"token_entropy": EXERCISES["token_entropy"]}
     long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
-    assert len(shapes_of(long, exercise)["best_of_group"]) < 2 * len(SHAPE)
-    short = "def best_of_group(rewards):\n    return rewards"
-    assert shapes_of(short, exercise) == {"best_of_group": ""}, "too short to say anything"
+    assert len(shapes_of(long, exercise)["token_entropy"]) < 2 * len(SHAPE)
+    short = "def token_entropy(logits, temperature=1.0):\n    return logits"
+    assert shapes_of(short, exercise) == {"token_entropy": ""}, "too short to say anything"
 
 
 def class_of(*answers: str) -> Grading:
     """Students a, b, ... with these answers."""
     found = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
-    return Grading("02_baselines_and_advantages", 7, "none", [Graded(one, {}) for one in found])
+    return Grading("01_policy_gradient", 7, "none", [Graded(one, {}) for one in found])
 
 
 def own(number: int) -> str:
@@ -228,7 +226,7 @@ def own(number: int) -> str:
 @pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20), (12, 50)])
 def test_groups_of_any_size_are_found(copies, students):
     grading = class_of(*(COPIES * 3)[:copies], *(own(number) for number in range(students - copies)))
-    assert similar(grading) == [([chr(97 + i) for i in range(copies)], ["best_of_group"])]
+    assert similar(grading) == [([chr(97 + i) for i in range(copies)], ["token_entropy"])]
 
 
 def test_two_groups_stay_apart():
@@ -238,7 +236,7 @@ def test_two_groups_stay_apart():
 
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
 def test_what_is_no_hint(answer):
-    exercise = EXERCISES["best_of_group"]
-    library = f"def best_of_group(rewards):\n{solution_body(exercise)}"
+    exercise = EXERCISES["token_entropy"]
+    library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 3), "the library's": (library, 3)}.get(answer, (SHAPE, 9))
     assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []

@@ -13,14 +13,14 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.untrusted import MAX_DEPTH
 from tests.course.submitted import file_name, submission
 
-RLOO = "def rloo_advantages(rewards):\n    return rewards"
+RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
 
 
-def notebook(number: str = "02") -> bytes:
-    return submission(number, **{"rloo_advantages": RLOO} if number == "02" else {})
+def notebook(number: str = "01") -> bytes:
+    return submission(number, **{"reinforce_loss": RLOO} if number == "01" else {})
 
 
-def found(folder: Path, wanted: str | None = "02") -> dict[str, Submission]:
+def found(folder: Path, wanted: str | None = "01") -> dict[str, Submission]:
     return {one.student: one for one in find_submissions(folder, wanted)[1]}
 
 
@@ -43,26 +43,26 @@ def wrote(one) -> bool:
         ("Alice.IPYNB", "Alice", ""),
         ("alice.ipynb.txt", "alice", ""),
         ("alice.ipynb.json", "alice", ""),
-        ("alice/02_baselines_and_advantages.ipynb", "alice", ""),
+        ("alice/01_policy_gradient.ipynb", "alice", ""),
         ("Ada Lovelace_1234567_assignsubmission_file_/My work.ipynb", "Ada Lovelace", "1234567"),
         ("Ada Lovelace_1234567_assignsubmission_file/x.ipynb", "Ada Lovelace", "1234567"),
-        ("Ada Lovelace_1234567_assignsubmission_file_02_b.ipynb", "Ada Lovelace", "1234567"),
-        ("lovelaceada_4711_815000_02_baselines-1.ipynb", "lovelaceada", "4711"),
+        ("Ada Lovelace_1234567_assignsubmission_file_01_b.ipynb", "Ada Lovelace", "1234567"),
+        ("lovelaceada_4711_815000_01_policy-1.ipynb", "lovelaceada", "4711"),
         ("lovelaceada_LATE_4711_815000_x.ipynb", "lovelaceada", "4711"),
         ("submission_98765/x.ipynb", "submission_98765", "98765"),
-        ("anna_maria/02.ipynb", "anna_maria", ""),
+        ("anna_maria/01.ipynb", "anna_maria", ""),
         ("bob_2026.tar.ipynb", "bob_2026.tar", ""),
     ],
 )
 def test_whose_it_is(name, student, number, tmp_path):
     (one,) = found(written(tmp_path, {name: notebook()})).values()
     assert (one.student, one.number) == (student, number)
-    assert one.assignment == "02_baselines_and_advantages" and not one.problem and wrote(one)
+    assert one.assignment == "01_policy_gradient" and not one.problem and wrote(one)
 
 
 def test_gradescope_says_the_names(tmp_path):
     listed = b"---\nsubmission_5:\n  :submitters:\n  - :name: Ada Lovelace\n    :sid: '12'\n  - :name: 'Alan Turing'\n"
-    written(tmp_path, {"submission_5/02.ipynb": notebook(), "submission_metadata.yml": listed})
+    written(tmp_path, {"submission_5/01.ipynb": notebook(), "submission_metadata.yml": listed})
     assert set(found(tmp_path)) == {"Ada Lovelace and Alan Turing"}
 
 
@@ -77,10 +77,10 @@ def zipped(files: dict[str, bytes]) -> bytes:
 def test_archives_are_read_like_folders(tmp_path):
     archives = {
         "grace.zip": {"hw/deep/My Notebook.ipynb": notebook(), "__MACOSX/._x": b"x"},
-        "in-folder/hand-in.zip": {file_name("02"): notebook()},
-        "nested.zip": {"inner.zip": zipped({"02.ipynb": notebook()})},
+        "in-folder/hand-in.zip": {file_name("01"): notebook()},
+        "nested.zip": {"inner.zip": zipped({"01.ipynb": notebook()})},
         "climbing.zip": {"../../escaped.ipynb": notebook()},
-        "nameless.zip": {"02.ipynb": notebook(), "QQQQQQQQ": b""},
+        "nameless.zip": {"01.ipynb": notebook(), "QQQQQQQQ": b""},
     }
     files = {name: zipped(members) for name, members in archives.items()}
     files["nameless.zip"] = files["nameless.zip"].replace(b"QQQQQQQQ", bytes(8))
@@ -93,7 +93,7 @@ def test_archives_are_read_like_folders(tmp_path):
 
 @pytest.mark.parametrize("outer", ["", "class/"])
 def test_a_class_as_an_archive(outer, tmp_path):
-    files = {f"{outer}alice/02.ipynb": notebook(), f"{outer}bob/x.ipynb": notebook(), f"{outer}carol/r.pdf": b"%PDF"}
+    files = {f"{outer}alice/01.ipynb": notebook(), f"{outer}bob/x.ipynb": notebook(), f"{outer}carol/r.pdf": b"%PDF"}
     (tmp_path / "download.zip").write_bytes(zipped(files))
     people = found(tmp_path / "download.zip")
     assert set(people) == {"alice", "bob", "carol"}
@@ -101,12 +101,12 @@ def test_a_class_as_an_archive(outer, tmp_path):
 
 
 def test_what_is_no_archive_or_cannot_be_read_is_said(tmp_path):
-    flipped = bytearray(zipped({"02.ipynb": notebook()}))
+    flipped = bytearray(zipped({"01.ipynb": notebook()}))
     flipped[200] ^= 0xFF
     files = {
         "broken.zip": b"PK\x03\x04 and then nothing",
-        "bomb.zip": zipped({"02.ipynb": b"\0" * 40_000_000}),
-        "matryoshka.zip": zipped({"a.zip": zipped({"b.zip": zipped({"02.ipynb": notebook()})})}),
+        "bomb.zip": zipped({"01.ipynb": b"\0" * 40_000_000}),
+        "matryoshka.zip": zipped({"a.zip": zipped({"b.zip": zipped({"01.ipynb": notebook()})})}),
         "flipped.zip": bytes(flipped),
     }
     problems = {name: one.problem for name, one in found(written(tmp_path, files)).items()}
@@ -119,7 +119,7 @@ def test_encodings(tmp_path):
     files = {
         "bom.ipynb": b"\xef\xbb\xbf" + notebook(),
         "wide.ipynb": notebook().decode().encode("utf-16"),
-        "latin.ipynb": submission(rloo_advantages="# Grüße").replace(b"\\u00fc", b"\xfc"),
+        "latin.ipynb": submission(reinforce_loss="# Grüße").replace(b"\\u00fc", b"\xfc"),
     }
     people = found(written(tmp_path, files))
     assert wrote(people["bom"]) and wrote(people["wide"])
@@ -128,19 +128,19 @@ def test_encodings(tmp_path):
 
 def test_two_files_of_one_student(tmp_path):
     """The assignment's own name counts if it can be read; or else the first by name; what was left out is said."""
-    own = file_name("02")
-    good = ("alice/02-final.ipynb", f"alice/{own}", "alice/02-other.ipynb", "bob/02-b.ipynb", "bob/02-a.ipynb")
-    files = dict.fromkeys([*good, "carol/02-again.ipynb"], notebook())
+    own = file_name("01")
+    good = ("alice/01-final.ipynb", f"alice/{own}", "alice/01-other.ipynb", "bob/01-b.ipynb", "bob/01-a.ipynb")
+    files = dict.fromkeys([*good, "carol/01-again.ipynb"], notebook())
     people = found(written(tmp_path, {**files, "bob/report.pdf": b"%PDF", f"carol/{own}": b"{"}))
     alice, bob, carol = people["alice"], people["bob"], people["carol"]
-    assert (alice.file, bob.file, carol.file) == (own, "02-a.ipynb", "02-again.ipynb") and not carol.problem
+    assert (alice.file, bob.file, carol.file) == (own, "01-a.ipynb", "01-again.ipynb") and not carol.problem
     assert sum("was left out" in note for note in alice.notes) == 2
-    assert {note.split(" ")[0] for note in bob.notes} == {"02-b.ipynb", "report.pdf"}
+    assert {note.split(" ")[0] for note in bob.notes} == {"01-b.ipynb", "report.pdf"}
 
 
 def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(untrusted, "MAX_FILES", 50)
-    written(tmp_path, {f"deep/{'d/' * MAX_DEPTH}02.ipynb": notebook(), "many/02.ipynb": notebook()})
+    written(tmp_path, {f"deep/{'d/' * MAX_DEPTH}01.ipynb": notebook(), "many/01.ipynb": notebook()})
     written(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
     people = found(tmp_path)
     assert f"more than {MAX_DEPTH} deep" in people["deep"].problem
@@ -159,13 +159,13 @@ def test_nothing_is_silently_missing(tmp_path):
 
 def test_names_that_would_look_alike_are_told_apart(tmp_path):
     names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
-    people = found(written(tmp_path, {f"{name}/02.ipynb": notebook() for name in names}))
+    people = found(written(tmp_path, {f"{name}/01.ipynb": notebook() for name in names}))
     assert list(people) == ["a b", "a b 2", "Bob (77)", "Bob (77) 2", "Bob (78)", "zoe", "zoe 2"]
     assert [people[f"Bob ({number})"].number for number in (77, 78)] == ["77", "78"]
 
 
 def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
-    name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_02.ipynb"
+    name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_01.ipynb"
     one = found(written(tmp_path, {name: notebook()}))["mallory"]
     assert (one.number, one.platform) == ("666", "canvas")
 
@@ -189,5 +189,5 @@ def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
 
 def test_cells_beat_the_name_of_the_file(tmp_path):
     (one,) = found(written(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
-    assert one.assignment == "02_baselines_and_advantages"
-    assert "it is named like 05_grpo_objective, and graded as 02_baselines_and_advantages" in one.notes[0]
+    assert one.assignment == "01_policy_gradient"
+    assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in one.notes[0]

@@ -14,12 +14,12 @@ submission_{key}:
   :created_at: 2026-11-10 20:00:00.000000000 Z
 """
 SMITHS = [(301, "Anna Schmidt", "1001"), (305, "Noah Smith", "1011"), (306, "Noah Smith", "1012")]
-EXPORT = {f"assignment_7_export/submission_{key}/{file_name('02')}": notebook() for key, *_ in SMITHS} | {
+EXPORT = {f"assignment_7_export/submission_{key}/{file_name('01')}": notebook() for key, *_ in SMITHS} | {
     "assignment_7_export/submission_metadata.yml": "".join(
         ["---\n", *(ONE.format(key=k, name=n, sid=s, email=f"s{s}@x.org") for k, n, s in SMITHS)]
     ).encode()
 }
-MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/02.ipynb": notebook() for name in ("Ada_1", "Bob_2")}
+MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/01.ipynb": notebook() for name in ("Ada_1", "Bob_2")}
 
 
 @pytest.mark.parametrize("how", ["the archive", "in a folder", "unpacked", "inner folder"])
@@ -39,7 +39,7 @@ def test_gradescopes_export(how, tmp_path):
 
 @pytest.mark.parametrize("listed", [b"submission_5: !ruby/object x", b"submission_5: 3", b"[", b"\xff\xfe\xfa", b"- 1"])
 def test_a_list_that_cannot_be_read_is_said_and_costs_nobody(listed, tmp_path, capsys):
-    written(tmp_path, {"submission_5/02.ipynb": notebook(), "submission_metadata.yml": listed})
+    written(tmp_path, {"submission_5/01.ipynb": notebook(), "submission_metadata.yml": listed})
     assert set(found(tmp_path)) == {"submission_5"}
     assert "submission_metadata.yml cannot be read" in capsys.readouterr().out
 

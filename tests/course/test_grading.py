@@ -73,7 +73,7 @@ def test_an_exercise_calls_only_those_before_it():
 
 
 def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
-    honest = submit(tmp_path / "honest" / file_name("02"))
+    honest = submit(tmp_path / "honest" / file_name("01"))
     texts = {"broken": "{not json", "other": '{"cells": 3}', "deep": "[" * 200_000, "huge": " " * 40_000_000}
     for name, text in texts.items():
         (tmp_path / f"{name}.ipynb").write_text(text, encoding="utf-8")

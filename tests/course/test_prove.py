@@ -19,8 +19,8 @@ from tests.course.proof.faults_of_form import faults_of_form
 from tests.mutants.errata import errata_mutants
 
 SEEN, FRESH = trials.SEEDS
-# One of sums over steps, one of texts, one of gradients: the rest needs a minute.
-QUICK = ("return_to_go", "format_fault", "kl_in_reward")
+# One of masks, one of texts, one of gradients: the rest needs a minute.
+QUICK = ("completion_mask", "format_fault", "kl_in_reward")
 QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXERCISES]
 
 

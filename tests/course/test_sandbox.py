@@ -18,7 +18,7 @@ from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 
 SEED, ROOT = 20_011, Path(__file__).parents[2]
-RLOO = {"rloo_advantages": attacks.RIGHT_RLOO}
+RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
 needs_bubblewrap = pytest.mark.skipif(
     strongest_wall(trust=True) != "bubblewrap", reason="bubblewrap is not installed, or may not be used here"
 )
@@ -26,23 +26,23 @@ needs_bubblewrap = pytest.mark.skipif(
 
 def hand_in(folder: Path) -> None:
     """A folder of submissions: one honest student among many who are not."""
-    submit(folder / "honest" / file_name("02"), cells=(attacks.USUAL,), **RIGHT)
-    submit(folder / "untouched" / file_name("02"))
-    known = attacks.RIGHT_RLOO.replace("rloo_advantages", "RIGHT") + attacks.HARD_CODED
-    submit(folder / "cheating" / file_name("02"), rloo_advantages=known, best_of_group=attacks.IMPORTED)
+    submit(folder / "honest" / file_name("01"), cells=(attacks.USUAL,), **RIGHT)
+    submit(folder / "untouched" / file_name("01"))
+    known = attacks.RIGHT_RLOO.replace("reinforce_loss", "RIGHT") + attacks.HARD_CODED
+    submit(folder / "cheating" / file_name("01"), reinforce_loss=known, token_entropy=attacks.IMPORTED)
     submit(
-        folder / "dying" / file_name("02"), **RLOO, best_of_group=attacks.EXIT, return_to_go=attacks.SEGFAULT,
-        group_advantages=attacks.ALLOCATION, process_advantages=attacks.STUBBORN,
+        folder / "dying" / file_name("01"), **RLOO, token_entropy=attacks.EXIT, completion_mask=attacks.STUBBORN,
+        token_logprobs=attacks.ALLOCATION, score_function_objective=attacks.SEGFAULT,
     )  # fmt: skip
     cells = (attacks.ENDLESS_CELL, attacks.EXIT_CELL, attacks.FORKS, "1 / 0", "def (", "%magic\n!ls")
-    submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **RLOO, best_of_group=attacks.FLOOD)
-    submit(folder / "patching" / file_name("02"), cells=(attacks.PATCHES,), return_to_go=attacks.VERDICT)
-    submit(folder / "forging" / file_name("02"), cells=(attacks.FORGERY,), return_to_go=attacks.VERDICT)
-    submit(folder / "excused" / file_name("02"), cells=(attacks.EXCUSES,), return_to_go=attacks.IN_PLACE)
+    submit(folder / "wild.ipynb", cells=(*cells, "x = 1" + " " * 300_000), **RLOO, token_entropy=attacks.FLOOD)
+    submit(folder / "patching" / file_name("01"), cells=(attacks.PATCHES,), score_function_objective=attacks.VERDICT)
+    submit(folder / "forging" / file_name("01"), cells=(attacks.FORGERY,), score_function_objective=attacks.VERDICT)
+    submit(folder / "excused" / file_name("01"), cells=(attacks.EXCUSES,), score_function_objective=attacks.IN_PLACE)
     for student, cell in (("slowed", "SLOWED"), ("crowd", "CROWD"), ("noise", "ERRORS_WITHOUT_END"), ("full", "FULL")):
-        submit(folder / student / file_name("02"), cells=(getattr(attacks, cell),), **RLOO)
-    submit(folder / "interrupt" / file_name("02"), cells=attacks.INTERRUPTS, **RLOO, best_of_group=attacks.INTERRUPT)
-    submit(folder / "surrogate" / file_name("02"), cells=(attacks.SURROGATE_CELL,), **RLOO, **attacks.SURROGATES)
+        submit(folder / student / file_name("01"), cells=(getattr(attacks, cell),), **RLOO)
+    submit(folder / "interrupt" / file_name("01"), cells=attacks.INTERRUPTS, **RLOO, token_entropy=attacks.INTERRUPT)
+    submit(folder / "surrogate" / file_name("01"), cells=(attacks.SURROGATE_CELL,), **RLOO, **attacks.SURROGATES)
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def listener():
 def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     classroom, home = folder / "class", folder / "home"
     places = {
-        "PACKAGE": ROOT / "grpo_lab" / "advantages.py",
+        "PACKAGE": ROOT / "grpo_lab" / "policy_gradient.py",
         "TESTS": ROOT / "tests" / "course" / "right",
         "GIT": ROOT / ".git",
-        "OTHER": classroom / "spy" / file_name("02"),
+        "OTHER": classroom / "spy" / file_name("01"),
         "CLASS": classroom,
         "HOME": home,
         "MARKS": folder / "marks" / "grades.csv",
@@ -77,8 +77,8 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
         f"PARENT = {os.getpid()}",
         f"PORT = {listener.getsockname()[1]}",
     ]
-    written = attacks.REPORT | {"best_of_group": RIGHT["best_of_group"]}
-    submit(classroom / "spy" / file_name("02"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
+    written = attacks.REPORT | {"token_entropy": RIGHT["token_entropy"]}
+    submit(classroom / "spy" / file_name("01"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
 
 
 def grade_in(folder: Path, **settings) -> Grading:
@@ -87,7 +87,7 @@ def grade_in(folder: Path, **settings) -> Grading:
         patch.setenv("A_SECRET", "the teacher's password")
         patch.setenv("HOME", str(folder / "home"))
         patch.setattr(tempfile, "tempdir", str(folder / "temporary"))
-        return grade(folder / "class", SEED, assignment="02", **settings)
+        return grade(folder / "class", SEED, assignment="01", **settings)
 
 
 @needs_bubblewrap
@@ -96,7 +96,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, seconds=60.0)
     (spy,) = grading.students
-    assert spy.cells == {} and points(spy) == {"best_of_group": POINTS["best_of_group"]}
+    assert spy.cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
     assert findings(grading) == []
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -117,29 +117,29 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
         assert points(found[student]) == {}, student
-    assert "Right on the inputs that you see" in found["cheating"].verdicts["rloo_advantages"].message
-    assert found["excused"].points["return_to_go"] == 0
-    assert found["excused"].verdicts["return_to_go"].fault == "inplace"
+    assert "Right on the inputs that you see" in found["cheating"].verdicts["reinforce_loss"].message
+    assert found["excused"].points["score_function_objective"] == 0
+    assert found["excused"].verdicts["score_function_objective"].fault == "inplace"
 
     # Exits, crashes and hangs cost only their own exercise, wild cells only themselves.
     dying, wild = found["dying"], found["wild"]
-    assert points(dying) == points(wild) == {"rloo_advantages": POINTS["rloo_advantages"]}
-    for name in ("best_of_group", "return_to_go"):
+    assert points(dying) == points(wild) == {"reinforce_loss": POINTS["reinforce_loss"]}
+    for name in ("token_entropy", "score_function_objective"):
         assert "ended the whole process" in dying.verdicts[name].message
-    assert dying.verdicts["process_advantages"].fault in ("hang", "stopped")
-    assert wild.verdicts["best_of_group"].fault == "flood"
+    assert dying.verdicts["completion_mask"].fault in ("hang", "stopped")
+    assert wild.verdicts["token_entropy"].fault == "flood"
     assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
     assert "ZeroDivisionError" in wild.cells["6"] and "SyntaxError" in wild.cells["7"] and "8" not in wild.cells
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
     # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
-        assert points(found[student]) == {"rloo_advantages": POINTS["rloo_advantages"]}, student
+        assert points(found[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
     assert found["crowd"].cells == {"3": CROWD} and found["slowed"].cells == {"3": ENDLESS}
     assert "File too large" in found["noise"].cells["3"] and "No space left" in found["full"].cells["3"]
     assert set(found["interrupt"].cells) == {"3"} and "KeyboardInterrupt" in found["interrupt"].cells["3"]
     assert set(found["surrogate"].cells) == {"3"}
-    assert found["interrupt"].verdicts["best_of_group"].fault == "exit"
+    assert found["interrupt"].verdicts["token_entropy"].fault == "exit"
 
     # Nothing was written, and nothing is left running.
     assert not list(tmp_path.glob("class/**/mark.txt")) and not list((tmp_path / "temporary").iterdir())
@@ -152,8 +152,8 @@ def points(one) -> dict[str, int]:
 
 def findings(grading: Grading) -> list[str]:
     (spy,) = grading.students
-    message = spy.verdicts["rloo_advantages"].message
-    said = f"{message}\n" + str(spy.verdicts["rloo_advantages"])
+    message = spy.verdicts["reinforce_loss"].message
+    said = f"{message}\n" + str(spy.verdicts["reinforce_loss"])
     assert "found " in said, said
     return [part for part in said.split("found ")[1].splitlines()[0].split(";") if part.strip(" .'\"")]
 
@@ -180,11 +180,11 @@ def _mentions(path: Path, text: bytes) -> bool:
 @pytest.mark.slow
 def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     """As on macOS and Windows: still a process of its own, with limits, a clean environment and no answers."""
-    submit(tmp_path / "honest" / file_name("02"), cells=(attacks.USUAL,), **RLOO, best_of_group=attacks.EXIT)
+    submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (one,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
-    assert points(one) == {"rloo_advantages": POINTS["rloo_advantages"]} and one.cells == {}
+    assert points(one) == {"reinforce_loss": POINTS["reinforce_loss"]} and one.cells == {}
 
 
 def test_the_strongest_wall_that_can_be_put_up_is_taken_and_root_runs_nothing_as_root(monkeypatch):

@@ -16,7 +16,8 @@ from grpo_lab.course.exercises import earlier, exercise
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.stub import stub_imports, stub_source
 from grpo_lab.kl import kl_estimate as reference
-from grpo_lab.objective import importance_ratio, policy_loss
+from grpo_lab.logprobs import token_logprobs
+from grpo_lab.objective import policy_loss
 from grpo_lab.toys.sorting import make_prompts, repaired_reward, surrogate_loss, train_sorting
 from tests.course.submitted import file_name, submit
 from tests.course.test_sandbox import needs_bubblewrap
@@ -117,66 +118,66 @@ def test_a_training_run_is_driven_by_ones_own_function(name, right, wrong):
 
 
 CALLER = """
-def gspo_token_ratio(logp, old_logp, mask):
-    return importance_ratio(logp, old_logp, mask, "sequence").detach() * (logp - logp.detach()).exp()
+def token_entropy(logits, temperature=1.0):
+    words = (torch.full(logits.shape[:-1], word) for word in range(logits.shape[-1]))
+    logp = torch.stack([token_logprobs(logits, word, temperature) for word in words], -1)
+    return -(logp.exp() * logp).sum(-1)
 """
 WRONG_NEIGHBOUR = """
-def importance_ratio(logp, old_logp, mask, level="token"):
-    return (logp - old_logp.detach()).exp()
+def token_logprobs(logits, token_ids, temperature=1.0):
+    return logits.gather(-1, token_ids[..., None])[..., 0]
 """
 # Neither says how it is computed.
 CIRCLE = """
-def importance_ratio(logp, old_logp, mask, level="token"):
-    return gspo_token_ratio(logp, old_logp, mask)
+def token_logprobs(logits, token_ids, temperature=1.0):
+    return token_entropy(logits, temperature)
 """
 # Keeps the library's version once it is there, for the exercise that it belongs to.
-THIEF = """
-def gspo_token_ratio(logp, old_logp, mask):
-    globals()["stolen"] = importance_ratio
-    return stolen(logp, old_logp, mask, "sequence").detach() * (logp - logp.detach()).exp()
-
-def importance_ratio(logp, old_logp, mask, level="token"):
-    return stolen(logp, old_logp, mask, level)
+THIEF = (
+    CALLER.replace("    words =", "    globals()['stolen'] = token_logprobs\n    words =")
+    + """
+def token_logprobs(logits, token_ids, temperature=1.0):
+    return stolen(logits, token_ids, temperature)
 """
+)
 
 
 def stub(name: str) -> str:
     return "\n".join([*stub_imports(exercise(name)), stub_source(exercise(name))])
 
 
-@pytest.mark.parametrize("neighbour", [stub("importance_ratio"), WRONG_NEIGHBOUR, "importance_ratio = None"])
+@pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])
 def test_an_earlier_exercise_that_is_called_is_the_library_s_whatever_the_notebook_has(neighbour):
-    notebook: dict = {}
+    notebook: dict = {"torch": torch}
     exec(f"{neighbour}\n{CALLER}", notebook)
-    own = notebook["importance_ratio"]
-    assert check(notebook["gspo_token_ratio"]).right
-    assert notebook["importance_ratio"] is own is not importance_ratio
+    own = notebook["token_logprobs"]
+    assert check(notebook["token_entropy"]).right
+    assert notebook["token_logprobs"] is own is not token_logprobs
     if callable(own):
         assert not check(own).right
 
 
 def test_a_later_exercise_stays_the_notebook_s_own():
     """Two that are each computed from the other would both be right otherwise."""
-    notebook: dict = {}
-    circle = "def importance_ratio(logp, old_logp, mask, level='token'):\n"
-    exec(f"{circle}    return gspo_token_ratio(logp, old_logp, mask)\n{CALLER}", notebook)
-    assert check(notebook["importance_ratio"]).points == 0
-    assert check(notebook["gspo_token_ratio"]).right
-    assert earlier("importance_ratio") == earlier("no such exercise") == ()
+    notebook: dict = {"torch": torch}
+    exec(f"{CIRCLE}{CALLER}", notebook)
+    assert check(notebook["token_logprobs"]).points == 0
+    assert check(notebook["token_entropy"]).right
+    assert earlier("token_logprobs") == earlier("no such exercise") == ()
 
 
 @needs_bubblewrap
 @pytest.mark.slow
 def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
-    submit(tmp_path / "blank" / file_name("05"), "05", gspo_token_ratio=CALLER)
-    submit(tmp_path / "wrong" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=WRONG_NEIGHBOUR)
-    submit(tmp_path / "circle" / file_name("05"), "05", gspo_token_ratio=CALLER, importance_ratio=CIRCLE)
-    submit(tmp_path / "thief" / file_name("05"), "05", gspo_token_ratio=THIEF)
+    submit(tmp_path / "blank" / file_name("01"), "01", token_entropy=CALLER)
+    submit(tmp_path / "wrong" / file_name("01"), "01", token_entropy=CALLER, token_logprobs=WRONG_NEIGHBOUR)
+    submit(tmp_path / "circle" / file_name("01"), "01", token_entropy=CALLER, token_logprobs=CIRCLE)
+    submit(tmp_path / "thief" / file_name("01"), "01", token_entropy=THIEF)
     earned = {
         one.submission.student: {name: points for name, points in one.points.items() if points}
         for one in grade(tmp_path, 31, jobs=2).students
     }
-    points = exercise("gspo_token_ratio").points
-    partly = earned["wrong"].pop("importance_ratio", 0)
-    assert partly < exercise("importance_ratio").points
-    assert earned == {student: {"gspo_token_ratio": points} for student in earned}
+    points = exercise("token_entropy").points
+    partly = earned["wrong"].pop("token_logprobs", 0)
+    assert partly < exercise("token_logprobs").points
+    assert earned == {student: {"token_entropy": points} for student in earned}

@@ -1,8 +1,8 @@
 """All exercises, by the name of the function that is to be written, in the order of the notebooks.
 
-Each is in a file of that name, as EXERCISE: the inputs, wrong answers as people write them, and what is said about
-each. A file is imported when somebody asks for its exercise: whoever checks a function of notebook 01 does not wait for
-the language-model libraries.
+One module a notebook; in it, each exercise under its name in capitals: the inputs, wrong answers as people write them,
+and what is said about each. A module is imported when somebody asks for one of its exercises: whoever checks a function
+of notebook 01 does not wait for the language-model libraries.
 """
 
 import importlib
@@ -18,15 +18,12 @@ NAMES = {
         "token_logprobs", "token_entropy", "completion_mask", "sequence_logprob", "reinforce_loss",
         "score_function_objective",
     ),
-    "02": ("group_advantages", "rloo_advantages", "best_of_group", "process_advantages", "return_to_go"),
+    "02": ("group_advantages", "rloo_advantages"),
     "03": ("response_logprobs", "surrogate_loss", "repaired_reward", "kl_penalty"),
     "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
-    "05": (
-        "importance_ratio", "gspo_token_ratio", "clipped_surrogate", "cispo_surrogate", "sapo_surrogate", "aggregate",
-        "policy_loss",
-    ),
+    "05": ("importance_ratio", "clipped_surrogate", "aggregate", "policy_loss"),
     "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward"),
-    "07": ("read_sequences", "compute_advantages", "frozen_copy", "microbatch_loss", "step_if_finite", "pass_at_k"),
+    "07": ("read_sequences", "compute_advantages", "frozen_copy", "microbatch_loss", "step_if_finite"),
     "08": ("stochastic_round", "first_step_test"),
     "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
     "10": ("straggler_bubble", "answer_ages", "importance_weights"),
@@ -45,8 +42,8 @@ def exercise(name_or_function: str | Callable) -> Exercise:
     if name not in _loaded:
         if name not in _NOTEBOOKS:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
-        module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}.{name}")
-        _loaded[name] = replace(module.EXERCISE, notebook=_NOTEBOOKS[name])
+        module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
+        _loaded[name] = replace(getattr(module, name.upper()), notebook=_NOTEBOOKS[name])
     return _loaded[name]
 
 
@@ -54,6 +51,11 @@ def earlier(name: str) -> tuple[str, ...]:
     """The exercises of the same notebook that stand before this one; none for a name that there is not."""
     names = NAMES[_NOTEBOOKS[name]] if name in _NOTEBOOKS else (name,)
     return names[: names.index(name)]
+
+
+def of_notebook(notebook: str) -> dict[str, Exercise]:
+    """The exercises of a notebook ("04"), in order; none for one without."""
+    return {name: exercise(name) for name in NAMES.get(notebook, ())}
 
 
 @cache

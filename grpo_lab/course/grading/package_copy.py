@@ -59,7 +59,7 @@ def without_body(source: str, name: str) -> str:
 
 
 def _strip_wrong_answers(folder: Path) -> None:
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*/*.py"))}
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("nb*.py"))}
     for call in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if getattr(call.func, "id", "") == "Misconception":
             call.args, call.keywords = call.args[:1], []  # what is changed is part of an answer

@@ -12,7 +12,7 @@ from pathlib import Path
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import EXERCISES, NAMES
+from grpo_lab.course.exercises import NAMES, of_notebook
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.release.written import WRITTEN
 from grpo_lab.course.stub import named_imports, stub_imports, stub_source
@@ -75,11 +75,6 @@ IMPORTS = (
     *(f"from grpo_lab.teaching.notebook import {name}" for name in ("begin", "fast_or_full")),
     *(f"from grpo_lab.teaching.plots import {name}" for name in ("band", "finish")),
 )  # fmt: skip
-
-
-def of_notebook(notebook: str) -> dict[str, Exercise]:
-    """The exercises of a notebook, in order."""
-    return {name: exercise for name, exercise in EXERCISES.items() if exercise.notebook == notebook}
 
 
 def build(folder: Path) -> list[Path]:

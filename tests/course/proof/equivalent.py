@@ -19,7 +19,6 @@ _WHOLE_NUMBERS = "that rewards may be whole numbers is no part of an exercise"
 _NUMBERS = "only the ratio is differentiated, advantages are numbers"
 _METRICS = "only the loss is checked, and not the metrics"
 _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` keeps what is finite out of the loss"
-_NOT_COMPARED = "what stands where the mask is False is not compared"
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _TENSOR = "a tensor of one number will do for a number"
 _PRINTED = "what is printed is not compared"
@@ -55,17 +54,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "r = rewards + rewards[:, :1]": _CANCELS,
         "r = rewards": _CANCELS,
     },
-    "return_to_go": {"all_returns = -torch.zeros_like(rewards)": "minus 0 is 0"},
     "response_logprobs": {"numbers = rearrange(responses, 'S P G T -> S P T G').detach()": _WHOLE},
     "surrogate_loss": {"mask = torch.ones_like(logp, dtype=torch.bool).detach()": _WHOLE},
-    "gspo_token_ratio": {
-        "ratio = sequence * (logp - logp.detach()).exp()": "in the exercise `logp` is finite everywhere",
-        "ratio = sequence * torch.where(mask, logp - logp.detach(), 1).exp()": _NOT_COMPARED,
-    },
     "clipped_surrogate": {"advantages = per_token(advantages).detach()": _NUMBERS},
-    "sapo_surrogate": {
-        "advantages = per_token(advantages).detach()": _NUMBERS,
-    },
     "policy_loss": {
         "_mean:": _METRICS,
         "metrics = {'ratio': ratio.detach()}": _METRICS,

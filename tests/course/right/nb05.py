@@ -12,11 +12,6 @@ from tests.course.right import by_loops
 from tests.support.oracles import objective as oracles
 
 
-def gspo_by_quotient(logp, old_logp, mask):
-    one = (logp - logp.detach()).exp()
-    return objective.importance_ratio(logp, old_logp, mask, "sequence").detach() / (2 - one)
-
-
 def _settled(ratio, advantages, epsilon, epsilon_high, delta):
     high = epsilon if epsilon_high is None else epsilon_high
     advantages = rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
@@ -31,21 +26,6 @@ def clipped_by_sign(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=Non
 
 def _column(advantages):
     return advantages.view(-1, 1) if advantages.dim() == 1 else advantages
-
-
-def cispo_without_gradient_of_the_weight(ratio, logp, advantages, bound):
-    with torch.no_grad():
-        weight = torch.minimum(ratio, torch.full_like(ratio, bound)) * _column(advantages)
-    return logp * weight
-
-
-def sapo_by_both(ratio, advantages, tau_pos=1.0, tau_neg=1.05):
-    a = _column(advantages)
-
-    def gate(tau):
-        return 4 / (tau * (1 + torch.exp(-tau * (ratio - 1))))
-
-    return gate(tau_pos) * a.clamp(min=0) + gate(tau_neg) * a.clamp(max=0)
 
 
 def aggregate_by_loops(values, mask, loss_type, max_completion_length=None, num_items=None):
@@ -82,10 +62,7 @@ def loss_by_the_table(
 
 RIGHT = {
     "importance_ratio": (by_loops(oracles.importance_ratio),),
-    "gspo_token_ratio": (gspo_by_quotient,),
     "clipped_surrogate": (clipped_by_sign,),
-    "cispo_surrogate": (cispo_without_gradient_of_the_weight,),
-    "sapo_surrogate": (sapo_by_both,),
     "aggregate": (aggregate_by_loops,),
     "policy_loss": (loss_by_the_table,),
 }

@@ -61,18 +61,10 @@ def step_early_out(optimizer, parameters, loss, max_grad_norm):
     return norm, True
 
 
-def pass_by_product(n, c, k):
-    wrong = 1.0
-    for drawn in range(k):
-        wrong *= max(n - c - drawn, 0) / (n - drawn)
-    return 1 - wrong
-
-
 RIGHT = {
     "read_sequences": (read_row_by_row,),
     "compute_advantages": (advantages_by_nan_functions,),
     "frozen_copy": (frozen_by_parameters,),
     "microbatch_loss": (microbatch_by_advantages,),
     "step_if_finite": (step_early_out,),
-    "pass_at_k": (pass_by_product,),
 }

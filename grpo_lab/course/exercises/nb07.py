@@ -1,0 +1,530 @@
+"""The exercises of notebook 07."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, Misconception, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises.nb05 import the_loss
+from grpo_lab.models import frozen_copy
+from grpo_lab.objective import microbatch_loss
+from grpo_lab.rollout import read_sequences
+from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.optim import step_if_finite
+
+PAD, END, STOP = 0, 1, 2
+WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}  # "a" and "b" in a row read as "ab", which is a token itself
+
+
+class TinyTokenizer:
+    """Eight tokens, for which encoding what was decoded does not give the same tokens back.
+
+    Decodes as transformers' tokenizers do; encodes the longest piece first, as byte-pair encoding ends up doing.
+    """
+
+    eos_token_id = END
+    eos_token, pad_token = "<end>", "<pad>"
+
+    def __init__(self, pad_token_id: int = PAD):
+        self.pad_token_id = pad_token_id
+
+    def decode(self, token_ids, skip_special_tokens: bool = False, **ignored) -> str:
+        ids = torch.as_tensor(token_ids).flatten().tolist()
+        return "".join(WORDS.get(i) or ("" if skip_special_tokens else f"<{i}>") for i in ids)
+
+    def batch_decode(self, sequences, **settings) -> list[str]:
+        return [self.decode(row, **settings) for row in sequences]
+
+    def encode(self, text: str, **ignored) -> list[int]:
+        ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
+        while text:
+            found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
+            if found:
+                ids.append(found[0])
+            text = text[len(found[1]) :] if found else text[1:]
+        return ids
+
+
+def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
+    ids, mask, truncated, texts = read_sequences(sequences, prompt_length, eos_token_ids, tokenizer)
+    again = torch.full_like(ids, tokenizer.pad_token_id)
+    for row, text in zip(again, texts, strict=True):
+        new = tokenizer.encode(text, add_special_tokens=False)
+        row[: len(new)] = torch.tensor(new)
+    return again, mask, truncated, texts
+
+
+def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
+    return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
+
+
+def _many(dice: Dice) -> tuple:
+    """Padded on the left with the end token, as a tokenizer without padding token is; rows cut off, or ended."""
+    rows = dice.integers(5, 6, 9) + 3
+    rows[:3, :2] = END
+    for row, length in enumerate(dice.integers(4, 4).tolist()):
+        rows[row, 4 + length :] = END
+    return rows, 4, [END, STOP], TinyTokenizer(END)
+
+
+def _large(dice: Dice) -> tuple:
+    """300 tokens a row, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
+    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[dice.integers(6, 7, 337)]
+    for row, length in enumerate(dice.integers(300, 5).tolist()):
+        rows[row, 37 + length] = (END, STOP)[row % 2]
+        rows[row, 37 + length + 1 :: 2] = (STOP, END)[row % 2]
+    return rows, 37, [STOP, END], TinyTokenizer()
+
+
+READ_SEQUENCES = Exercise(
+    function=read_sequences,
+    points=6,
+    minutes=25,
+    difficulty=2,
+    task="Turn what `generate` returns into what training needs: the completions' tokens as they were sampled, the "
+    "mask, who was cut off, and the texts for the rewards.",
+    hints=(
+        "The prompts are padded on the left, so that all completions begin in the same column. Which?",
+        "`completion_mask` from notebook 01 does the mask, if you give it the completions and *all* the end tokens.",
+        "Cut off means that no end token came. A row may be full and still end with one.",
+        "Decode only what is under the mask, without special tokens. And never the other way: what is the token of "
+        "'ab' if the policy sampled 'a', then 'b'?",
+    ),
+    cases=(
+        generated("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], 1),
+        generated("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], 1),
+        generated("cut off", [[6, 3, 4, 5]], 1),
+        generated(
+            "one ended, one cut off, one ended on the last token", [[6, 3, END, PAD], [6, 4, 3, 3], [6, 3, 3, END]], 1
+        ),
+        generated("something stands behind the end", [[6, 3, END, 4, 4]], 1),
+        generated("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], 2, pad=END),
+        generated("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
+        generated("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
+        generated("ends at once", [[6, END, PAD], [6, 3, END]], 1),
+        generated(
+            "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
+        ),
+        generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
+        drawn("many rows", _many),
+        at_scale("300 tokens", _large),
+    ),
+    misconceptions={
+        "retokenised": Misconception(
+            "You decode the completion and encode the text again. Where the policy sampled 'a', then 'b', the text "
+            "'ab' is one token: you read a token that was never sampled, and lose the end token. Which ids are the "
+            "ones that were sampled?",
+            wrong=retokenised,
+        ),
+        "eos-trimmed": Misconception(
+            "Your mask leaves the end token out. The policy *chose* to stop there. If that choice never counts, "
+            "stopping is never rewarded, and responses grow to the limit.",
+            {
+                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
+                "completion_ids, torch.tensor(eos_token_ids))"
+            },
+        ),
+        "eos-masked-as-padding": Misconception(
+            "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
+            "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
+            {
+                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & (completion_ids != "
+                "tokenizer.pad_token_id)"
+            },
+        ),
+        "prompt-kept": Misconception(
+            "The prompt is still in there. The policy did not choose those tokens. Where do the completions begin?",
+            {"completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"},
+        ),
+        "one-end-only": Misconception(
+            "You look for the tokenizer's end token alone. Chat models end a turn with another one; then every "
+            "response seems to have been cut off. `eos_token_ids` lists them all.",
+            {
+                "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
+                "mask = completion_mask(completion_ids, eos_token_ids)"
+            },
+        ),
+        "full-is-truncated": Misconception(
+            "You call a row truncated if it is full. It may have ended on its very last token: that response is "
+            "complete.",
+            {"isin()": "truncated = mask.all(-1)"},
+        ),
+    },
+)
+
+
+EPS = 1e-4
+# Their means, and what is left without them, are exact in float32; the squares are not.
+NEAR = [10001.0, 10000.0, 10000.0, 10002.0, 10000.0, NAN, 10004.0, NAN]
+
+
+def mixed(rewards, config):
+    across = rewards.view(config.num_generations, -1).T
+    return compute_advantages(across.flatten(), config).view_as(across).T.flatten()
+
+
+def nan_spreads(rewards, config):
+    by_group = rewards.view(-1, config.num_generations)
+    centred = by_group - by_group.mean(-1, keepdim=True)
+    spread = {"group": by_group.std(-1, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
+    return (centred / spread[config.scale_rewards]).flatten()
+
+
+def batch(rewards, G, scale="group", dtype=torch.float64):
+    """The rewards, and the settings of a run that has so many."""
+    settings = GRPOConfig(generation_batch_size=len(rewards), num_generations=G, scale_rewards=scale)
+    return torch.as_tensor(rewards, dtype=dtype), settings
+
+
+def _drawn(d, P, G, scale="group", missing=0):
+    rewards = d.normal(P * G) + d.normal(P).repeat_interleave(G)
+    rewards[torch.randperm(P * G, generator=d.generator)[:missing]] = NAN
+    return batch(rewards, G, scale)
+
+
+COMPUTE_ADVANTAGES = Exercise(
+    function=compute_advantages,
+    points=5,
+    minutes=25,
+    difficulty=2,
+    task="From the rewards of a whole batch to its advantages, with `config.num_generations` and "
+    "`config.scale_rewards` (`config.advantage` is 'group' throughout). A reward of NaN says that none applies.",
+    hints=(
+        "Row b belongs to prompt b // G. Write [0, 1, 2, 3, 4, 5] as a table with G = 3: which rows stand together?",
+        "`group_advantages` from notebook 02 does the comparison; its eps is 1e-4. It refuses NaN, so do the case "
+        "without NaN first.",
+        "A group with a NaN: compare the others among themselves, and leave a 0 in its place. Where fewer than two are "
+        "left, there is nobody to compare with.",
+        "With 'batch' the mean is the group's and the spread that of all rewards which are not NaN.",
+    ),
+    cases=(
+        given("one prompt: right and wrong, centred only", *batch([1.0, 0.0], 2, "none")),
+        given("two prompts, three completions each", *batch([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
+        given("an easy prompt and a hard one", *batch([1.0, 1.0, 0.0, 0.0], 2)),
+        given("no reward applies to one of three", *batch([1.0, NAN, 0.0], 3)),
+        given("one reward alone", *batch([NAN, 2.0, 1.0, 0.0], 2)),
+        given("no reward at all", *batch([NAN, NAN, 1.0, 3.0], 2, "none")),
+        given("two prompts of unlike spread, one spread for all", *batch([1.0, 0.0, 10.0, 0.0], 2, "batch")),
+        drawn("many prompts", lambda d: _drawn(d, 3, 4)),
+        drawn("one spread for all", lambda d: _drawn(d, 3, 5, "batch")),
+        drawn("one spread for all, some NaN", lambda d: _drawn(d, 3, 5, "batch", missing=4)),
+        extreme("rewards that differ by 1e-6", *batch([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        extreme("float32, rewards near 10000", *batch(NEAR, 4, dtype=torch.float32)),
+        extreme("equal rewards, and a prompt without any", *batch([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
+        extreme("one reward in all, one spread for all", *batch([NAN, 2.0, NAN, NAN], 2, "batch")),
+        extreme("two rewards in all, one spread for all", *batch([1.0, 0.0, NAN, NAN], 2, "batch")),
+        at_scale("15 prompts, one spread for all, many NaN", lambda d: _drawn(d, 15, 7, "batch", missing=40)),
+    ),
+    misconceptions={
+        "group-mixed": Misconception(
+            "You compare answers to *different* prompts. The completions of a prompt stand next to each other; a table "
+            "with G rows puts those of all prompts side by side. Which axis of the table is G?",
+            wrong=mixed,
+        ),
+        "one-group": Misconception(
+            "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
+            "one's all bad. With whom does GRPO compare?",
+            {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
+        ),
+        "nan-as-zero": Misconception(
+            "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
+            "the mean of the others is wrong as well.",
+            {
+                "rearrange()": "by_group = rearrange("
+                "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
+            },
+        ),
+        "nan-spreads": Misconception(
+            "One NaN makes a whole group NaN, or the whole batch, and the next update destroys the weights. Who should "
+            "be left out of the comparison?",
+            wrong=nan_spreads,
+        ),
+        "no-centre": Misconception(
+            "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
+            wrong=lambda rewards, config: rewards.nan_to_num(0.0),
+        ),
+    },
+)
+
+
+INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+
+
+def after_an_update(reference, args, kwargs):
+    """Move every tensor of the model, and see what that does to the reference."""
+    (model,) = args
+    if not isinstance(reference, nn.Module):
+        return {"kind of the result": "no model"}
+    own = {tensor.data_ptr() for tensor in model.state_dict().values()}
+    shared = _listed(name for name, tensor in reference.state_dict().items() if tensor.data_ptr() in own)
+    found = {"kind of the result": "a model", "tensors that reference and model share": shared}
+    for name, one in (("reference", reference), ("model", model)):
+        modes = dict.fromkeys("training" if module.training else "evaluation" for module in one.modules())
+        found[f"modes in the {name}"] = _listed(modes)
+        taking = _listed(name for name, parameter in one.named_parameters() if parameter.requires_grad)
+        found[f"parameters of the {name} that take gradients"] = taking
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.add_(1)
+        x = INPUT.to(next(reference.parameters()).dtype)
+        found["output of the reference after the model has moved"] = reference.eval()(x)
+    return found
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
+
+
+class Shifted(nn.Module):
+    """With a buffer, which a copy of the parameters alone would share or lose."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
+        self.register_buffer("shift", torch.ones(2))
+
+    def forward(self, x):
+        return self.inner(x) + self.shift
+
+
+def _partly_frozen(dice: Dice) -> tuple:
+    model = dice.fill(Shifted())
+    model.inner[0].requires_grad_(False)
+    return (model,)
+
+
+FROZEN_COPY = Exercise(
+    function=frozen_copy,
+    points=3,
+    minutes=10,
+    difficulty=1,
+    task="Make the reference model: the policy as it is now, which no update will ever reach. The policy itself has "
+    "to be left exactly as it was.",
+    hints=(
+        "`reference = model` gives one model two names. What would the KL between the two always be?",
+        "`copy` has two functions. One copies the shelf, the other the books as well.",
+        "Three things: parameters of its own, no gradients, no dropout. Each is one word, and each belongs to the "
+        "*copy*.",
+    ),
+    cases=(
+        drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2)),)),
+        drawn(
+            "two layers and dropout",
+            lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),),
+        ),
+        drawn("a buffer", lambda dice: (dice.fill(Shifted()),)),
+        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Shifted()).eval(),)),
+        drawn("a policy of which one part is frozen", _partly_frozen),
+        at_scale("a policy in float32", lambda dice: (dice.fill(Shifted()).float(),)),
+    ),
+    observe=after_an_update,
+    misconceptions={
+        "ref-not-frozen": Misconception(
+            "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
+            "no effect, however large you make it. No curve will tell you.",
+            {"deepcopy()": "return model"},
+        ),
+        "parameters-shared": Misconception(
+            "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
+            "You have frozen the policy, too. Which kind of copy goes all the way down?",
+            {"deepcopy()": "return copy.copy(model).requires_grad_(False).eval()"},
+        ),
+        "policy-frozen": Misconception(
+            "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
+            "train.",
+            {"deepcopy()": "return copy.deepcopy(model.requires_grad_(False)).requires_grad_(False).eval()"},
+        ),
+        "takes-gradients": Misconception(
+            "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
+            "train the reference as well.",
+            {"deepcopy()": "return copy.deepcopy(model).eval()"},
+        ),
+        "dropout-on": Misconception(
+            "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
+            "is noise even before the first update. Which mode should a reference be in?",
+            {"deepcopy()": "return copy.deepcopy(model).requires_grad_(False)"},
+        ),
+    },
+)
+
+
+def _fixed(label, loss_type, keep, rows, num_items, **settings):
+    """Advantages of 1 and no old policy: each token under the mask adds -1."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        mask = torch.tensor(keep)
+        logp = f64([[-1.0] * mask.shape[1]] * len(mask))
+        advantages = torch.ones(len(mask), dtype=torch.float64)
+        return (logp, advantages, mask, rows, num_items), {"loss_type": loss_type, **settings}
+
+    return Case(build, label)
+
+
+def _part(label, loss_type, B, T, dtype=torch.float64, **settings):
+    def build(seed: int) -> tuple[tuple, dict]:
+        dice = Dice(seed)
+        logp, mask = (dice.logp(B, T) - 0.1).to(dtype), dice.ragged(B, T)
+        moved = {name: logp + dice.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
+        arguments = (logp, dice.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
+        return arguments, {"loss_type": loss_type, "beta": 0.1, **moved, **settings}
+
+    return Case(build, label)
+
+
+ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
+
+MICROBATCH_LOSS = Exercise(
+    function=microbatch_loss,
+    points=4,
+    minutes=20,
+    difficulty=2,
+    task="A batch that does not fit into memory is cut into micro-batches, whose gradients add up. Write what one of "
+    "them contributes, so that the sum does not depend on the cut. Only the loss is checked; the metrics may be empty. "
+    "`LOSSES_BY_TOKENS` of `grpo_lab.objective` lists the losses that divide by tokens.",
+    hints=(
+        "Take four rows, cut them 3 + 1, and write down the mean of all four from the means of the two parts.",
+        "Losses that divide by tokens are different: they can be told how many tokens the *whole* update has. Which "
+        "argument of `policy_loss` is that? Do they still need a weight?",
+        "For the losses that are not in `LOSSES_BY_TOKENS` the weight is this part's share of the rows.",
+    ),
+    cases=(
+        _fixed("grpo: one row of four", "grpo", [THREE], 4, 9),
+        _fixed("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
+        _fixed("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
+        _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
+        _fixed("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
+        _part("grpo", "grpo", 3, 4),
+        _part("cispo", "cispo", 3, 4, epsilon_high=2.0),
+        _part("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
+        _part("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
+        _part("vespo, one row of many", "vespo", 1, 4, beta=0.7),
+        replace(_fixed("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
+        replace(_part("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
+    ),
+    gradient_of=("logp",),
+    observe=the_loss,
+    misconceptions={
+        "microbatch-mean": Misconception(
+            "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
+            "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
+            "is this part?",
+            {"5.25": "loss = loss"},
+        ),
+        "microbatch-token-mean": Misconception(
+            "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
+            "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
+            {
+                "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
+                "num_items=mask.sum(), **settings)"
+            },
+        ),
+        "always-weighted": Misconception(
+            "You weight every loss by the share of the rows. 'dapo', 'cispo' and 'vespo' divide by the tokens "
+            "of the whole update already: their parts add up as they are, and yours add up to too little.",
+            {"5.24": "share = len(mask) / rows"},
+        ),
+        "divided-by-parts": Misconception(
+            "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
+            "the last row counts as much as the three before it. What does each row have to weigh?",
+            {"5.24": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))"},
+        ),
+    },
+)
+
+
+def after(result, args, kwargs):
+    """The parameters are compared as arguments that changed; here is what else there is to see."""
+    optimizer, parameters, *_ = args
+    norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
+    if isinstance(norm, float) and not math.isfinite(norm):
+        norm = INF  # NaN and infinity say the same
+    left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
+    found = {
+        "the norm": norm,
+        "the second result (was the update made?)": stepped,
+        "what is left of the gradients": "something" if left else "nothing",
+    }
+    for number, memory in optimizer.state_dict()["state"].items():
+        found |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
+    return found
+
+
+def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
+    """Adam has made a step already, so that its moments would move the weights even without a gradient."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
+        parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
+        make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
+        optimizer = make(parameters, lr=0.5)
+        if kind == "adam":
+            for parameter in parameters:
+                parameter.grad = torch.full_like(parameter, 0.25)
+            optimizer.step()
+        for parameter, row in zip(parameters, rows, strict=True):
+            parameter.grad = row.clone()
+        return (optimizer, parameters, loss, max_grad_norm), {}
+
+    return Case(build, label)
+
+
+STEP_IF_FINITE = Exercise(
+    function=step_if_finite,
+    points=4,
+    minutes=20,
+    difficulty=2,
+    task="Clip the gradient and step, but only if loss and gradient are finite. A single NaN would make every weight "
+    "NaN, and the night's run would be lost.",
+    hints=(
+        "`clip_gradients` (or torch's `clip_grad_norm_`) gives you the norm before clipping. What is it if a single "
+        "gradient is NaN?",
+        "`math.isfinite` says no to NaN and to both infinities. You have two numbers to ask about.",
+        "What should the next update find in `.grad`, after a step and after none?",
+    ),
+    cases=(
+        _case("a gradient of norm 1/2", [[0.3, -0.4]]),
+        _case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
+        _case("a gradient of norm 5, and room for 100", [[3.0, 4.0]], max_grad_norm=100.0),
+        _case("a gradient of norm 1/2, clipped to 1/4", [[0.3, -0.4]], max_grad_norm=0.25),
+        _case("a loss below 0", [[0.3, -0.4]], loss=-0.3),
+        _case("a gradient that is NaN", [[NAN, NAN]]),
+        _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
+        _case("a gradient that is infinite", [[INF, -0.4]]),
+        _case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
+        _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
+        _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
+        _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
+        _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"),
+    ),
+    observe=after,
+    misconceptions={
+        "nonfinite-step": Misconception(
+            "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
+            "and after this step all weights are NaN. It never heals.",
+            {"isfinite()": "stepped = True"},
+        ),
+        "loss-only": Misconception(
+            "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
+            {"isfinite()": "stepped = math.isfinite(loss)"},
+        ),
+        "gradient-only": Misconception(
+            "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
+            "the gradient happens to look fine.",
+            {"isfinite()": "stepped = math.isfinite(norm)"},
+        ),
+        "gradients-kept": Misconception(
+            "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
+            "anything is NaN, so every later update is skipped as well.",
+            {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
+        ),
+        "unclipped": Misconception(
+            "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
+            "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
+            {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
+        ),
+    },
+)
