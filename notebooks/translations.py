@@ -38,6 +38,7 @@ SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variable
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
+WORDS += ["input", "where", "yours", "expected", "gradient of {0}:", "The gradient of {0}:", "no gradient"]
 WORDS += ["a tensor", "a number", "a text", "a dictionary"]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
 
