@@ -51,13 +51,12 @@ def translated(text: str, to: str) -> str:
     head, said = parts[0], parts[0]
     if there := [head for head in heads if head in exact]:
         head, said = there[-1], exact[there[-1]]  # the longest
-    elif fits := [(head, form, said) for head in heads for form, said in forms if form.fullmatch(head)]:
-        head, form, said = fits[0]  # the shortest, so that values reach no further than they have to
-        values = form.fullmatch(head).groupdict()
-        said = SLOT.sub(lambda slot: _listed(values[f"_{slot[1]}"], to), said)
+    elif fits := [(found[0], found, said) for form, said in forms if (found := form.match(text))]:
+        head, found, said = min(fits, key=lambda fit: len(fit[0]))  # values reach no further than they have to
+        said = SLOT.sub(lambda slot: _listed(found[f"_{slot[1]}"], to), said)
     if head == text:
         return said
-    seam = parts[2 * heads.index(head) + 1]
+    seam = SEAMS.match(text, len(head))[0]
     rest = text[len(head) + len(seam) :]
     seam = WIDE.get(seam, seam)
     close = seam == " " and said[-1:] in tuple("。！？：") and rest[:1] != "*"  # of *this*, which begins after a space
@@ -66,8 +65,8 @@ def translated(text: str, to: str) -> str:
 
 def _listed(value: str, to: str) -> str:
     """A value, or several with commas between."""
-    whole = translated(value, to)
-    return whole if whole != value else ", ".join(translated(one, to) for one in value.split(", "))
+    whole, each = translated(value, to), [translated(one, to) for one in value.split(", ")]
+    return whole if whole != value or value == ", ".join(each) else "、".join(each)
 
 
 def confirmed(path: Path) -> list:
@@ -91,6 +90,12 @@ def known(to: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
         return {}, []
     slots = {text: SLOT.findall(text) for text in exact}
     valued = [text for text, names in slots.items() if names and len(names) == len(set(names))]
-    form = {text: re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>[^|\n]*?)", re.escape(text)) for text in valued}
-    longest_first = sorted(form, key=len, reverse=True)  # the most telling first
-    return exact, [(re.compile(form[text]), exact[text]) for text in longest_first]
+    longest_first = sorted(valued, key=len, reverse=True)  # the most telling first
+    return exact, [(_form(text), exact[text]) for text in longest_first]
+
+
+def _form(text: str) -> re.Pattern:
+    """What begins as the message does, with values in it, and ends there or at a seam."""
+    words = max(re.split(r"\{\w+\}", text), key=len)  # to look for first: quick, where there are two values in a row
+    form = re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>[^|\n]*?)", re.escape(text))
+    return re.compile(f"(?=[^\n]*{re.escape(words)}){form}(?={SEAMS.pattern}|\\Z)")

@@ -68,7 +68,7 @@ def forget() -> None:
         ("Truth: 0.25.", "答案：0.25。"),
         ("Truth: the right sum.", "答案：正确的和。"),  # a value that is translated, too
         ("It has shape (2, 3); (2,) is expected. An axis is missing.", "形状应为 (2,)，你的是 (2, 3)。少了一个轴。"),
-        ("Truth: the right sum, 7.", "答案：正确的和, 7。"),
+        ("Truth: the right sum, 7.", "答案：正确的和、7。"),
         ("**Truth: 0.25.** Nobody knows this.", "**答案：0.25。** Nobody knows this."),
         ("*(the right sum / another number)*", "*（正确的和 / another number）*"),
         ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *（Between 0 and 1.）*"),

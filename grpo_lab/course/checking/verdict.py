@@ -13,6 +13,7 @@ from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
 OF_VALUES = 0.6  # of the points; the other properties share the rest alike
+_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(gradient of \w+:)?(.*?)(?:  \((.+)\))?")  # and the case's name
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
     "right": "right",
@@ -103,6 +104,21 @@ def worth(*verdicts: Verdict) -> int | float:
     return int(points) if points == int(points) else points
 
 
+def _values(text: str) -> str:
+    """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
+    found = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
+    return "\n".join(_line(*words.groups("")) if words else line for line, words in found)
+
+
+def _line(label: str, space: str, what: str, value: str, case: str) -> str:
+    said, of, none = _(label), _(what), "no gradient"
+    wide = sum(character > "\u2e7f" for character in said)
+    space = space if len(space) < 2 else " " * max(len(label + space) - len(said) - wide, 1)
+    value = value.removesuffix(none) + _(none) if value.endswith(f" {none}") else value
+    value = value.lstrip() if of.endswith("：") else value
+    return f"{said}{space}{of}{value}" + (f"  ({_(case)})" if case else "")
+
+
 def html_of(text: str) -> str:
     """HTML of sentences with `code` and *stress* in them."""
     pieces = html.escape(text).split("`")
@@ -114,7 +130,7 @@ def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
         title = f"<div>{html_of(_(part.title))}</div>" if part.title else ""
-        return f'{title}<pre style="{block}">{html.escape(part.text)}</pre>'
+        return f'{title}<pre style="{block}">{html.escape(_values(part.text))}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
         return f"<div>Eq. ({part.title})</div>{latex}"
@@ -130,7 +146,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([_(part.title), *(f"    {line}" for line in part.text.split("\n"))]).lstrip("\n")
+        return "\n".join([_(part.title), *(f"    {line}" for line in _values(part.text).split("\n"))]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))
