@@ -13,7 +13,7 @@ from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
 OF_VALUES = 0.6  # of the points; the other properties share the rest alike
-_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(gradient of \w+:)?(.*?)(?:  \((.+)\))?")  # and the case's name
+_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(gradient of \w+:)?(.*?)(?:  \((.+)\))?")
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
     "right": "right",
