@@ -21,7 +21,6 @@ from torch import Tensor
 
 from grpo_lab.commands.checks import (
     check_all_finite,
-    check_at_least,
     check_between,
     check_choice,
     check_dtype,
@@ -61,10 +60,10 @@ def group_advantages(
     check_choice("scale", scale, SCALES)
     check_choice("ddof", ddof, (0, 1))
     check_positive("eps", eps)
-    check_shapes(rewards=(rewards, "P G"))
+    check_shapes(rewards=(rewards, "P>0 G>0"))
     check_all_finite("rewards", rewards)
-    check_at_least("rewards.shape[1]", rewards.shape[1], ddof + 1 if scale == "group" else 1)
-    check_at_least("rewards.numel()", rewards.numel(), ddof + 1 if scale == "batch" else 1)
+    if scale == "group" or (scale == "batch" and len(rewards) == 1):
+        check_shapes(rewards=(rewards, f"P G>{ddof}"))
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     from_first = rewards - rewards[:, :1]  # P G (2.1)
     centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
@@ -91,9 +90,8 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
     Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
-    check_shapes(rewards=(rewards, "P G"))
+    check_shapes(rewards=(rewards, "P G>1"))
     check_all_finite("rewards", rewards)
-    check_at_least("rewards.shape[1]", rewards.shape[1], 2)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
     advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
@@ -111,9 +109,8 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     Args:
         rewards: r, finite numbers.
     """
-    check_shapes(rewards=(rewards, "P G"))
+    check_shapes(rewards=(rewards, "P G>0"))
     check_all_finite("rewards", rewards)
-    check_at_least("rewards.shape[1]", rewards.shape[1], 1)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
     weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
@@ -150,10 +147,9 @@ def process_advantages(
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
     check_positive("eps", eps)
-    check_shapes(step_rewards=(step_rewards, "P G T"), step_mask=(step_mask, "P G T"))
+    check_shapes(step_rewards=(step_rewards, "P G>0 T>0"), step_mask=(step_mask, "P G T"))
     check_dtype("step_mask", step_mask, "bool")
     check_all_finite("step_rewards", step_rewards[step_mask])
-    check_at_least("min(step_rewards.shape[1:])", min(step_rewards.shape[1:]), 1)
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)

@@ -190,11 +190,9 @@ def test_wrong_arguments_are_named(no_checker):
         for bad in (math.nan, math.inf, -math.inf):
             with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
                 function(torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]]))
-    with pytest.raises(TypeError, match=r"^rewards is a list; expected a tensor .*, such as torch.tensor\(rewards\)"):
-        group_advantages([[1.0, 0.0]])
     for name in ("group", "rloo"):
-        with pytest.raises(ValueError, match=r"rewards.shape\[1\] is 1; it must be at least 2"):
+        with pytest.raises(ValueError, match=r"^rewards has shape \(2, 1\); expected \(P, G\), where P = 2 and G > 1"):
             OF_GROUPS[name](single)
-    with pytest.raises(ValueError, match=r"rewards.numel\(\) is 1; it must be at least 2"):
+    with pytest.raises(ValueError, match=r"^rewards has shape \(1, 1\); expected \(P, G\), where P = 1 and G > 1"):
         group_advantages(single[:1], "batch")
     assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()

@@ -1,5 +1,6 @@
 """Checks of arguments, with errors of one form: the argument, what it was, and what is expected."""
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -117,7 +118,8 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
     """Raise InputTypeError for an argument that is no tensor, InputError for one without the axes that it should have.
 
     `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`: an axis has one size throughout, that of the
-    first tensor with it. "B | B #T" is a choice; "#T" may also be 1; None stands for an argument that was not given.
+    first tensor with it. "B | B #T" is a choice; "#T" may also be 1; "G>1" has more entries than 1; None stands for an
+    argument that was not given.
     """
     sizes: dict[str, int] = {}
     for name, (tensor, forms) in arguments.items():
@@ -133,12 +135,16 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
+    axis, _, least = axis.partition(">")
+    if size <= int(least or -1):
+        return False
     return (axis[0] == "#" and size == 1) or sizes.setdefault(axis.lstrip("#"), size) == size
 
 
 def _expected(forms: str, sizes: dict[str, int]) -> str:
-    """Such as `(B,) or (B, T), where B = 2 and T = 3`."""
-    axes = [form.replace("#", "").split() for form in forms.split("|")]
-    known = [f"{axis} = {sizes[axis]}" for axis in dict.fromkeys(a for form in axes for a in form) if axis in sizes]
+    """Such as `(B,) or (B, T), where B = 2 and T = 3`, and `(P, G), where P = 2 and G > 1`."""
+    axes = [re.sub("#|>[0-9]+", "", form).split() for form in forms.split("|")]
+    more = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
+    known = [f"{axis} {more[axis][0]} {more[axis][1:]}" for axis in dict.fromkeys(sum(axes, [])) if axis in more]
     text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)
     return text + (f", where {' and '.join(known)}" if known else "")

@@ -85,9 +85,8 @@ def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
     Args:
         lengths: n, tokens of each completion, at least 1. slots: S, rows that are sampled at the same time.
     """
-    check_shapes(lengths=(lengths, "B"))
+    check_shapes(lengths=(lengths, "B>0"))
     check_at_least("slots", slots, 1)
-    check_at_least("len(lengths)", len(lengths), 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
     busy = [0] * slots
     for length in lengths.tolist():
@@ -115,7 +114,7 @@ def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tenso
     Returns:
         a, in updates. Their mean is near S / B (Little's law).
     """
-    check_shapes(lengths=(lengths, "B"))
+    check_shapes(lengths=(lengths, "B>0"))
     check_at_least("slots", slots, 1)
     check_at_least("batch", batch, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
