@@ -9,7 +9,7 @@ import torch
 from grpo_lab.advantages import group_advantages, return_to_go, rloo_advantages
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import LOSS_TYPES, importance_ratio, policy_loss
-from grpo_lab.policy_gradient import expected_reward, reinforce_loss, score_function_objective, sequence_logprob
+from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob
 from tests.support.agreement import assert_near, draw
 from tests.support.enumerated import V, World, everywhere
 
@@ -30,14 +30,6 @@ def test_reinforce_is_unbiased_with_any_constant_baseline(world, baseline):
     seq_logp = sequence_logprob(world.logp(), world.mask)
     estimates = (world.probability().detach() * (world.rewards - baseline) * seq_logp).sum()
     assert_near(world.gradient(estimates), world.exact(), 1e-11)
-
-
-def test_the_log_derivative_trick():
-    world = World(2)
-    full = sequence_logprob(world.logp(), world.mask)
-    assert_near(world.gradient(expected_reward(full, world.rewards)), world.exact())
-    full = sequence_logprob(world.logp(), world.mask)
-    assert_near(world.gradient(score_function_objective(full, world.rewards)), world.exact())
 
 
 def test_reinforce_loss_over_samples_in_proportion_is_the_exact_gradient():

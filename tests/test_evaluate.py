@@ -233,16 +233,6 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(base
     sys.modules.pop("evil")
 
 
-def test_the_problems_of_the_training_and_one_file_of_ones_own(base, asked, tmp_path):
-    file = tmp_path / "mine.jsonl"
-    lines = [json.dumps({"prompt": f"{n}+1=?", "answer": str(n + 1)}) for n in range(60)]
-    file.write_text("\n".join(lines), encoding="utf-8")
-    for split in ("train", "test"):
-        assert main(["--model", base, "--task", str(file), "--split", split]) == 0
-    (train, _), (test, _) = asked
-    assert len(train) + len(test) == 60 and not {row["answer"] for row in train} & {row["answer"] for row in test}
-
-
 def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():
     """The tiny model, on prompts of different lengths: the mean over prompts of what the softmax says, batch or not."""
     model, tokenizer = load_policy("tiny")

@@ -10,47 +10,25 @@ from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
 
-MESSAGES = """
-#. says
-msgid "Truth: {0}."
-msgstr "答案：{0}。"
-
-msgid "Figure."
-msgstr "图。"
-
-msgid "It has shape {0}; {1} is expected."
-msgstr "形状应为 {1}，你的是 {0}。"
-
-msgid "An axis is missing."
-msgstr "少了一个轴。"
-
-msgid "the right sum"
-msgstr "正确的和"
-
-msgid "After <think>: {0}% of {1} answers."
-msgstr "{1} 个回答中，<think> 之后：{0}%。"
-
-msgid "How many? (Before: 2.)"
-msgstr "多少个？之前是 2 个。"
-
-msgid "not right yet"
-msgstr "还不对"
-
-#, fuzzy
-msgid "To be confirmed."
-msgstr "待确认。"
-
-#. block
-msgid "Of a page."
-msgstr "页面上的。"
-"""
+MESSAGES = {
+    "Truth: {0}.": "答案：{0}。",
+    "Figure.": "图。",
+    "It has shape {0}; {1} is expected.": "形状应为 {1}，你的是 {0}。",
+    "An axis is missing.": "少了一个轴。",
+    "the right sum": "正确的和",
+    "After <think>: {0}% of {1} answers.": "{1} 个回答中，<think> 之后：{0}%。",
+    "How many? (Before: 2.)": "多少个？之前是 2 个。",
+    "not right yet": "还不对",
+}
+UNUSED = '#, fuzzy\nmsgid "To be confirmed."\nmsgstr "待确认。"\n\n#. block\nmsgid "Of a page."\nmsgstr "页面上的。"\n'
 
 
 @pytest.fixture
 def chinese(tmp_path, monkeypatch):
     """A reader of Chinese, for whom this much is translated."""
     (tmp_path / "zh_CN").mkdir()
-    (tmp_path / "zh_CN" / "some.po").write_text(MESSAGES, encoding="utf-8")
+    said = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
+    (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*said, UNUSED]), encoding="utf-8")
     monkeypatch.setattr(language, "PO", tmp_path)
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     yield forget()

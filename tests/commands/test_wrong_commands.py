@@ -20,15 +20,9 @@ HUGE = "9223372036854775808"  # 2**63
 
 # Command and options -> what the line says. {tmp} has a file, an empty folder, a full one, and a model without weights.
 WRONG = {
-    # the list of commands
     "trian": "argument command: invalid choice: 'trian' (choose from ",
-    # lessons
     "lessons": "the following arguments are required: DIR",
-    # doctor
     "doctor --fix": "--fix is not known here; --help lists what there is",
-    # memory
-    "memory --budget nan": "--budget is nan; it must be positive",
-    # train
     "train": "the following arguments are required: --output_dir",
     "train --output_dir ''": "argument --output_dir: '' is not a folder that can be written",
     "train --output_dir {tmp}/file": "file' is not a folder that can be written",
@@ -38,39 +32,22 @@ WRONG = {
     f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
     "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
     "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
-    "train --output_dir {tmp}/run --loss_type ppo": "--loss_type is 'ppo'; expected one of",
-    "train --output_dir {tmp}/run --bf16 true --fp16 true": "--bf16 is True; expected at most one of bf16 and fp16",
-    "train --output_dir {tmp}/run --model {tmp}/none": "none', and there is no such folder; expected",
     "train --output_dir {tmp}/run --model {tmp}/empty": "empty, which has no config.json",
-    # evaluate
     "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
     "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
     "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
-    "evaluate --model tiny --temperature 0": "--temperature is 0.0; it must lie in (0, inf)",
-    "evaluate --model tiny --batch_size 0": "--batch_size is 0; it must be at least 1",
-    # chat
     "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
-    "chat --model tiny --temperature inf": "--temperature is inf; expected a finite number",
-    "chat --model ''": "--model is '', and there is no such folder; expected",
-    # bench
     "bench --device cuda": "--device is 'cuda'; expected cpu without --against",
     "bench --against trl --json ''": "argument --json: '' is not the name of a file",
     "bench --against trl --json {tmp}/none/a.json": "none/a.json' is not the name of a file in a folder that can",
-    f"bench --against trl --seeds 0 {HUGE}": f"--seeds is {HUGE}; it must lie between 0 and",
-    "bench --against trl --steps 4": "--steps is 4; it must be at least 5",
-    # course
-    "course": "the following arguments are required: COMMAND",
     "course mark": "argument COMMAND: invalid choice: 'mark' (choose from ",
     "course grade {tmp}/none": "none'; expected a folder of submissions",
     "course grade {tmp}/empty": "empty'; expected one folder or notebook a student, and found none",
     "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
-    "course grade {tmp}/empty --seed 0": "--seed is 0; it must",
     "course grade {tmp}/empty --output {tmp}/file": "file' is not a folder that can be written",
     "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
-    # diagnose
     "diagnose": "DIR is missing",
     "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
-    # scripts
     "notebooks/build.py 99": "names is 99; expected one of 00, 01",
     "notebooks/build.py --check --take": "argument --take: not allowed with argument --check",
     "notebooks/runs/record_qwen2.py --minutes nan": "--minutes is nan; expected a finite number",

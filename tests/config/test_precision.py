@@ -106,19 +106,6 @@ def test_infinities_and_nan_stay_and_only_float32_can_be_rounded():
         stochastic_round(torch.zeros(2, dtype=torch.float64), torch.zeros(2))
 
 
-NORMAL = 0.02 * torch.randn(20_000, generator=torch.Generator().manual_seed(0))
-ONES = torch.ones(20_000)
-
-
-@pytest.mark.parametrize(("rate", "share"), [(1e-6, 0.02), (5e-6, 0.07), (1e-5, 0.14)])
-def test_naive_bf16_loses_nearly_everything_and_the_others_nothing(rate, share):
-    last = {mode: realised_share(NORMAL, rate, 200, mode)[-1].item() for mode in ("fp32", "bf16-naive", "bf16")}
-    assert last["bf16-naive"] == pytest.approx(share, abs=0.005)
-    assert last["fp32"] == pytest.approx(1, abs=1e-3) and last["bf16"] == pytest.approx(1, abs=0.02)
-    assert (realised_share(ONES, rate, 20, "bf16-naive") == 0).all(), "weights equal to 1 never move"
-    assert realised_share(ONES, rate, 200, "bf16")[-1].item() == pytest.approx(1, abs=0.15)
-
-
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_the_share_is_that_of_a_literal_loop(mode):
     rate, start = 3e-5, [0.5, -0.011, 0.003]
@@ -137,4 +124,4 @@ def test_the_noise_is_independent_of_weights_drawn_from_the_same_seed():
         weights = 0.02 * torch.randn(50_000, generator=torch.Generator().manual_seed(seed))
         assert realised_share(weights, 1e-5, 1, "bf16", seed).item() == pytest.approx(1, abs=0.1)
     with pytest.raises(ValueError, match="mode is 'fp16'; expected one of 'fp32', 'bf16-naive', 'bf16'"):
-        realised_share(ONES, 1e-6, 1, "fp16")
+        realised_share(torch.ones(1), 1e-6, 1, "fp16")

@@ -1,4 +1,4 @@
-"""The range of every setting, said a second time here: what lies in it is taken, what does not is refused by name."""
+"""The range of every setting: what lies in it is taken, what does not is refused by name."""
 
 import math
 import re
@@ -11,24 +11,13 @@ from grpo_lab.objective import LOSSES
 
 INF = math.inf
 ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}  # what some others need
-# name: what is allowed, as in mathematics
-RANGES = {
-    "seed": "[0, 4294967295]", "max_steps": "[0, inf)", "save_steps": "[0, inf)", "logging_steps": "[1, inf)",
-    "eval_steps": "[1, inf)", "num_generations_eval": "[1, inf)",
-    "max_completion_length": "[1, inf)",
-    "temperature": "(0, inf)", "top_k": "[0, inf)", "top_p": "(0, 1]", "repetition_penalty": "(0, inf)",
-    "epsilon": "[0, 1]", "epsilon_high": "[0, inf)", "delta": "(1.2, inf)", "beta": "[0, inf)",
-    "entropy_coef": "(-inf, inf)", "ref_model_sync_steps": "[1, inf)", "learning_rate": "[0, inf)",
-    "warmup_steps": "[0, inf)", "weight_decay": "[0, inf)", "adam_beta1": "[0, 1)", "adam_beta2": "[0, 1)",
-    "save_total_limit": "[1, inf)", "max_grad_norm": "(0, inf]", "num_iterations": "[1, inf)",
-    "max_nonfinite_steps": "[1, inf)",
-    "sapo_temperature_pos": "(0, inf)", "sapo_temperature_neg": "(0, inf)", "vespo_k_pos": "[0, inf)",
-    "vespo_k_neg": "[0, inf)", "vespo_lambda_pos": "[1e-4, inf)", "vespo_lambda_neg": "[1e-4, inf)",
-}  # fmt: skip
-BOUND_TO_OTHERS = {
-    "num_generations": "[2, inf)", "generation_batch_size": "[1, inf)", "per_device_train_batch_size": "[1, inf)",
-    "gradient_accumulation_steps": "[1, inf)", "per_device_eval_batch_size": "[1, inf)",
-}  # fmt: skip
+NUMBERS = {name: field for name, field in SETTINGS.items() if {int, float} & set(options(field.type))}
+# As declared; narrower where another setting's default says so.
+ALL = {name: field.metadata["allowed"] for name, field in NUMBERS.items()}
+ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
+# These also have to divide each other.
+SIZES = {"num_generations", "generation_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps",
+         "per_device_eval_batch_size"}  # fmt: skip
 
 
 def inside(value, interval):
@@ -38,16 +27,6 @@ def inside(value, interval):
     return above and below and (interval.endswith("inf]") or abs(value) <= sys.float_info.max)
 
 
-def kind(name):
-    return next(kind for kind in options(SETTINGS[name].type) if kind in (int, float))
-
-
-def test_every_number_has_a_range():
-    numbers = {name for name, field in SETTINGS.items() if {int, float} & set(options(field.type))}
-    assert numbers == RANGES.keys() | BOUND_TO_OTHERS.keys()
-
-
-ALL = RANGES | BOUND_TO_OTHERS
 WHOLE = [0, 1, -1, 2, 2**32 - 1, 2**32, 2**63, 10**400]
 EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float, WHOLE[:-1])]
 
@@ -55,10 +34,10 @@ EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
-    for value in WHOLE if kind(name) is int else EDGES:
+    for value in WHOLE if int in options(NUMBERS[name].type) else EDGES:
         settings = ROOM | {"loss_type": loss_type, name: value}
         if inside(value, ALL[name]):
-            assert name in BOUND_TO_OTHERS or getattr(GRPOConfig(**settings), name) == value
+            assert name in SIZES or getattr(GRPOConfig(**settings), name) == value
         else:
             with pytest.raises(ValueError, match=rf"{name} is {re.escape(str(value))}; (it must |.*finite)"):
                 GRPOConfig(**settings)

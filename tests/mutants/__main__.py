@@ -16,9 +16,6 @@ from tests.mutants.pool import Trial, WorkerError, judge
 def main(arguments: list[str] | None = None) -> int:
     args = _parse(arguments)
     mutants, started = _chosen(args), time.monotonic()
-    if args.list:
-        print(*(f"{m.path}  {m.name}" for m in mutants), sep="\n")
-        return 0
     verdicts = []
     try:
         for verdict in tqdm(judge(mutants, args.workers), "mutants", len(mutants), leave=False, disable=None):
@@ -43,7 +40,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose file or name contains this")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--list", action="store_true", help="only say what would be planted")
     parser.add_argument("--verbose", action="store_true", help="say of each mutant which test killed it")
     return parser.parse_args(arguments)
 
@@ -61,8 +57,8 @@ def _chosen(args: argparse.Namespace) -> list[Mutant]:
 
 
 def _report(verdict: Trial, args: argparse.Namespace) -> None:
-    mutant, unexpected = verdict.mutant, (verdict.killer is None) != (args.family == "equivalent")
-    if unexpected:
+    mutant = verdict.mutant
+    if (verdict.killer is None) != (args.family == "equivalent"):
         fate = "SURVIVED" if verdict.killer is None else f"KILLED by {verdict.killer}"
         tqdm.write(f"{fate}: {mutant.name} ({verdict.detail})\n{mutant.diff()}\n")
     elif args.verbose:

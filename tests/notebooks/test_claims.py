@@ -17,7 +17,6 @@ from tests.notebooks.test_notebook_formulas import shown
 ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))
 NUMBERS_NOT_YET = {"09_find_the_bug"}
-ORDER_NOT_YET: set[str] = set()
 SECOND_NOT_YET = {"family", "smollm2", "smollm2_habit", "buys", "bugs"}
 
 # Not prose: formulas, code, links, citations, cross-references, years, the head, rows of tables, HTML.
@@ -134,7 +133,7 @@ def test_a_fact_from_outside_is_a_lesson_a_number_and_its_source():
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_a_function_is_asked_for_before_it_is_shown_and_then_folded(lesson):
-    assert bool(out_of_order(lesson)) == (lesson.stem in ORDER_NOT_YET), out_of_order(lesson)
+    assert out_of_order(lesson) == []
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)

@@ -1,7 +1,5 @@
 """The proof of `grpo_lab.diagnose`: recorded runs with a planted fault each, and healthy ones; and some made live."""
 
-import json
-import math
 from collections import Counter
 
 import pytest
@@ -60,19 +58,6 @@ def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
         for steps in range(8, len(history) + 1, every):
             assert diagnose(history[:steps], settings) == [], (run["name"], run["engine"], steps)
         assert recorder.named(run) == [], (run["name"], run["engine"])
-
-
-def test_a_history_comes_out_of_the_file_as_it_went_in():
-    history = [
-        {"step": 1, "reward": 0.123456, "loss": 0.0, "time/rollout": 1.0, "kl": 0.0},
-        {"step": 2, "reward": None, "loss": 0.0, "time/rollout": 2.0, "kl": math.nan, "eval/reward": 0.5},
-        {"step": 3, "reward": 0.2, "loss": 0.0, "time/rollout": 2.0, "kl": 12345.6, "eval/reward": 0.5},
-    ]
-    entry = json.loads(json.dumps({"steps": 3, "history": recorder.packed(history)}))
-    first, second, third = recorder.unpacked(entry)
-    assert first == {"step": 1, "reward": 0.1235, "loss": 0.0, "kl": 0.0}
-    assert math.isnan(second.pop("kl")) and second == {"step": 2, "reward": None, "loss": 0.0, "eval/reward": 0.5}
-    assert third == {"step": 3, "reward": 0.2, "loss": 0.0, "kl": 12350.0, "eval/reward": 0.5}
 
 
 def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsys):

@@ -127,50 +127,6 @@ def test_records_hold_every_arm_with_every_seed():
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
 
 
-# ---- what a lesson says of several runs holds with each seed, and at a second setting
-
-
-@pytest.mark.parametrize("part", ["one_batch", recorders.objective.SLOW])
-def test_what_05_says_of_ratio_and_clip(part):
-    seeds = list(read(RUNS / "objective.json")[part].values())
-    right, thinks = (
-        {way: torch.tensor([seed[way][what] for seed in seeds]) for way in seeds[0]}
-        for what in ("accuracy", "thinking")
-    )
-    end = {way: values[:, -1] for way, values in right.items()}
-    for ratio, none in (("no clip", "no ratio"), ("ratio if bad", "ratio if good")):
-        assert (end[ratio] > end[none] + 0.05).all()
-    assert (end["clip"] < end["no ratio"]).all() and (end["lower bound"] > end["no clip"]).all()
-    assert all((thinks[way][:, -1] > 0.85).all() for way in ("upper bound", "lower bound", "no clip"))
-    assert (thinks["clip"].amax(1) > thinks["clip"][:, -1] + 0.05).all()  # rises, and falls again
-    assert (thinks["no way back"][:, -1] > thinks["clip"][:, -1] + 0.2).all()
-
-
-@pytest.mark.parametrize("slow", ["", ", half the rate"])
-def test_what_06_says_of_its_judges(slow):
-    runs = read(RUNS / "rewards.json")["runs"]
-    ends = {}
-    for run in runs:
-        ends.setdefault(run["arm"], []).append(run["after"]["accuracy"])
-    assert min(ends["both" + slow]) > 0.8 and max(ends["both" + slow]) < max(ends["false yes" + slow])
-    assert max(ends["refused: thoughts" + slow]) < 0.05 < 0.85 < min(ends["refused: 7, 8, 9" + slow])
-    assert 0.8 < max(ends["near" + slow]) < min(ends["no errors" + slow])
-
-
-@pytest.mark.parametrize("slow", ["", ", half the rate"])
-def test_what_07_says_of_its_controls(slow):
-    record, ends = read(RUNS / "tiny_arms.json"), {}
-    for run in record["runs"]:
-        found = run["after"]
-        ends.setdefault(run["arm"], []).append((found["thinks"], found["right_thinking"] / max(1, found["thinking"])))
-    before = record["base"]["thinks"], record["base"]["right_thinking"] / record["base"]["thinking"]
-    arms = ("real", "first token", "all but first", "wrong paid", "shuffled", "16 problems", "no thought")
-    real, first, rest, wrong, shuffled, few, mute = (torch.tensor(ends[arm + slow]).T for arm in arms)
-    assert min(real[0].min(), first[0].min(), few[0].min()) > 0.95 > shuffled[0].max() and wrong[0].max() < 0.02
-    assert (rest[0] - before[0]).abs().max() < 0.05 and (mute[0] - before[0]).abs().max() < 0.05
-    assert first[1].max() < before[1] < rest[1].min() < real[1].max() and few[1].min() > 0.8
-
-
 # ---- a short run
 
 
