@@ -145,6 +145,8 @@ def _expected(forms: str, sizes: dict[str, int]) -> str:
     """Such as `(B,) or (B, T), where B = 2 and T = 3`, and `(P, G), where P = 2 and G > 1`."""
     axes = [re.sub("#|>[0-9]+", "", form).split() for form in forms.split("|")]
     more = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
-    known = [f"{axis} {more[axis][0]} {more[axis][1:]}" for axis in dict.fromkeys(sum(axes, [])) if axis in more]
+    known = [
+        f"{axis} {more[axis][0]} {more[axis][1:]}" for axis in dict.fromkeys(re.findall("[A-Z]", forms)) if axis in more
+    ]
     text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)
     return text + (f", where {' and '.join(known)}" if known else "")
