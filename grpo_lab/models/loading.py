@@ -55,10 +55,8 @@ def load_policy(
     model.loaded_for = mode.name
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
-        raise InputError(
-            "name", folder, "they do not belong together",
-            found=f"is {readable(folder)}, where the tokenizer knows {len(tokenizer)} tokens and the model {rows}",
-        )  # fmt: skip
+        known = f"where the tokenizer knows {len(tokenizer)} tokens and the model {rows}"
+        raise _unfit(folder, known, "they do not belong together")
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
@@ -113,17 +111,12 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
                 output_loading_info=True,
             )  # fmt: skip
     except (ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(
-            "name", folder,
-            found=f"is {readable(folder)}, which holds no model that transformers can load by itself (code that comes "
-            f"with a checkpoint is never run): {error!s:.300}",
-        ) from error  # fmt: skip
+        said = f"(code that comes with a checkpoint is never run): {error!s:.300}"
+        raise _unfit(folder, f"which holds no model that transformers can load by itself {said}") from error
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(
-            "name", folder, "they are incomplete, or those of a model without a head for tokens",
-            found=f"is {readable(folder)}, whose weights lack {missing[0]}{more}, which would begin at random",
-        )  # fmt: skip
+        lacking = f"whose weights lack {missing[0]}{more}, which would begin at random"
+        raise _unfit(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
     return model.to(device).eval()
 
 
@@ -146,16 +139,15 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         )
     except Exception as error:  # transformers raises nearly anything over a damaged file
         said = f"{type(error).__name__}: {error}"
-        raise InputError(
-            "name", folder, found=f"is {readable(folder)}, whose tokenizer cannot be loaded ({said})"
-        ) from error
+        raise _unfit(folder, f"whose tokenizer cannot be loaded ({said})") from error
     if tokenizer.eos_token_id is None:
-        raise InputError(
-            "name", folder, "no completion could end",
-            found=f"is {readable(folder)}, whose tokenizer has no end token (eos_token)",
-        )  # fmt: skip
+        raise _unfit(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token
         print(f"policy: no padding token in {readable(folder)}: padding with the end token {tokenizer.eos_token!r}")
     return tokenizer
+
+
+def _unfit(folder: Path, found: str, why: str = "") -> InputError:
+    return InputError("name", folder, why, found=f"is {readable(folder)}, {found}")

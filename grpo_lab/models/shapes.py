@@ -1,6 +1,8 @@
 """The shape of a model, on which time and memory of a step depend, and not on what its weights have learnt."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2ForCausalLM
@@ -8,40 +10,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2Fo
 from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rollout.fast_paths import head_width
 
-# The sizes in the config.json of Qwen/Qwen2-0.5B-Instruct: 494,032,768 parameters.
-QWEN2_05B = {
-    "vocab_size": 151_936,
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32_768,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": True,
-}
-# The same family, small enough for a test on a CPU; every proportion that a formula for memory could get wrong differs.
-SMALL = QWEN2_05B | {
-    "vocab_size": 4096,
-    "hidden_size": 192,
-    "intermediate_size": 704,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-}
-# SmolLM2-135M-Instruct: 134,515,008 parameters. Llama's kind, which is Qwen2's without biases.
-SMOLLM2 = {
-    "vocab_size": 49_152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-}
-SHAPES: dict[str, dict] = {"qwen2": QWEN2_05B, "smollm2": SMOLLM2, "small": SMALL}
+# The sizes of Qwen2-0.5B-Instruct (494,032,768 parameters) and SmolLM2-135M-Instruct (134,515,008; of Llama's kind, which
+# is Qwen2's without biases), as in their config.json. "small" is for a test on a CPU: Qwen2's family, and every
+# proportion that a formula for memory could get wrong differs.
+SHAPES: dict[str, dict] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def shape_config(shape: str) -> Qwen2Config | LlamaConfig:

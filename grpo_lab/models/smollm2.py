@@ -26,16 +26,7 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # o
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 END = "<|im_end|>"
 GET = f"python -m grpo_lab.models get {NAME}"
-CARD = f"""---
-license: apache-2.0
-language: en
----
-# SmolLM2-135M-Instruct, out of 4 bits
-
-The weights of `{GGUF}` from the Python package `{PACKAGE}` {VERSION}, dequantised to float32. They are those of
-SmolLM2-135M-Instruct (Hugging Face, Apache 2.0) rounded to 4 bits: a little weaker than the original.
-Made by `{GET}`. Completions end at `{END}`, which is the padding token, too.
-"""
+CARD = Path(__file__).with_suffix(".md")  # of the converted model
 
 
 def folder() -> Path:
@@ -122,7 +113,7 @@ def convert(gguf: Path, into: Path) -> None:
         into.mkdir(parents=True)
         model.save_pretrained(into)
         tokenizer.save_pretrained(into)
-    (into / "README.md").write_text(CARD, encoding="utf-8")
+    shutil.copyfile(CARD, into / "README.md")
 
 
 def read_tokenizer(gguf: Path):

@@ -12,9 +12,10 @@ import importlib
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from grpo_lab.commands.display import say
 from grpo_lab.formulas.lines import running, with_lines, without_markers
@@ -43,60 +44,18 @@ class Bug:
         return "\n".join(f"{line[0]} {line[1:].strip()}" for line in changed)
 
 
-# By name, most of them in ERRATA's words: where it is, and what stands there instead.
-BUGS = {
-    "temperature-mismatch": Bug(
-        "grpo_lab.trainer.logprobs", "_logprobs_together", {"[temperature]": "temperature=1.0,"}
-    ),
-    "retokenised": Bug(
-        "grpo_lab.rollout.sample",
-        "sample_completions",
-        {
-            "[ids]": """completion_ids=tokenizer(
-    texts, padding="max_length", padding_side="right", max_length=mask.shape[1], truncation=True,
-    add_special_tokens=False, return_tensors="pt",
-).input_ids,"""
-        },
-    ),
-    "off-by-one": Bug(
-        "grpo_lab.rollout.packing",
-        "packed_hidden",
-        {"[aligned]": "before = place[:, [*range(length, place.shape[1]), -1]][mask]"},
-    ),
-    "microbatch-mean": Bug(
-        "grpo_lab.objective.loss",
-        "microbatch_loss",
-        {
-            "policy_loss()": "loss, metrics = policy_loss("
-            "logp, advantages, mask, loss_type=loss_type, num_items=mask.sum(), **settings)"
-        },
-    ),
-    "group-mixed": Bug(
-        "grpo_lab.trainer.experience",
-        "compute_advantages",
-        {"rearrange()": 'by_group = rearrange(rewards, "(G P) -> P G", G=config.num_generations)'},
-    ),
-    "no-centre": Bug("grpo_lab.advantages", "group_advantages", {"2.2": "centred = rewards"}),
-    "eos-trimmed": Bug("grpo_lab.logprobs", "completion_mask", {"1.9": "ends_before = is_end.cumsum(-1)"}),
-    "k1-as-loss": Bug("grpo_lab.kl", "kl_estimate", {"4.4": "k3 = k1"}),
-    "ratio-quotient": Bug(
-        "grpo_lab.objective.surrogates", "importance_ratio", {"5.2": "ratio = logp / old_logp.detach()"}
-    ),
-    "old-not-frozen": Bug(
-        "grpo_lab.trainer.loop", "update", {"replace()": "experience = replace(experience, old_logp=None)"}
-    ),
-    "ref-not-frozen": Bug("grpo_lab.models.frozen", "frozen_copy", {"deepcopy()": "return model"}),
-    "pure-bf16-adamw": Bug(
-        "grpo_lab.trainer.optim_8bit",
-        "EightBitAdamW.__init__",
-        {"adamw()": "self.adamw = adamw(flat, **settings, bf16_stochastic_round=False)"},
-    ),
-    "answers-mixed": Bug(
-        "grpo_lab.trainer.experience",
-        "_as_reward_functions_see_it",
-        {"[rows]": "rows = [rows[row % len(rows)] for row in range(len(rollout.texts))]"},
-    ),
-}
+def read_bugs(file: Path) -> Iterator[tuple[str, Bug]]:
+    """The mistakes of a file by name: of each, a line with name, module and function, and one for each address."""
+    for block in file.read_text(encoding="utf-8").split("\n\n"):
+        rows = [row for row in block.splitlines() if not row.startswith("#")]
+        if rows:
+            name, module, function = rows[0].split()
+            changes = "\n".join(rows[1:]).replace("\n ", "\0").splitlines()
+            lines = dict(change.replace("\0", "\n").split(": ", 1) for change in changes)
+            yield name, Bug(module, function.strip("-"), lines)
+
+
+BUGS = dict(read_bugs(Path(__file__).with_suffix(".txt")))
 
 
 def planted(name: str) -> AbstractContextManager:

@@ -113,7 +113,7 @@ def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monkeypatch):
     """Two gradients of a tied embedding live at its end, and no third: one is added to the other in place."""
-    monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SMALL | {"vocab_size": 20_000})
+    monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", mode, config, 4)
     assert during(planned("wide", mode, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)

@@ -11,7 +11,7 @@ from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
 from tests.support.worlds import make_tokenizer, ragged_experience
 
 # Another family of proportions: own embeddings for input and output, and a narrower MLP.
-UNTIED = shapes.SMALL | {
+UNTIED = shapes.SHAPES["small"] | {
     "vocab_size": 3000,
     "hidden_size": 128,
     "intermediate_size": 512,

@@ -1,7 +1,9 @@
 """Mathematical equality: as a good teacher marks it, whatever a policy may write in its place."""
 
 import functools
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +13,17 @@ from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.mathematics.equality import judge_form
 from grpo_lab.rewards.mathematics.quantities import quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from tests.rewards.mathematics.teacher import DEPARTURES, PAIRS
 from tests.support.agreement import many
 
 # A comparison takes a millisecond; on a busy machine that may last.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0, batch_time_limit=600.0)
-EVERY = [pair for pairs in PAIRS.values() for pair in pairs]
+LINE = re.compile(r"(?m)^(right|wrong)  (.+) == (.+)$")
+EVERY, DEPARTURES = (
+    [(expected, answer, mark == "right") for mark, expected, answer in LINE.findall(part)]
+    for part in Path(__file__).with_name("teacher.txt").read_text(encoding="utf-8").split("# What a teacher would mark")
+)
+EVERY += [("4", "", False), ("4", " ", False), ("0", "", False)]
+EVERY += [("9" * 900, "9" * 900, True), ("9" * 900, "9" * 899 + "8", False)]
 
 
 def answered(text):
