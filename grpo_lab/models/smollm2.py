@@ -26,7 +26,7 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # o
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 END = "<|im_end|>"
 GET = f"python -m grpo_lab.models get {NAME}"
-CARD = Path(__file__).with_suffix(".md")  # of the converted model
+CARD = Path(__file__).with_suffix(".txt")  # of the converted model
 
 
 def folder() -> Path:
