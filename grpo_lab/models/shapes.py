@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2Fo
 from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rollout.fast_paths import head_width
 
-# As in their config.json: Qwen2-0.5B-Instruct, 494,032,768 parameters, and SmolLM2-135M-Instruct, 134,515,008, of Llama's
+# As in their config.json: Qwen2-0.5B-Instruct, 494,032,768 parameters; SmolLM2-135M-Instruct, 134,515,008, of Llama's
 # kind, which is Qwen2's without biases. "small", of Qwen2's, is for a test: every proportion that a formula for memory
 # could get wrong differs.
 SHAPES: dict[str, dict] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
