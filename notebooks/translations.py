@@ -187,6 +187,9 @@ def faults(name: str) -> list[str]:
             differing = [mark for mark in differing if not mark.startswith("{")]
         if differing:
             said.append(f"{message.id[:60]!r}: not as often as in English: {', '.join(differing)}")
+        bold = re.findall(r"\*\*([^*]+)\*\*(\w?)", message.string)
+        if unclosed := [text for text, after in bold if after and re.search(r"[^\w`$]$", text)]:  # as Markdown has it
+            said.append(f"{message.id[:60]!r}: punctuation stands inside of bold type: {unclosed[0][-20:]}")
     return said
 
 
