@@ -23,6 +23,7 @@ class Setting:
     prompt_length: int
     device_type: str
     chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
+    shared: bool = True  # a prompt is computed once for the rows that answer it; else in each of them
 
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
@@ -33,7 +34,6 @@ class Setting:
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
         self.length = self.prompt_length + c.max_completion_length
         # Of a micro-batch: the tokens that pass the layers, those of completions, and how many of them at a time.
-        self.prompts = min(c.prompts_per_step, rows)
         self.tokens = parts.micro_batch_tokens(rows, self.prompts, self.prompt_length, c.max_completion_length)
         self.completion_tokens = rows * c.max_completion_length
         self.chunk = parts.chunk_tokens(shape, self.completion_tokens, self.device_type) if self.chunked else None
@@ -44,6 +44,17 @@ class Setting:
         # What autocast copies to half precision: the head, and the linear maps of the layers.
         self.head_copy = parts.weight_bytes(head, self.product) if autocast else 0
         self.layer_copies = parts.weight_bytes(shape.linear, self.product) if autocast else 0
+
+    @property
+    def prompts(self) -> int:
+        """The most that a micro-batch computes. The rows of a prompt stand together (trainer/logprobs.py)."""
+        c, rows, group = self.config, self.rows, self.config.num_generations
+        if not self.shared:
+            return rows
+        whole_groups = c.update_batch_size == c.generation_batch_size
+        if whole_groups and (rows % group == 0 or group % rows == 0):
+            return max(rows // group, 1)
+        return min(c.prompts_per_step, rows)
 
 
 def resident(s: Setting) -> Parts:

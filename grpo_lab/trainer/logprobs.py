@@ -54,10 +54,10 @@ def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig
 
 
 def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The order whose micro-batches put fewest tokens through the layers, where `rows` count; the others come last.
+    """The order whose micro-batches put few tokens through the layers, where `rows` count.
 
-    The rows of a prompt stand together, which is then computed once for them. Where the model goes the plain way, rows
-    are in order of length: that saves padding.
+    The rows of a prompt stand together, which is then computed once for them, and a micro-batch of whole groups holds
+    no other prompt. Where the model goes the plain way, rows are in order of length: that saves padding.
     """
     # Longest first: what does not fit into memory shows at once, not after an hour.
     order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
@@ -66,8 +66,8 @@ def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Ten
     prompts = rollout.prompt_of_row[order]
     first = torch.arange(len(order), device=order.device)
     turn = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
-    turn = turn.scatter_reduce(0, prompts, first, "amin")  # of each prompt: that of its first row
-    return order[torch.where(rows[order], turn[prompts], len(order)).argsort(stable=True)]
+    turn = turn.scatter_reduce(0, prompts, first.where(rows[order], len(order)), "amin")  # of each prompt's first row
+    return order[turn[prompts].argsort(stable=True)]
 
 
 def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):

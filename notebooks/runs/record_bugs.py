@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     there = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
     settings = SETTINGS | {"max_steps": args.steps}
-    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings} | {key: there[key] for key in there}
+    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings, "second": "in this run"} | there
     done = {(made["arm"], made["seed"]) for made in record["runs"]}
     for seed in args.seeds:
         for name in args.arms:

@@ -29,7 +29,7 @@ def test_the_plan_of_a_run_and_what_is_chosen(capsys):
         "gradient_checkpointing true, max_completion_length 256"
     )
     assert lines[2].startswith("494,032,768 parameters, bf16") and "(128 prompt + 256 response) tokens" in lines[2]
-    assert lines[-1] == "chosen: bf16, layers computed again, 8 rows at a time, the first that fits"
+    assert lines[-1] == "chosen: bf16, all activations kept, 8 rows at a time, the first that fits"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,8 @@ def test_the_plan_of_a_run_and_what_is_chosen(capsys):
     [
         (["--budget", "24"], "fp32-master, all activations kept, 8 rows"),
         (["--budget", "12"], "fp32-master, layers computed again, 8 rows"),
-        (["--budget", "8"], "bf16, layers computed again, 8 rows"),
+        (["--budget", "8"], "bf16, all activations kept, 8 rows"),
+        (["--budget", "6"], "bf16, layers computed again, 8 rows"),
         (["--budget", "24", "--precision", "fp16"], "fp16, all activations kept, 8 rows"),
         (["--budget", "24", "--gradient_checkpointing", "true"], "fp32-master, layers computed again, 8 rows"),
         (["--budget", "13", "--gradient_checkpointing", "false"], "bf16, all activations kept, 8 rows"),

@@ -16,7 +16,7 @@ from tests.notebooks.test_notebook_formulas import shown
 
 ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))
-SECOND_NOT_YET = {"family", "smollm2", "smollm2_habit", "buys", "bugs"}
+SECOND_NOT_YET = {"family", "smollm2", "smollm2_habit", "buys"}
 
 # Not prose: formulas, code, links, citations, cross-references, years, the head, rows of tables, HTML.
 NO_PROSE = re.compile(

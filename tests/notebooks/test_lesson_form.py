@@ -17,7 +17,7 @@ HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(
 # Not measured again since the third edition; who measures one drops it here.
 HEADS_NOT_YET = {"05", "08"}
 ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
-WHOLE_LOOP = ("03", "07")  # where "you are here" would say nothing
+WHOLE_LOOP = ("03", "07", "09")  # where "you are here" would say nothing
 
 pytest.importorskip("jupytext")
 build = load_script("notebooks/build.py")

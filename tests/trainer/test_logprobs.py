@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer.logprobs import completion_logprobs
+from grpo_lab.trainer.logprobs import cheapest_order, completion_logprobs
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
 ALTERNATING = (3, 24, 5, 23, 2, 22, 4, 24)
@@ -47,3 +47,12 @@ def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
             inside = experience.mask[row]
             torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
         shapes.clear()
+
+
+def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient():
+    """Which is what the plan of the memory counts on."""
+    experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
+    config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_world()[0]
+    order = cheapest_order(model, experience.rollout, experience.with_gradient(config))
+    for part in order.split(4):
+        assert len(experience.rollout.prompt_of_row[part].unique()) == 1

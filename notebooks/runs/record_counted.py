@@ -1,0 +1,80 @@
+"""Count the memory of an update of Qwen2-0.5B at its true size, in counted.json, for notebook 08.
+
+PYTHONPATH=. python notebooks/runs/record_counted.py      two minutes on one core; no card, and no weights
+
+The weights are fake tensors: shapes without numbers. All operations of two micro-batches run on them, forward and
+backward, by the code that trains; what they make is counted as long as it is alive. So this counts tensors, as the plan
+does, and computes nothing. What CUDA and its allocator take besides is in neither.
+"""
+
+import json
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import Qwen2ForCausalLM
+from transformers.initialization import no_init_weights
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import default_settings
+from grpo_lab.config.precision import PRECISIONS, autocast
+from grpo_lab.memory import plan
+from grpo_lab.memory.phases import resident
+from grpo_lab.models.shapes import shape_config
+from grpo_lab.rollout import recompute, score_logprobs
+from grpo_lab.tasks import TASKS
+from tests.support.peak import Lives
+
+PROMPT = 448  # tokens
+WAYS = [(mode, again) for mode in PRECISIONS for again in (False, True)]
+
+
+def plan_of(mode: str, checkpointing: bool):
+    """Of notebook 08's run in one mode."""
+    settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
+    return plan(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
+
+
+def planned(mode: str, checkpointing: bool) -> int:
+    """The peak of an update, in bytes beyond weights and moments."""
+    made = plan_of(mode, checkpointing)
+    return made.totals["update"] - sum(resident(made.setting).values())
+
+
+def counted(mode: str, checkpointing: bool) -> int:
+    """The same of two micro-batches on fake tensors."""
+    config = plan_of(mode, checkpointing).setting.config
+    rows, T = config.rows_at_once, config.max_completion_length
+    prompts = torch.ones(rows // config.num_generations, PROMPT, dtype=torch.long)
+    of_row = torch.arange(rows) // config.num_generations
+    completions = torch.ones(rows, T, dtype=torch.long)
+    batch = (prompts, prompts.bool(), completions, completions.bool(), of_row)
+    with FakeTensorMode(allow_non_fake_inputs=True), no_init_weights():
+        model = Qwen2ForCausalLM._from_config(shape_config("qwen2"), dtype=PRECISIONS[mode].weights)
+    model.tie_weights()  # without initialisation they are two
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    model.train()
+    chunk = recompute.head_chunk
+    with patch.object(recompute, "head_chunk", lambda vocabulary, width, _: chunk(vocabulary, width, "cuda")):
+        with Lives() as lives:
+            for _ in range(2):
+                with autocast(model.device, PRECISIONS[mode]):
+                    logp, _ = score_logprobs(model, *batch, with_entropy=False)
+                logp.sum().backward()
+    return lives.peak
+
+
+def record() -> list[dict]:
+    return [
+        {"mode": mode, "checkpointing": again, "planned": planned(mode, again), "counted": counted(mode, again)}
+        for mode, again in WAYS
+    ]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    what = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, torch's FakeTensorMode, no card"
+    text = json.dumps({"what": what, "second": "exact", "torch": torch.__version__, "runs": record()}, indent=1)
+    Path(__file__).with_name("counted.json").write_text(text + "\n", encoding="utf-8")

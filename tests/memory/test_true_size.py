@@ -1,0 +1,19 @@
+"""An update of Qwen2-0.5B at its true size on fake tensors, counted operation by operation, and its plan."""
+
+import json
+
+import pytest
+
+from tests.support.scripts import ROOT, load_script
+
+pytestmark = pytest.mark.slow
+recorder = load_script("notebooks/runs/record_counted.py")
+
+
+@pytest.mark.parametrize(("mode", "checkpointing"), recorder.WAYS)
+def test_two_micro_batches_take_what_is_planned_and_what_is_recorded(mode, checkpointing):
+    planned, counted = recorder.planned(mode, checkpointing), recorder.counted(mode, checkpointing)
+    assert planned == pytest.approx(counted, rel=0.01)
+    record = json.loads((ROOT / "notebooks/runs/counted.json").read_text(encoding="utf-8"))["runs"]
+    way = {"mode": mode, "checkpointing": checkpointing}
+    assert way | {"planned": planned, "counted": pytest.approx(counted, rel=0.001)} in record
