@@ -21,7 +21,7 @@ from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_read, choose
+from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 
@@ -198,7 +198,7 @@ def _as_in_the_run(model: str, typed: dict) -> dict:
         run = {}
     left = {option: usual for option, usual in USUAL.items() if option not in given}
     taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
-    check_read(taken, folder / SETTINGS_FILE)
+    check_names(taken, folder / SETTINGS_FILE)
     if taken:
         words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")

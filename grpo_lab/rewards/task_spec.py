@@ -52,7 +52,7 @@ def add_reward_options(group: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def check_read(said: dict[str, Any], file: Path) -> None:
+def check_names(said: dict[str, Any], file: Path) -> None:
     """Raise InputError for a task or a reward that a file asks for, and that has to be typed: whoever wrote the file
     would run code here. The rewards and tasks of this package are taken, and files of problems.
 

@@ -28,7 +28,7 @@ def _check_prompt(tokenizer, prompt, name: str) -> None:
         raise InputError(name, prompt, found=said)
 
 
-def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
+def templated(tokenizer, prompt, name: str = "prompt") -> str:
     """The prompt as the tokenizer reads it: a list of messages goes through the chat template."""
     _check_prompt(tokenizer, prompt, name)
     if isinstance(prompt, str):
@@ -43,7 +43,7 @@ def prompt_text(tokenizer, prompt, name: str = "prompt") -> str:
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
-    text = prompt_text(tokenizer, prompt, name)
+    text = templated(tokenizer, prompt, name)
     if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]:
         return ids
     raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
@@ -63,7 +63,7 @@ def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: in
     limit = context_length(model.config) or sys.maxsize
     for index, prompt in enumerate(prompts):
         try:
-            size = len(prompt_text(tokenizer, prompt).encode())
+            size = len(templated(tokenizer, prompt).encode())
             most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
             if not size or most + max_completion_length > limit:
                 check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)

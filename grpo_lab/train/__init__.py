@@ -23,7 +23,7 @@ from grpo_lab.rewards.task_spec import (
     TaskSpec,
     add_reward_options,
     add_task_option,
-    check_read,
+    check_names,
     choose,
 )
 from grpo_lab.tasks import TASKS
@@ -127,7 +127,7 @@ def _said_in(file: Path, option: str, value: str, typed: dict, parser: Parser) -
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{this}")
     words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
     said, parser.where = vars(parser.parse_args(words)), ""
-    check_read({name: value for name, value in said.items() if name not in typed}, file)
+    check_names({name: value for name, value in said.items() if name not in typed}, file)
     return said
 
 

@@ -49,7 +49,7 @@ class Experience:
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    def with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
+    def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
         """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
         counts = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
         return counts.any(-1)

@@ -78,14 +78,14 @@ def update(
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/logprobs"):
-                old_logp = all_logprobs(model, experience, config, experience.with_gradient(config))
+                old_logp = all_logprobs(model, experience, config, experience.rows_with_gradient(config))
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
             batch = (experience if updates else unmoved)[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
-    skipped = (~experience.with_gradient(config)).float().mean().item()
+    skipped = (~experience.rows_with_gradient(config)).float().mean().item()
     metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
     return mean_of_updates(updates) | metrics
 
@@ -101,9 +101,9 @@ def accumulate_gradient(
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
     if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
-        experience = experience[cheapest_order(model, experience.rollout, experience.with_gradient(config))]
+        experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
-        rows = part.with_gradient(config)
+        rows = part.rows_with_gradient(config)
         with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, part, config, rows)
         old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}

@@ -97,8 +97,9 @@ class Run:
         return picked
 
     def learning_rate(self, step: int) -> float:
-        c = self.config
-        return learning_rate(step, c.learning_rate, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+        config = self.config
+        schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
+        return learning_rate(step, config.learning_rate, *schedule)
 
     def reference_model(self, step: int):
         """The reference, refreshed from the policy first if this is a step to do so."""

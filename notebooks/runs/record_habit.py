@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
     rows = short_sums("test", seed=1)[:SUMS]
     runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
+    runs = [{"learning_rate": SETTINGS["learning_rate"]} | made for made in runs]  # the first record does not say it
     for seed in args.seeds:
         if (rate, seed) in [(made["learning_rate"], made["seed"]) for made in runs]:
             continue

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards.named import NAMED, find_rewards
-from grpo_lab.rewards.task_spec import check_read, choose
+from grpo_lab.rewards.task_spec import check_names, choose
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
@@ -96,16 +96,16 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
     generator = "gym:chain_sum:max_terms=2,min_terms=1"
     for task in [None, *TASKS, generator, "mine.jsonl", str(tmp_path / "mine.jsonl"), "gsm8k:school"]:
         for rewards in (None, [*NAMED], ["accuracy_reward"]):
-            check_read({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
+            check_names({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
     monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the shares answer
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
     for task in ["none.jsonl", "mine.csv", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
-            check_read({"task": task}, Path("run.json"))
+            check_names({"task": task}, Path("run.json"))
         assert caught.value.argument == "task"
     for rewards in (["accuracy", "evil:pay"], "evil:pay", [5], {"evil:pay": 1}):
         with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
-            check_read({"reward_funcs": rewards}, Path("run.json"))
+            check_names({"reward_funcs": rewards}, Path("run.json"))
 
 
 def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):

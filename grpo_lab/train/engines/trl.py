@@ -159,10 +159,10 @@ class Steps(TrainerCallback):
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary of the whole run
             return
-        c, done = self.config, state.global_step // self.config.updates_per_step
+        config, done = self.config, state.global_step // self.config.updates_per_step
         metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
         metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
-        if c.eval_steps is not None and (done % c.eval_steps == 0 or done == c.max_steps):
+        if config.eval_steps is not None and (done % config.eval_steps == 0 or done == config.max_steps):
             metrics |= self.evaluate()
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}

@@ -67,10 +67,11 @@ class Trainer(trl.GRPOTrainer):
         return [name for name, _ in model.named_parameters()]
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        c = self.ours
+        config = self.ours
+        schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
 
         def factor(update: int) -> float:
-            return learning_rate(update // c.updates_per_step, 1.0, c.warmup_steps, c.max_steps, c.lr_scheduler_type)
+            return learning_rate(update // config.updates_per_step, 1.0, *schedule)
 
         self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
         return self.lr_scheduler
