@@ -1,4 +1,4 @@
-"""What each fault looks like in a log: one small function a fault. `rules.RULES` says what the faults mean.
+"""What each fault looks like in a log: one small function a fault. faults.toml says what the faults mean.
 
 A condition answers with the evidence, or with None; it raises `Lacking` where the log has too little of what it reads.
 (`rules.first_step` finds the step.) Nothing is decided by one step: "at first" and "at last" are means over the first

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.config import SETTINGS, options
 from grpo_lab.config.schedules import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import engine
@@ -81,23 +81,3 @@ def test_what_the_table_says_of_weight_decay_is_so():
     assert spared and all("norm" in name or name.endswith("bias") for name in spared)
     (group,) = PolicyOptimizer(model, make_config(weight_decay=0.1)).adamw.param_groups
     assert len(group["params"]) == len(names) and group["weight_decay"] == 0.1
-
-
-BATCHES = [
-    {},
-    {"generation_batch_size": 48, "num_generations": 4, "per_device_train_batch_size": 8},
-    {"generation_batch_size": 48, "num_generations": 4, "per_device_train_batch_size": 8, "num_iterations": 3},
-    {"generation_batch_size": 48, "num_generations": 4, "gradient_accumulation_steps": 3},
-    {"generation_batch_size": 64, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
-]
-
-
-@pytest.mark.parametrize("settings", BATCHES, ids=str)
-def test_a_rollout_is_worth_as_many_updates_as_in_trl(settings, tmp_path):
-    ours = GRPOConfig(**settings)
-    names = ("generation_batch_size", "num_generations", "num_iterations", "per_device_train_batch_size")
-    same = {name: getattr(ours, name) for name in (*names, "gradient_accumulation_steps")}
-    same["per_device_train_batch_size"] = ours.rows_at_once
-    theirs = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **same)
-    micro_batches = theirs.steps_per_generation * theirs.num_iterations
-    assert ours.updates_per_step == micro_batches / theirs.gradient_accumulation_steps

@@ -29,12 +29,7 @@ METRICS, COMPLETIONS = "metrics.jsonl", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
 UNKNOWN = "what cannot be compared"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-# What transformers calls the files of a model and of its tokenizer.
-MODEL = re.compile(
-    r"(generation_|tokenizer_|processor_|preprocessor_)?config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|"
-    r"tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|"
-    r"chat_template\.(jinja|json)|spiece\.model|additional_chat_templates"
-)
+MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,7 @@ def check_folder(config: GRPOConfig) -> Manifest | None:
 
 def _is_needed(name: str, past: int) -> bool:
     found = CHECKPOINT.fullmatch(name)
-    return name in CHANGING or bool(MODEL.fullmatch(name)) or (found is not None and int(found[1]) > past)
+    return name in (*CHANGING, *MODEL) or (found is not None and int(found[1]) > past)
 
 
 def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
