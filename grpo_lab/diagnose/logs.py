@@ -54,7 +54,7 @@ def read_log(source, settings: dict | None = None) -> Log:
 
     Args:
         source: a folder of this package's or of TRL's (its newest checkpoint), a file metrics.jsonl or
-            trainer_state.json, a list of dicts; or a `Log`.
+            trainer_state.json, or a list of dicts.
         settings: what is known of the configuration beside it (`precision`, `num_iterations`, ...); it wins.
 
     Raises:
@@ -62,8 +62,6 @@ def read_log(source, settings: dict | None = None) -> Log:
         ValueError: for a file that is no log, or a log without steps or without numbers.
         TypeError: for another kind of source.
     """
-    if isinstance(source, Log):
-        return Log(source.rows, source.settings | (settings or {}), source.name)
     if isinstance(source, str | Path):
         rows, found, name = *_from_path(Path(source)), str(source)
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):

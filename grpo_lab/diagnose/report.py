@@ -2,17 +2,10 @@
 
 from pathlib import Path
 
-from grpo_lab.commands.display import View
 from grpo_lab.diagnose.logs import Log
 from grpo_lab.diagnose.rules import Finding, notes
 
 GLOSSARY = Path(__file__).with_name("metrics.md")
-
-
-def glossary() -> View:
-    """All metrics, as a table."""
-    table = GLOSSARY.read_text(encoding="utf-8").split("\n\n")[-1].rstrip()
-    return View(table, table)
 
 
 def report(log: Log, found: list[Finding], blind: dict[str, str]) -> str:

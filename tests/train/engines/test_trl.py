@@ -64,7 +64,8 @@ def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, 
     assert len(wanted) == len(found) == config.updates_per_step * config.max_steps
     for one, other in zip(wanted, found, strict=True):
         torch.testing.assert_close(other["gradients"], one["gradients"], rtol=1e-3, atol=2e-6)
-    torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-5)
+    # Adam makes a step of the rate, 0.01, of the smallest gradient, too: of that of a key's bias, mostly of rounding.
+    torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
     compare_metrics(ours, theirs, config)
 
 
