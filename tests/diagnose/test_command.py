@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.diagnose.__main__ import main
-from grpo_lab.diagnose.report import GLOSSARY
+from grpo_lab.diagnose.__main__ import GLOSSARY, main
 from grpo_lab.trainer import train
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some
 
