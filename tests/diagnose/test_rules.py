@@ -92,21 +92,6 @@ def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     assert examined(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
-def test_a_healthy_run_has_no_finding_and_a_short_one_is_not_judged():
-    for metrics in (
-        {},
-        {"kl": (0.0, 2.0), "grad_norm": waves(2.0, 1.0)},
-        {"reward": (-0.45, -0.1), "entropy": (0.1, 0.4)},  # rewards below zero that rise
-        {"eval/reward": (0.0, 0.6)},  # held-out problems that are harder, and gain as the others do
-        {"grad_norm": at(20, 0.5, usual=0.001)},  # the first group with a spread
-        STILL | {"entropy": waves(1.0, 0.1)},  # too noisy to show a change
-    ):
-        assert diagnose(history(**metrics)) == []
-    assert diagnose(history(reward=(0.9, 0.0))[:7]) == []
-    assert named(history(**{"eval/reward": waves(0.1, 0.02)})) == ["held_out_falls_behind"]
-    assert "held_out_falls_behind" not in named(history(reward=0.0, **{"eval/reward": 0.0}))
-
-
 def test_a_finding_says_when_what_why_and_what_to_try():
     assert [rule.name for rule in RULES] == list(LINES)
     (found,) = diagnose(history(grad_norm=at(20, 1e3)))
@@ -128,7 +113,8 @@ def test_a_rate_that_can_move_nothing_is_said_after_few_steps():
     assert not diagnose([row | {"learning_rate": 1e-6} for row in rows])
 
 
-def test_a_short_run_whose_lengths_wander_is_not_called_ill():
+def test_a_short_run_is_not_judged():
+    assert not diagnose(history(reward=(0.9, 0.0))[:7])
     wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})
     assert not diagnose(wander[:23]) and named(wander) == ["length_without_gain"]
 

@@ -100,20 +100,6 @@ def test_extremely_far_from_the_old_policy_stays_finite(loss_type):
     assert loss.isfinite() and logp.grad.isfinite().all() and all(math.isfinite(x) for x in metrics.values())
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_single_precision_stays_single_and_close(loss_type):
-    rows = batch(4, 5, 2)
-    single = [x.float() if x.is_floating_point() else x for x in rows]
-
-    def loss(logp, old, ref, advantages, mask):
-        return policy_loss(
-            logp, advantages, mask, old, ref, loss_type=loss_type, beta=0.1, max_completion_length=6
-        )[0]  # fmt: skip
-
-    assert loss(*single).dtype is torch.float32 and loss(*rows).dtype is torch.float64
-    assert_near(loss(*single).double(), loss(*rows), 1e-5)
-
-
 def vespo_weights(log_ratios, advantage):
     logp = torch.tensor([log_ratios], dtype=torch.float64, requires_grad=True)
     mask = torch.ones(1, len(log_ratios), dtype=torch.bool)

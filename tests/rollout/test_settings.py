@@ -31,21 +31,6 @@ def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back(cache):
     assert model.generation_config is planted and planted.to_dict() == before
 
 
-def test_the_settings_are_put_back_when_sampling_fails(monkeypatch):
-    model, tokenizer = make_world()
-    planted = model.generation_config = GenerationConfig(**PLANTED)
-    model.train()
-
-    def broken(*arguments, **keywords):
-        assert model.generation_config is not planted and not model.training
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr(model, "generate", broken)
-    with pytest.raises(RuntimeError, match="no luck"):
-        sample(model, tokenizer, cache_implementation="dynamic")
-    assert model.generation_config is planted and model.training
-
-
 def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
     """The distribution that the settings describe, in literal steps; 0 for what they forbid."""
     logits = logits.double().tolist()
