@@ -47,8 +47,8 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     for number, prefix in enumerate(inner):  # the root first, then row by row
         ax.text(len(prefix), height[prefix], number, **CENTRED, fontsize=9, color="white", zorder=3, bbox=NODE)
     ax.set(xlim=(-0.25, T + 1.6), ylim=(-0.8, N - 0.2), yticks=[])
-    written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T)]
-    ax.set_xticks(range(T + 1), ["nothing\nwritten", *written, "all"])
+    written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T + 1)]
+    ax.set_xticks(range(T + 1), ["nothing\nwritten", *written])
     without_grid(ax, "left", "bottom")
     return fig
 
