@@ -34,13 +34,12 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
         return folder, "the folder you named"
     if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
         raise InputError("name", text, ALLOWED, found=f"is {text!r}, and there is no such folder")
-    if found := find_in_caches(text):
-        return found
+    if cached := find_in_caches(text):
+        return cached
     if text.startswith("outputs/") or folder.parent.is_dir():
-        raise InputError(
-            "name", text, f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)",
-            found=f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}",
-        )  # fmt: skip
+        wanted = f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)"
+        found = f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}"
+        raise InputError("name", text, wanted, found=found)
     return _download(text), "downloaded from the Hugging Face hub"
 
 
@@ -48,11 +47,11 @@ def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pa
     """The same, with an error for a folder that holds no model."""
     folder, why = find_folder(name, device_type)
     if missing := missing_file(folder):
-        raise InputFileError(
-            "name", os.fspath(name),
-            "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)",
-            found=f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}",
-        )  # fmt: skip
+        again = (
+            "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
+        )
+        found = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
+        raise InputFileError("name", os.fspath(name), again, found=found)
     return folder, why
 
 

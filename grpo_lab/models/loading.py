@@ -84,10 +84,8 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
         if (chosen.index or 0) < there.get(chosen.type, 0):
             return chosen
     allowed = ["cpu", *(f"cuda:{index}" for index in range(there["cuda"])), *["mps"][: there["mps"]]]
-    raise InputError(
-        name, device, f"expected one of {', '.join(allowed)}, None, as torch sees it here "
-        "(`python -m grpo_lab.doctor` says what keeps it from a card)",
-    )  # fmt: skip
+    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a card)"
+    raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {why}")
 
 
 def describe_device(device: str | torch.device | None = None) -> str:

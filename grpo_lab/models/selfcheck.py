@@ -39,10 +39,9 @@ def ensure_checked(model) -> None:
     allowed = TOLERANCE.get(model.dtype, exact)
     if not _differences[kind] <= allowed:  # and NaN is not
         name = f"{type(model).__name__} ({model.config.model_type})"
-        raise InputError(
-            "model", name, found=f"is a {name}, which cannot be trained here: the log-probabilities of its samples, "
-            f"computed again, differ by {_differences[kind]:.2g} nats a token (at most {allowed:g})",
-        )  # fmt: skip
+        differ = f"differ by {_differences[kind]:.2g} nats a token (at most {allowed:g})"
+        said = f"cannot be trained here: the log-probabilities of its samples, computed again, {differ}"
+        raise InputError("model", name, found=f"is a {name}, which {said}")
 
 
 @torch.no_grad()

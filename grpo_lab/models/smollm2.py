@@ -43,10 +43,8 @@ def folder() -> Path:
 def find() -> Path:
     """The converted model; if it is not there, an error with the command that fetches it."""
     if not (folder() / "config.json").is_file():
-        raise InputFileError(
-            "name", NAME, f"`{GET}` fetches it once: 93 MB to download, 0.6 GB in {readable(folder())}",
-            found=f"is {NAME!r}, which is not on this machine yet",
-        )  # fmt: skip
+        fetches = f"`{GET}` fetches it once: 93 MB to download, 0.6 GB in {readable(folder())}"
+        raise InputFileError("name", NAME, fetches, found=f"is {NAME!r}, which is not on this machine yet")
     return folder()
 
 
@@ -89,9 +87,8 @@ def check_wheel(file: Path) -> Path:
     with open(file, "rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != SHA256:
-        raise InputError(
-            file.name, found, f"expected {SHA256}: it is damaged, or another file", found=f"has the SHA-256 {found}"
-        )
+        wanted = f"expected {SHA256}: it is damaged, or another file"
+        raise InputError(file.name, found, wanted, found=f"has the SHA-256 {found}")
     return file
 
 

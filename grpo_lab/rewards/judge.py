@@ -39,6 +39,8 @@ def read_verdict(reply: str) -> str | None:
     stands by itself counts ("No, because ...", "判断：否"); otherwise exactly one of the two has to occur in it.
     Correct, 是, 对 and 正确 mean yes; incorrect, 否, 不是, 不对, 错误, 不正确 and 没有……正确 no.
     """
+    if not isinstance(reply, str):
+        raise InputTypeError("the judge's reply", reply, "expected a str")
     verdict = reply.rpartition("</think>")[2].strip()
     opening = _OPENING.match(verdict) or _OPENING.match(re.split("[:：]", verdict)[-1])
     words = [opening[1]] if opening else _ANYWHERE.findall(verdict)
@@ -78,7 +80,7 @@ def judge_reward(
         rewards: list[float | None] = []
         unreadable = 0
         for a in expected:
-            verdict = None if a is None else _read(next(replies), name)
+            verdict = None if a is None else read_verdict(next(replies))
             reward = float(verdict == "yes")  # scalar (6.6)
             rewards.append(None if a is None else reward if verdict else unclear)
             unreadable += a is not None and verdict is None
@@ -103,12 +105,6 @@ def reward_model_reward(
 
     reward.__name__ = reward.__qualname__ = name
     return reward
-
-
-def _read(reply: Any, name: str) -> str | None:
-    if not isinstance(reply, str):
-        raise InputTypeError(f"{name}: the judge's reply", reply, "expected a str")
-    return read_verdict(reply)
 
 
 def _questions(name: str, completions: Any, prompts: Any) -> list[str]:

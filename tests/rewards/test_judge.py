@@ -46,7 +46,7 @@ def test_what_an_unclear_verdict_earns_is_a_choice():
 
 
 def test_a_judges_mistakes_are_named():
-    with pytest.raises(TypeError, match=r"judge_reward: the judge's reply is 1.0; expected a str"):
+    with pytest.raises(TypeError, match=r"the judge's reply is 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
     for missing, others in {"answer": {"prompts": ["q"]}, "prompts": {"answer": ["1"]}}.items():
         with pytest.raises(ValueError, match=rf"judge_reward: {missing} is NoneType None; expected one entry"):

@@ -58,8 +58,14 @@ def math_reward(
         reward = float(verdict == "equal")  # scalar (6.5)
         rewards.append(None if verdict == "unreadable" else reward)
     limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
-    _warn(pairs, verdicts, "timeout", f"completions were not evaluated within {limits}, and scored 0.0")
-    _warn(pairs, verdicts, "unreadable", "expected answers cannot be read as mathematics, so no reward applies")
+    for kind, problem, of_pair in (
+        ("timeout", f"completions were not evaluated within {limits}, and scored 0.0", 1),
+        ("unreadable", "expected answers cannot be read as mathematics, so no reward applies", 0),
+    ):
+        if rows := [row for row, pair in enumerate(pairs) if verdicts.get(pair) == kind]:
+            said = f"math_reward: {len(rows)} of {len(pairs)} {problem}"
+            first = f"first: row {rows[0]}, {pairs[rows[0]][of_pair][:80]!r}"
+            warnings.warn(f"{said}; {first}", RuntimeWarning, stacklevel=2)
     return rewards
 
 
@@ -72,13 +78,6 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
     replies: dict = WORKER.ask("compare", in_order, time_limit, batch_time_limit)
     replies |= {True: "equal", False: "different"}
     return {pair: replies[form] or "timeout" for pair, form in forms.items()}
-
-
-def _warn(pairs: list, verdicts: dict, verdict: str, problem: str) -> None:
-    rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == verdict]
-    if rows:
-        first = f"first: row {rows[0]}, {pairs[rows[0]][verdict == 'timeout'][:80]!r}"
-        warnings.warn(f"math_reward: {len(rows)} of {len(pairs)} {problem}; {first}", RuntimeWarning, stacklevel=3)
 
 
 def judge_form(expected: str, given: str) -> bool | tuple[str, str]:

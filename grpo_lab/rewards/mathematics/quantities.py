@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-LONGEST = 1000  # characters
+from grpo_lab.rewards.answers import LONGEST
 
 _SAME = """
 mm 毫米 millimetre millimeter|cm 厘米 centimetre centimeter|dm 分米|m 米 metre meter|km 千米 公里 kilometre kilometer

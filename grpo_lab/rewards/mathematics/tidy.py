@@ -13,26 +13,23 @@ _SIGNS = str.maketrans(
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _WORD = r"(?<![a-zA-Z\\])"
-_REWRITES = tuple(
-    (re.compile(pattern), new)
-    for pattern, new in (
-        (r"\\(?:left|right)(?![a-z])\.?|\\!", ""),
-        (r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf))\s*\{([^{}]*)\}", r" \1 "),
-        (r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-        (r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$", r" \1\2 "),
-        (r"\{,\}", ","),
-        (r"\\[dtc]frac", r"\\frac"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})", "°"),
-        (r"\\%|\s*\b(?:per ?cent|pct)\b", "%"),
-        (r"\\\$", "$"),
-        (r"\*\*", "^"),
-        (r"^\s*负", "-"),
-        (rf"{_WORD}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])", r"\\\1 "),
-        (rf"(?:√|{_WORD}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])", r"\\sqrt{\1\2}"),
-        (rf"{_WORD}oo(?![a-zA-Z])", r"\\infty "),
-        (r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$", r"\\emptyset "),
-    )
-)
+_REWRITES = {
+    r"\\(?:left|right)(?![a-z])\.?|\\!": "",
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf))\s*\{([^{}]*)\}": r" \1 ",
+    r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])": " ",
+    r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$": r" \1\2 ",
+    r"\{,\}": ",",
+    r"\\[dtc]frac": r"\\frac",
+    r"\^\s*(?:\\circ|\{\s*\\circ\s*\})": "°",
+    r"\\%|\s*\b(?:per ?cent|pct)\b": "%",
+    r"\\\$": "$",
+    r"\*\*": "^",
+    r"^\s*负": "-",
+    rf"{_WORD}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])": r"\\\1 ",
+    rf"(?:√|{_WORD}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])": r"\\sqrt{\1\2}",
+    rf"{_WORD}oo(?![a-zA-Z])": r"\\infty ",
+    r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$": r"\\emptyset ",
+}
 _BRACES = "[^{}]*+"
 for _ in range(6):  # as deep as braces may be nested in a box
     _BRACES = rf"(?:[^{{}}]|\{{{_BRACES}\}})*+"
@@ -60,6 +57,6 @@ def tidy(text: str) -> str:
     """The text with one sign for each thing, in LaTeX, without marks around it and full stops at its end."""
     text = _RAISED.sub(lambda run: f"^{{{unicodedata.normalize('NFKC', run[0])}}}".replace("−", "-"), text)
     text = fold(text.translate(_SIGNS)).rstrip(" .,;")
-    for pattern, new in _REWRITES:
-        text = pattern.sub(new, text)
+    for pattern, new in _REWRITES.items():
+        text = re.sub(pattern, new, text)
     return " ".join(text.split()).rstrip(" .,;")

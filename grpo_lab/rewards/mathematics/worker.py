@@ -66,15 +66,13 @@ class Worker:
         if self.process is not None and self.process.poll() is None:
             return
         self.end()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+        alone = {
+            "creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            "start_new_session": True,
+        }  # by Ctrl-C, too
         # -P: the file's folder must hide nobody's modules.
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            start_new_session=True,  # Ctrl-C is for the run alone
-        )
+        self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **alone)
         if (status := self._exchange("") or "it ended at once") != "ready":
             self.end()
             from grpo_lab.commands.checks import InputPackageError  # the parent's
