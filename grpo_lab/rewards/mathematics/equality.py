@@ -64,7 +64,7 @@ def math_reward(
     ):
         if rows := [row for row, pair in enumerate(pairs) if verdicts.get(pair) == kind]:
             said = f"math_reward: {len(rows)} of {len(pairs)} {problem}"
-            first = f"first: row {rows[0]}, {pairs[rows[0]][of_pair][:80]!r}"
+            first = f"first: row {rows[0]}, {str(pairs[rows[0]][of_pair])[:80]!r}"
             warnings.warn(f"{said}; {first}", RuntimeWarning, stacklevel=2)
     return rewards
 
