@@ -18,6 +18,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
+
 from grpo_lab.commands.language import PO, confirmed, translated
 
 LANG = "zh_CN"

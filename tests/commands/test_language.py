@@ -54,6 +54,7 @@ def forget() -> None:
         ("the right sum; another number", "正确的和；another number"),
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
+        (r"$a,\; b$", r"$a,\; b$"),
     ],
 )
 def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
