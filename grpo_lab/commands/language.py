@@ -16,7 +16,7 @@ from grpo_lab.commands.display import prose
 HERE = Path(__file__).parents[1]
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
-SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between the parts of a text
+SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
 WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 
 
