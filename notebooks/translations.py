@@ -19,14 +19,17 @@ from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
 
-from grpo_lab.commands.language import PO, confirmed, translated
+from grpo_lab.commands.language import confirmed, translated
 
 LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
 ROOT = NOTEBOOKS.parent
+PO = ROOT / "po"
+DOCS = ("install", "commands", "own-task", "own-loop", "not-converging", "metrics", "card", "serving", "tutorials")
 PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("assignments/*.ipynb"))}
-PAGES |= {"README": ROOT / "README.md", "glossary": ROOT / "docs" / "glossary.md"}
+PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in ("glossary", *DOCS)}
+PAGES |= {"TEACHING": NOTEBOOKS / "assignments" / "TEACHING.md"}
 HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
 UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 
@@ -217,22 +220,25 @@ def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str
     found = []
     for block in blocks(markdown):
         found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
-    places = {anchor(text): anchor(ours) for text, ours in known.items() if text.startswith("#")}
-    text = re.sub(r"(?<=\]\(#)([^)]+)", lambda link: places.get(link[1], link[1]), "\n\n".join(found))
-    return re.sub(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)", lambda link: relinked(link[1], page), text)
+    link = r"(?<=\]\()(?!\w+:)([^)#\s]*)((?:#[^)]+)?)"
+    return re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(found))
 
 
-def anchor(heading: str) -> str:
-    """What JupyterLab calls the place of a heading."""
-    return heading.lstrip("# ").replace(" ", "-")
+def anchor(heading: str, page: Path) -> str:
+    """What JupyterLab calls the place of a heading; in a Markdown file, what GitHub does."""
+    name = heading.lstrip("# ").replace(" ", "-")
+    return name if page.suffix == ".ipynb" else re.sub(r"[^\w-]", "", name.lower())
 
 
-def relinked(link: str, page: Path) -> str:
-    """The link as the Chinese page has it: to a Chinese page if there is one."""
-    goal = Path(os.path.normpath(page.parent / link))
-    if goal in PAGES.values() and twin(goal).exists():
-        goal = twin(goal)
-    return Path(os.path.relpath(goal, twin(page).parent)).as_posix()
+def relinked(link: str, place: str, page: Path, known: dict[str, str]) -> str:
+    """The link as the Chinese page has it: to a Chinese page and its heading, if there is one."""
+    goal = Path(os.path.normpath(page.parent / link)) if link else page
+    for name in [name for name, path in PAGES.items() if path == goal and (path == page or twin(path).exists())]:
+        headings = known if goal == page else {message.id: message.string for message in done(name)}
+        places = {anchor(text, goal): anchor(ours, goal) for text, ours in headings.items() if text.startswith("#")}
+        link = link and Path(os.path.relpath(twin(goal), twin(page).parent)).as_posix()
+        return link + place[:1] + places.get(place[1:], place[1:])
+    return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + place
 
 
 def translate_output(output: nbformat.NotebookNode) -> None:
