@@ -18,7 +18,6 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-
 from grpo_lab.commands.language import confirmed, translated
 
 LANG = "zh_CN"
