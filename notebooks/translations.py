@@ -55,9 +55,10 @@ KEPT = re.compile(
 def blocks(markdown: str) -> list[str]:
     """What blank lines part, outside of fences and formulas; joined by a blank line they are the text."""
     found = [""]
-    for part in re.split(r"\n\s*\n", markdown):
+    gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
+    for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
         unfinished = found[-1].count("```") % 2 or found[-1].count("$$") % 2
-        found = [*found[:-1], f"{found[-1]}\n\n{part}"] if unfinished else [*found, part]
+        found = [*found[:-1], found[-1] + gap + part] if unfinished else [*found, part]
     return found[1:]
 
 
