@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from grpo_lab.commands.checks import InputError, InputFileError, InputTypeError
 
-METRICS, SETTINGS, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
+METRICS, SETTINGS_FILE, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
 KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"
 
 
@@ -100,7 +100,7 @@ def whole_lines(text: str) -> list[str]:
 
 def _from_folder(folder: Path) -> tuple[list[dict], dict]:
     if (folder / METRICS).is_file():
-        settings = folder / SETTINGS
+        settings = folder / SETTINGS_FILE
         return _from_path(folder / METRICS)[0], json.loads(settings.read_bytes()) if settings.is_file() else {}
     if states := [*folder.glob(STATE), *folder.glob(f"checkpoint-*/{STATE}")]:
         return _from_path(max(states, key=lambda path: path.stat().st_mtime))

@@ -56,8 +56,8 @@ def _read(fault: str, *, source: str, causes: list[str], remedies: list[str]) ->
     return Rule(getattr(conditions, fault), source, tuple(causes), tuple(remedies))
 
 
-TABLE = Path(__file__).with_name("faults.toml")
-RULES = tuple(_read(fault, **said) for fault, said in tomllib.loads(TABLE.read_text(encoding="utf-8")).items())
+FAULTS = Path(__file__).with_name("faults.toml")
+RULES = tuple(_read(fault, **said) for fault, said in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
 
 
 def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:

@@ -15,7 +15,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
 
-WIDTH = 100  # characters of a prompt with its completion, in the table of completions
+WIDTH = 100  # characters of a prompt with its completion, in a line
 
 
 class Reports:

@@ -30,7 +30,7 @@ def kept(log: Log) -> list[dict]:
 
 
 def test_our_folder_gives_rows_and_settings(tmp_path):
-    assert (logs.METRICS, logs.SETTINGS) == (METRICS, SETTINGS_FILE)
+    assert (logs.METRICS, logs.SETTINGS_FILE) == (METRICS, SETTINGS_FILE)
     write(tmp_path / METRICS, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
     (tmp_path / SETTINGS_FILE).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
     log = read_log(tmp_path, {"precision": "fp32"})
