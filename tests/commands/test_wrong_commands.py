@@ -16,42 +16,8 @@ from grpo_lab.models.folders import TINY
 from tests.support.refused import refused
 from tests.support.scripts import load_script
 
-HUGE = "9223372036854775808"  # 2**63
-
-# Command and options -> what the line says. {tmp} has a file, an empty folder, a full one, and a model without weights.
-WRONG = {
-    "trian": "argument command: invalid choice: 'trian' (choose from ",
-    "lessons": "the following arguments are required: DIR",
-    "doctor --fix": "--fix is not known here; --help lists what there is",
-    "train": "the following arguments are required: --output_dir",
-    "train --output_dir ''": "argument --output_dir: '' is not a folder that can be written",
-    "train --output_dir {tmp}/file": "file' is not a folder that can be written",
-    "train --output_dir {tmp}/run --epsilon -2e-1": "--epsilon is -0.2; it must",
-    "train --output_dir {tmp}/run --epsilon wide": "argument --epsilon: invalid float value: 'wide'",
-    "train --output_dir {tmp}/run --reward_funcs": "argument --reward_funcs: expected at least one argument",
-    f"train --output_dir {{tmp}}/run --seed {HUGE}": f"--seed is {HUGE}; it must lie in [0, 4294967295]",
-    "train --output_dir {tmp}/run --reward_weights 1 2 3": "--reward_weights is [1.0, 2.0, 3.0]; expected",
-    "train --output_dir {tmp}/run --max_step 3": "--max_step is not known here; did you mean --max_steps?",
-    "train --output_dir {tmp}/run --model {tmp}/empty": "empty, which has no config.json",
-    "evaluate --model {tmp}/none": "none', and there is no such folder; expected",
-    "evaluate --model tiny --n 0": "--n is 0; it must be at least 1",
-    "evaluate --model tiny --n 99999999": "--n is 99999999; it must be a whole number from 1 to 50000",
-    "chat --model tiny --temperature -1": "--temperature is -1.0; it must be at least 0",
-    "bench --device cuda": "--device is 'cuda'; expected cpu without --against",
-    "bench --against trl --json ''": "argument --json: '' is not the name of a file",
-    "bench --against trl --json {tmp}/none/a.json": "none/a.json' is not the name of a file in a folder that can",
-    "course mark": "argument COMMAND: invalid choice: 'mark' (choose from ",
-    "course grade {tmp}/none": "none'; expected a folder of submissions",
-    "course grade {tmp}/empty": "empty'; expected one folder or notebook a student, and found none",
-    "course grade {tmp}/empty --time-limit 0": "--time-limit is 0.0; it must lie between 1 and 86400",
-    "course grade {tmp}/empty --output {tmp}/file": "file' is not a folder that can be written",
-    "course release {tmp}/full": "full, not empty; expected a new or empty one, so nothing was written",
-    "diagnose": "DIR is missing",
-    "diagnose {tmp}/none": "none' does not exist; expected a folder of a run",
-    "notebooks/build.py 99": "names is 99; expected one of 00, 01",
-    "notebooks/build.py --check --take": "argument --take: not allowed with argument --check",
-    "notebooks/runs/record_qwen2.py --minutes nan": "--minutes is nan; expected a finite number",
-}
+LINES = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8").splitlines()
+WRONG = dict(line.split(" => ") for line in LINES if not line.startswith("#"))
 
 
 @pytest.fixture

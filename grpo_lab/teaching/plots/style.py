@@ -7,6 +7,7 @@ imported on first use: the package works without it.
 
 import base64
 import io
+from pathlib import Path
 
 from grpo_lab.commands.display import display, in_ipython, prose, say
 from grpo_lab.commands.language import _
@@ -27,13 +28,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DPI = 110
 # For Chinese in plots of yours. Matplotlib knows a collection by its first font (JP, HK), which has all signs.
 CHINESE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "SimHei", "PingFang SC", "PingFang HK")
-LOOK = {
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-    "axes.facecolor": BACKGROUND, "figure.facecolor": BACKGROUND, "savefig.facecolor": BACKGROUND,
-    "axes.titlesize": 11, "axes.labelsize": 10, "font.size": 10, "lines.linewidth": 1.8, "grid.color": "#E3E3E3",
-    "figure.figsize": (7.2, 3.6), "figure.dpi": DPI, "figure.constrained_layout.use": True,
-    "legend.frameon": False, "legend.handlelength": 2.8,
-}  # fmt: skip
+LOOK = Path(__file__).with_name("series.mplstyle")
 
 
 def use_style() -> None:
@@ -44,7 +39,8 @@ def use_style() -> None:
 
     there = set(get_font_names())
     fonts = {"font.sans-serif": ["DejaVu Sans", *(name for name in CHINESE_FONTS if name in there)]}
-    plt.rcParams.update(LOOK | fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
+    plt.style.use(LOOK)
+    plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
 
 def finish(fig, *, caption: str, alt: str) -> None:
