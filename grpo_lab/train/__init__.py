@@ -76,7 +76,7 @@ def _run(given: dict) -> None:
     with _rows_by_their_lines(spec.task.own):
         history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:
-        print(*_closing_lines(history, config), sep="\n")
+        print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
     if spec.task.own is None or spec.task.own.rows("test"):
         print(f"measure it on {'held-out' * spec.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
@@ -162,17 +162,12 @@ def _rows_by_their_lines(own: OwnProblems | None) -> Iterator[None]:
         raise error.at(own.places("train" if error.dataset == "dataset" else "test")[error.row]) from None
 
 
-def _closing_lines(history: list[dict], config: GRPOConfig) -> Iterator[str]:
-    """The last step, and whether any step taught anything."""
-    from grpo_lab.trainer.metrics import silent_steps
+def _closing_lines(last: dict) -> Iterator[str]:
     from grpo_lab.trainer.reports import in_words
 
-    last = history[-1]
     yield f"step {last['step']}: {in_words(last)}"
     if "eval/reward" in last:
         yield in_words(last, "eval/")
-    if (silent := len(silent_steps(history, config))) == len(history):
-        yield f"nothing was learnt: {silent} of {len(history)} steps had no gradient from the rewards"
 
 
 def _evaluation(given: dict, config: GRPOConfig) -> str:

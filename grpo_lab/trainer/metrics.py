@@ -79,20 +79,16 @@ def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, f
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
 
 
-def silent_steps(history: list[dict], config: GRPOConfig) -> list[dict]:
-    """The steps in which the rewards gave no gradient, even if a KL term or an entropy bonus did."""
-    equal = "frac_reward_zero_std" if config.needs_every_row and config.advantage != "none" else None
-    return [metrics for metrics in history if metrics.get("grad_norm") == 0 or metrics.get(equal) == 1]
-
-
 def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
     """What to say of a run that learns nothing: since when, and where causes are named. None if it learns, or was told.
 
-    It learns nothing when the last steps (12, or half of a shorter run) are silent. Of 12 steps, one may be another.
+    It learns nothing when the rewards gave no gradient in the last steps (12, or half of a shorter run), even if a KL
+    term or an entropy bonus did. Of 12 steps, one may be another.
     """
     count = min(12, max(4, config.max_steps // 2))
     last = history[-count:]
-    silent = silent_steps(last, config)
+    equal = "frac_reward_zero_std" if config.needs_every_row and config.advantage != "none" else None
+    silent = [metrics for metrics in last if metrics.get("grad_norm") == 0 or metrics.get(equal) == 1]
     if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
         return None
     rewards = [metrics["reward"] for metrics in last if metrics["reward"] is not None]

@@ -189,13 +189,12 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
 
 
-def test_a_run_that_learnt_nothing_ends_with_it_and_one_that_evaluates_with_its_numbers(base, here, capsys):
+def test_a_run_that_evaluates_ends_with_its_numbers(base, here, capsys):
     (here / "my_rewards.py").write_text("def none(completions, **_): return [None] * len(completions)\n")
     asked = ["--model", base, "--output_dir", "out", "--reward_funcs", "my_rewards:none", "--eval_steps", "2", *SMALL]
     with pytest.warns(RuntimeWarning, match="returned None"):
         assert command.main(asked) == 0
-    shown = capsys.readouterr().out
-    assert "\nheld-out reward none (none none)\nnothing was learnt: 2 of 2 steps had no gradient from" in shown
+    assert "\nheld-out reward none (none none)\nsaved to" in capsys.readouterr().out
 
 
 def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
