@@ -106,15 +106,6 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
     return (1 if item.get_closest_marker("slow") else 2), 0
 
 
-def pytest_terminal_summary(terminalreporter) -> None:
-    """Lines that a test wants seen at the end of every run: `record_property("summary", "41 equations mapped")`."""
-    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
-        if report.when == "call":
-            for name, line in report.user_properties:
-                if name == "summary":
-                    terminalreporter.write_line(line)
-
-
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of a Chromium, for tests that are marked `browser`."""

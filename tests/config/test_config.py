@@ -187,14 +187,6 @@ def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters
         assert made.updates_per_step == 1 and made.rows_at_once <= most
 
 
-def test_micro_batches_that_are_given_mean_what_they_mean_everywhere():
-    for asked in ({"per_device_train_batch_size": 2}, {"gradient_accumulation_steps": 4}):
-        picked = default_settings(HALF_A_BILLION, WORDS, "cuda", asked)
-        assert not picked.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}
-        made = chosen(HALF_A_BILLION, **asked)
-        assert made.rows_at_once == asked.get("per_device_train_batch_size", 16)
-
-
 def test_nothing_that_is_given_is_chosen():
     everything = {name: getattr(chosen(HALF_A_BILLION), name) for name in BY_SIZE}
     assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}

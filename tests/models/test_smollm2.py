@@ -28,27 +28,15 @@ def write_gguf(path) -> None:
     """A small Llama with random weights, quantised as the real file is: Q4_1 matrices, a Q8_0 embedding, F32 norms."""
     words, rng = vocabulary(), np.random.default_rng(0)
     writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_name("small")
-    writer.add_context_length(128)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KEYS)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(len(words))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(words)
-    writer.add_token_types([3, 3, 3] + [1] * (len(words) - 3))
-    writer.add_token_merges(["h i"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
+    for what, value in {
+        "name": "small", "context_length": 128, "embedding_length": WIDTH, "block_count": LAYERS, "head_count": HEADS,
+        "feed_forward_length": INNER, "head_count_kv": KEYS, "rope_dimension_count": WIDTH // HEADS,
+        "rope_freq_base": 10_000.0, "layer_norm_rms_eps": 1e-5, "vocab_size": len(words), "tokenizer_model": "gpt2",
+        "tokenizer_pre": "smollm", "token_list": words, "token_types": [3, 3, 3] + [1] * (len(words) - 3),
+        "token_merges": ["h i"], "bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0, "pad_token_id": 2,
+        "chat_template": TEMPLATE,
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{what}")(value)
     keys = KEYS * WIDTH // HEADS
     shapes = {"attn_q": (WIDTH, WIDTH), "attn_k": (keys, WIDTH), "attn_v": (keys, WIDTH), "attn_output": (WIDTH, WIDTH),
               "ffn_gate": (INNER, WIDTH), "ffn_up": (INNER, WIDTH), "ffn_down": (WIDTH, INNER)}  # fmt: skip

@@ -159,14 +159,6 @@ def test_graded_and_how_it_is_gamed():
     assert graded_reward([answered("312")], answer=["12"]) == [0.5]
 
 
-@many
-@given(pieces, st.sampled_from(["12", "1,2", "x", "12345"]))
-def test_graded_is_one_of_three_and_agrees_with_accuracy(text, expected):
-    (graded,), (accurate,) = graded_reward([text], answer=[expected]), accuracy_reward([text], answer=[expected])
-    assert graded in (1.0, 0.5, 0.01)
-    assert (graded == 1.0) == (accurate == 1.0)
-
-
 WRONG = [
     (["1"], ValueError, r"answer has 1 entries; expected one entry for each of 2 completions"),
     ("12", ValueError, r"answer is str '12'; expected one entry for each of 2 completions"),

@@ -92,16 +92,12 @@ def test_numbers_in_any_container_and_of_one_function_without_a_list():
 
 WRONG = [
     ([1.0, 2.0], "returned 2 rewards; expected a list of 3"),
-    (torch.zeros(4), "returned 4 rewards"),
     ([0.0, math.nan, math.nan], "returned float nan for row 1; .*None where the reward does not apply"),
-    (torch.tensor([0.0, -math.inf, 0.0]), "returned float -inf for row 1"),
     ([0.0, 10**400, 0.0], "returned int 1000.* for row 1"),
     ([0.0, 1e20, 0.0], "returned float 1e.20 for row 1; expected a number of at most 1e.15 in size"),
     ([0.0, "1", 0.0], "returned str '1' for row 1"),
-    (torch.zeros(3, 1), "returned list .* for row 0"),
     (torch.tensor(1.0), "returned Tensor; expected a list of 3 rewards"),
     (None, "returned NoneType"),
-    ("abc", "returned str"),
 ]
 
 

@@ -1,7 +1,5 @@
 """The training loop of notebook 03: seeds that do not touch each other, the same run again, and what it keeps."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -24,9 +22,6 @@ PROMPTS = make_prompts(numbers=4, length=2)
 SHORT = {
     "rounds": 6, "num_prompts": 4, "num_generations": 3, "num_iterations": 2, "eval_every": 2, "learning_rate": 0.02,
 }  # fmt: skip
-
-
-UNCLIPPED = partial(surrogate_loss, loss="unclipped")
 
 
 def dice(*seeds):
@@ -89,11 +84,6 @@ def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts
         assert batch.rewards[s, p, i] == repaired_reward(asked[s, p][None], batch.responses[s, p, i][None])[0]
     assert_near(batch.advantages, batch.rewards - batch.rewards.mean(-1, keepdim=True), tolerance=1e-6)
     assert batch.advantages.abs().max() > 0
-
-
-def test_a_loss_may_be_a_function():
-    named, own = (train_sorting(PROMPTS, seeds=[1], loss=loss, **SHORT) for loss in ("unclipped", UNCLIPPED))
-    assert torch.equal(weights_of(named), weights_of(own)) and torch.equal(named.losses, own.losses)
 
 
 def test_metrics_of_a_policy_that_games():
