@@ -49,26 +49,6 @@ def test_value_and_gradient(loss_type, level, kl, clip):
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize(
-    ("loss_type", "own"),
-    [
-        ("sapo", {"sapo_temperature_pos": 0.7, "sapo_temperature_neg": 2.3}),
-        ("vespo", {"vespo_k_pos": 1.3, "vespo_lambda_pos": 0.9, "vespo_k_neg": 2.6, "vespo_lambda_neg": 1.7}),
-        ("vespo", {"vespo_k_pos": 0.0, "vespo_lambda_pos": 1e-4}),
-    ],
-)
-def test_settings_of_sapo_and_vespo(loss_type, own, level):
-    logp, old, ref, advantages, mask = batch(6, 7, 4, 0.5)
-    keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.04, "num_items": 40}
-    rows = (advantages, mask, old, ref)
-    usual = policy_loss(logp, *rows, **keywords)[0]
-    assert abs(policy_loss(logp, *rows, **keywords, **own)[0] - usual) > 1e-3
-    assert_agree(
-        lambda x: policy_loss(x, *rows, **keywords, **own)[0], lambda x: trl_loss(x, *rows, **keywords, **own)[0], logp
-    )
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
     """At the first step no log-probabilities are recorded: the current ones, stopped, take their place."""
