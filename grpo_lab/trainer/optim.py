@@ -28,7 +28,11 @@ class PolicyOptimizer:
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)
-        self.scaler = _scaler(self.parameters[0].device, self.precision.loss_scaling)
+        # The loss scale of fp16, elsewhere 1. torch's own start, 2^16, would spend the first rollouts on overflows; its
+        # 2000 updates without growth, the run.
+        device, enabled = self.parameters[0].device, self.precision.loss_scaling
+        self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=enabled)
+        self.scaler.scale(torch.zeros((), device=device))  # makes its tensors: an update may come before any backward
         self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
         self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
 
@@ -143,11 +147,3 @@ def step_if_finite(
         optimizer.step()
     optimizer.zero_grad()
     return norm, stepped
-
-
-def _scaler(device: torch.device, enabled: bool) -> torch.amp.GradScaler:
-    """The loss scale of fp16; where it is not enabled, it leaves everything as it is, and is 1."""
-    # torch's own start, 2^16, would spend the first rollouts on overflows; its 2000 updates without growth, the run.
-    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=enabled)
-    scaler.scale(torch.zeros((), device=device))  # makes its tensors: an update may come that no backward preceded
-    return scaler

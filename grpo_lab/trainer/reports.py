@@ -24,7 +24,14 @@ class Reports:
     def __init__(self, stack: ExitStack, config: GRPOConfig, first_step: int):
         self._board = None
         if config.report_to == "tensorboard":
-            self._board = stack.enter_context(_tensorboard(config, first_step))
+            try:
+                module = importlib.import_module("torch.utils.tensorboard")
+            except ImportError as error:
+                said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+                raise InputPackageError(said) from error
+            # What a killed run showed of steps that are now made again is struck out.
+            board = module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
+            self._board = stack.enter_context(board)
         bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
         self._bar = stack.enter_context(bar)
 
@@ -39,16 +46,6 @@ class Reports:
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(name, value, metrics["step"])
-
-
-def _tensorboard(config: GRPOConfig, first_step: int):
-    try:
-        module = importlib.import_module("torch.utils.tensorboard")
-    except ImportError as error:
-        said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
-        raise InputPackageError(said) from error
-    # What a killed run showed of steps that are now made again is struck out.
-    return module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
