@@ -12,6 +12,19 @@ pytest.importorskip("babel")
 translations = load_script("notebooks/translations.py")
 WRITTEN = translations.written()
 NAMES = [*translations.PAGES, translations.PACKAGE]
+# What may stand for a term of the glossary besides its name there, since a word has other meanings and shorter forms.
+ALSO = {"logits": "logit", "seed": "种子", "bias": "偏", "token": "结束符", "discount": "折扣", "mask": "屏蔽"}
+ALSO |= {"score": "分 判 比较", "return": "返回", "reward to go": "奖励", "prompt": "题 问", "completion": "样本"}
+ALSO |= {"sampler": "采样", "trainer": "训练 框架", "estimator": "估计", "judge": "裁判 判断 验证器 只看"}
+SPARED = {  # entries that do without the term, by how they begin
+    ("policy", "Check the derivation without"),
+    ("policy", "The same samples, used for f"),
+    ("prompt", "If partial credit can be gam"),
+    ("return", "`sample_completions` returns"),
+    ("group", "One standard deviation divid"),
+    ("reward", "Four equations, four lines. "),
+    ("token", "Before the first update, the"),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -20,6 +33,7 @@ def test_translations_keep_what_is_no_prose_and_pages_are_in_step(name):
         assert not translations.faults(name)
     else:
         assert not translations.differences(name)
+        assert name in WRITTEN or translations.missing(name), "all of it is translated, and it has no Chinese page"
 
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if translations.PAGES[name].suffix == ".ipynb"])
@@ -46,6 +60,23 @@ def test_what_is_to_translate(name):
     """A report, so that a paragraph which has changed holds nobody up; `make test-all` insists."""
     if left := translations.missing(name):
         pytest.skip(f"{len(left)} of {len(translations.messages(name))} to translate, such as {left[0][:60]!r}")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "glossary"])
+def test_terms_are_those_of_the_glossary(name):
+    page = translations.PAGES["glossary"].read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (?!term )([a-z][^|]+) \| ([^|]*[\u4e00-\u9fff][^|]*) \| [^|]+ \|$", page)
+    terms = [(term.split(" (")[0], chinese) for terms, chinese in rows for term in terms.split(", ")]
+    terms = [(term, chinese) for term, chinese in terms if re.fullmatch(r"[a-z][A-Za-z -]{2,}", term)]
+    missing = []
+    for message in translations.done(name):
+        titles = r'"[^"]*"|\[\*.+?\*\]|(?s:^- .*arxiv\.org.*)'  # of papers
+        english = translations.KEPT.sub(" ", re.sub(titles, " ", message.id))
+        for term, chinese in terms:
+            words = [*re.findall(r"[^（），、/ ]+", chinese), *ALSO.get(term, "").split()]
+            if re.search(rf"\b{term}s?\b", english, re.IGNORECASE) and not any(w in message.string for w in words):
+                missing.append((term, message.id[:28]))
+    assert not set(missing) - SPARED
 
 
 @pytest.mark.slow
