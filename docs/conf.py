@@ -3,6 +3,7 @@
 The root of the repository is Sphinx's source folder, so every link between notebooks, pages and files holds as it is.
 """
 
+import gettext
 import inspect
 import os
 import re
@@ -11,6 +12,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import nbformat
+import pydata_sphinx_theme
+import sphinx
+import sphinx_book_theme
 from docutils import nodes
 from sphinx.search.en import SearchEnglish
 
@@ -34,9 +38,19 @@ if not Path("{up}grpo_lab").exists():
     %pip install --quiet {up} matplotlib ipywidgets
 """
 
-LABELS = ("Toggle hidden content", "Search")  # they hide from a screen reader what these buttons say in sight
+SEARCH = "search.zh-CN"
+WORDS = [
+    (pydata_sphinx_theme, "locale", "zh", "sphinx"),
+    (sphinx_book_theme, "theme/sphinx_book_theme/static/locales", "zh_CN", "booktheme"),
+    (sphinx, "locale", "zh_CN", "sphinx"),
+]
+TRANSLATED = Path(sphinx.__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "sphinx.js"  # what the search says
+LABELS = ("Toggle hidden content", "Search", "搜索")  # they hide from a screen reader what these buttons say in sight
 CHINESE = re.compile(r"(^|/)zh/|\.zh-CN")
-FOLDS = {
+SAID = {
+    "previous": "上一页",
+    "next": "下一页",
+    "Search": "搜索",
     "Code": "代码",
     "Code of this figure": "画图的代码",
     "Show the source": "打开代码",
@@ -63,13 +77,21 @@ add_module_names = False
 
 html_theme = "sphinx_book_theme"
 html_title = "grpo_lab"
-html_static_path = ["site.css", str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg-full.js"))]
+html_static_path = [
+    "site.css",
+    "site.js",
+    str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg-full.js")),
+]
 html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
+templates_path = ["."]
+html_additional_pages = {SEARCH: "search.html"}
 mathjax_path = "tex-svg-full.js"
 mathjax3_config = {"options": {"menuOptions": {"settings": {"inTabOrder": False}}}}  # Tab leads to links and folds
 html_use_index = html_domain_indices = False  # the search finds a function
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
+html_theme_options["article_header_end"] = ["language.html", "article-header-buttons.html"]
 if REPOSITORY:
     html_theme_options |= {"repository_url": f"https://github.com/{REPOSITORY}", "use_repository_button": True}
 
@@ -78,13 +100,14 @@ def read(app, docname: str, source: list[str]) -> None:
     """The front page gets the contents of the site, and a notebook what its pages need."""
     if docname == root_doc:
         source[0] += (HERE / "index.md").read_text(encoding="utf-8")
-        chinese = sorted(filter(CHINESE.search, app.env.found_docs))
-        source[0] += "\n".join(["", "```{toctree}", ":hidden:", ":caption: 中文", "", *chinese, "```", ""])
+    if docname.startswith("docs/map"):
+        source[0] += series(app.env.found_docs, CHINESE.search(docname) is not None)
     if app.env.doc2path(docname).suffix == ".ipynb":
         notebook = nbformat.reads(source[0], as_version=4)
         for cell in notebook.cells:
             fold(cell) if cell.cell_type == "code" else link(cell)
-        notebook.cells[0].source = notebook.cells[0].source.replace("\n", f"\n\n{places(docname)}\n", 1)
+        head = f"\n\n{places(docname)}\n{functions(notebook, docname)}"
+        notebook.cells[0].source = notebook.cells[0].source.replace("\n", head, 1)
         source[0] = nbformat.writes(notebook)
 
 
@@ -123,6 +146,43 @@ def places(docname: str) -> str:
     return f'<p class="places">{words[0]}{" · ".join(found)}</p>'
 
 
+def series(docs: set[str], chinese: bool) -> str:
+    """The lessons as a table, from their heads and exercises and those of their assignments."""
+    head, exercises = "| lesson | question | needs | to read | to run | exercises | assignment |", "{} ({} min)"
+    if chinese:
+        head, exercises = "| 课 | 问题 | 先修 | 阅读 | 运行 | 练习 | 作业 |", "{} 道（{} 分钟）"
+    rows = [head, "|---|---|---|---|---|---|---|"]
+    for name in sorted(doc.removeprefix("notebooks/") for doc in docs if re.match(r"notebooks/\d", doc)):
+
+        def page(part: str = "", name: str = name) -> str:
+            return f"zh/{part}{name}" if chinese and f"notebooks/zh/{part}{name}" in docs else f"{part}{name}"
+
+        text = "\n\n".join(sources(page()))
+        title, question, budget = re.search(r"^# (.+)\n+\*\*(.+)\*\*\n+\*(.+)\*", text).groups()
+        run, reading, needs = (words.partition(" ")[2] for words in budget.split(" · "))
+        minutes = [int(m) for m in re.findall(r"^\*\*\d+\. .+\*\* · .+? · (\d+) ", text, re.MULTILINE)]
+        row = [f"[{title}](../notebooks/{page()}.ipynb)", question, needs, reading, run]
+        row.append(exercises.format(len(minutes), sum(minutes)))
+        if f"notebooks/assignments/{name}" in docs:
+            work = re.match(r"(.+)[,，]", sources(page("assignments/"))[0].split("\n")[2])[1]  # all but the points
+            row.append(f"[{work}](../notebooks/{page('assignments/')}.ipynb)")
+        rows.append(f"| {' | '.join(row)} |")
+    return "\n".join(rows)
+
+
+def sources(name: str) -> list[str]:
+    return [cell.source for cell in nbformat.read(HERE.parent / f"notebooks/{name}.ipynb", as_version=4).cells]
+
+
+def functions(notebook, docname: str) -> str:
+    """What there is to write on a page of exercises, as a table."""
+    tasks = [cell.source for cell in notebook.cells if cell.metadata.get("grpo_lab", {}).get("role") == "task"]
+    found = [re.match(r"## (\d+)\. `(\w+)`\s+\*(.+?) · (.+?) · (.+?) ·", task) for task in tasks]
+    rows = [f"| [`{m[2]}`](#{m[1]}-{m[2]}) | {m[3]} | {m[4]} | {m[5]} |" for m in found if m]
+    head = "| 函数 | 分数 | 时间 | 难度 |" if CHINESE.search(docname) else "| function | points | time | difficulty |"
+    return "\n".join(["", head, "|---|---|---|---|", *rows, ""]) if rows else ""
+
+
 def formulas_beside_code(app, what, name: str, function, options, lines: list[str]) -> None:
     """An equation of a docstring becomes a row: the equation, and the line of code that computes it."""
     code = {e.tag: e for e in equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
@@ -150,6 +210,26 @@ def keep_display(app, doctree) -> None:
             node.children = [nodes.Text(rf"\[{node.astext()}\]")]
 
 
+def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """A Chinese page says all around it in Chinese, and the pages before and after one are in its language."""
+    chinese = CHINESE.search(pagename) is not None
+    _, *ways = app.builder.relations.get(pagename, (None, None, None))
+    for way, other in zip(("prev", "next"), ways, strict=True):
+        if other and chinese != (CHINESE.search(other) is not None):
+            context[way] = None
+    if chinese:
+        words = gettext.NullTranslations()
+        for package, folder, language, domain in WORDS:
+            words.add_fallback(gettext.translation(domain, Path(package.__file__).parent / folder, [language]))
+        pathto = context["pathto"]
+        context |= dict.fromkeys(("_", "gettext", "translate"), lambda word: SAID.get(word) or words.gettext(word))
+        context |= {"language": "zh-CN", "theme_search_bar_text": SAID["Search"]}
+        context["pathto"] = lambda to, *more, **options: pathto(SEARCH if to == "search" else to, *more, **options)
+    if pagename == SEARCH:
+        context["pagename"] = "search"
+        app.add_js_file(None, body=TRANSLATED.read_text(encoding="utf-8"), priority=900)
+
+
 def finish(app, error) -> None:
     """README is the front page too, and notebooks for other machines begin by installing the package."""
     if error:
@@ -159,8 +239,8 @@ def finish(app, error) -> None:
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
-            page = page.replace('<html lang="en"', '<html lang="zh-CN"')
-            page = re.sub(r'(admonition-title">)([^<]+)', lambda m: m[1] + FOLDS.get(m[2], m[2]), page)
+            page = page.replace("▶ Play", "▶ 播放")
+            page = re.sub(r'(admonition-title">)([^<]+)', lambda m: m[1] + SAID.get(m[2], m[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
     for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():
@@ -172,10 +252,14 @@ def finish(app, error) -> None:
 
 
 class Search(SearchEnglish):
-    """Also finds two Chinese characters that stand beside each other; longer words are found as parts of a sentence."""
+    """Also finds one Chinese character, and two side by side; longer words are found as parts of a sentence."""
 
     def split(self, input: str) -> list[str]:
-        return super().split(input) + re.findall(r"(?=([\u4e00-\u9fff]{2}))", input)
+        return (
+            super().split(input)
+            + re.findall(r"[\u4e00-\u9fff]", input)
+            + re.findall(r"(?=([\u4e00-\u9fff]{2}))", input)
+        )
 
 
 def setup(app) -> None:
@@ -183,4 +267,5 @@ def setup(app) -> None:
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)
+    app.connect("html-page-context", speak, priority=900)
     app.connect("build-finished", finish)

@@ -137,7 +137,7 @@ class Choice(Prediction):
     def __init__(self, question: str, choices: tuple[str, ...]):
         super().__init__(question)
         self.choices = choices
-        self.hint = f"*({' / '.join(choices)})*"
+        self.hint = "*({})*".format(" / ".join(choices).replace("*", r"\*"))
 
     def make_widget(self):
         from ipywidgets import Layout, RadioButtons

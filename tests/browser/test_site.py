@@ -86,23 +86,88 @@ def test_every_equation_of_the_package_is_on_the_page_of_functions(site):
     assert set(re.findall(r"\\tag\{([\d.]+)\}", page)) == set(formula_map())
 
 
-@pytest.mark.browser
-def test_in_a_browser_without_a_network_formulas_are_set_and_nothing_is_wider_than_a_phone(site, chromium):
-    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+@pytest.fixture
+def phone(site, chromium):
+    """A page in a browser that no network is asked from."""
     asked = []
-    with sync_playwright() as driver:
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 390, "height": 900})
         page.set_default_timeout(1000 * TYPESET_SECONDS)
         page.on("request", lambda request: asked.append(request.url))
-        for path in pages(site):
-            page.goto(path.as_uri())
-            wanted = len(page.query_selector_all(".math"))
-            page.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {wanted}")
-            assert not page.query_selector_all("[data-mml-node=merror]"), path
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        for word in ("clipped_surrogate", "优势"):
-            page.goto(f"{(site / 'search.html').as_uri()}?q={word}")
-            page.wait_for_selector("#search-results li a")
+        yield page
         browser.close()
-    assert not [address for address in asked if urlsplit(address).scheme not in ("file", "data")]
+    assert not [address for address in asked if urlsplit(address).scheme not in ("file", "data", "about")]
+
+
+@pytest.mark.browser
+def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
+    for path in pages(site):
+        phone.goto(path.as_uri())
+        wanted = len(phone.query_selector_all(".math"))
+        phone.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {wanted}")
+        assert not phone.query_selector_all("[data-mml-node=merror]"), path
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
+        hidden = "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden'"
+        assert not phone.evaluate(f"[...document.querySelectorAll('article :is(table, td, div)')].some(e => {hidden})")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_the_search_finds_a_character_and_says_in_its_language_that_it_found_nothing(site, phone, language):
+    for word in ("clipped_surrogate", "优势", "优"):
+        phone.goto(f"{(site / f'search{language}.html').as_uri()}?q={word}")
+        phone.wait_for_selector("#search-results li a")
+    phone.goto(f"{(site / f'search{language}.html').as_uri()}?q=zzzz")
+    phone.get_by_text("没有匹配" if language else "did not match").wait_for()
+
+
+@pytest.mark.browser
+def test_a_prediction_is_answered_without_a_kernel_and_kept(site, phone):
+    phone.goto((site / "notebooks" / "00_start_here.html").as_uri())
+    phone.get_by_label("from", exact=True).first.focus()
+    for _ in range(20):
+        phone.keyboard.press("ArrowRight")
+    phone.get_by_label("the right sum plus 7").click()
+    phone.get_by_text("Show the result").last.click()
+    phone.reload()
+    assert phone.get_by_label("from", exact=True).first.input_value() == "0.2"
+    assert phone.locator(".said").first.inner_text().startswith("Kept on this device.")
+    phone.get_by_text("Show the result").first.click()
+    told = phone.get_by_text("Truth: 0.237. You said 0.2 to 1: that holds it.")
+    assert told.count() == 2  # below the answer, and in the fold
+    phone.get_by_text("中文", exact=True).click()
+    assert phone.get_by_label("正确答案加 7").is_checked()
+    phone.get_by_text("看结果").last.click()
+    phone.get_by_text("6 个预测你答了 1 个。1 道选择题里答对 1 道。").wait_for()
+    phone.get_by_text("重新预测").click()
+    phone.wait_for_function("!document.querySelector(':checked')")
+
+
+@pytest.mark.browser
+def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
+    phone.route("**/tex-svg-full.js*", lambda route: route.abort())
+    for path in sorted((site / "notebooks").rglob("[01]*.html")):
+        phone.goto(path.as_uri())
+        phone.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
+        phone.evaluate("document.querySelectorAll('.predict input').forEach(input => input.onchange())")
+        asked = len(re.findall(r"(Predict\.|预测。)</strong>", path.read_text(encoding="utf-8")))
+        assert phone.locator(".said > strong").count() == asked, path
+        assert phone.evaluate(
+            """[...document.querySelectorAll('.predict')].every(p => {
+                const told = p.nextElementSibling.firstChild.textContent.replace(/^.*?[:：] ?|[.。]$/g, '');
+                const at = p.querySelector('.track')?.style.getPropertyValue('--at');
+                const choices = [...p.querySelectorAll('label')].map(label => label.textContent.trim());
+                return choices.includes(told) || (at >= 0 && at <= 1);
+            })"""
+        ), path
+
+
+@pytest.mark.browser
+def test_an_animation_stops_and_steps(site, phone):
+    phone.goto((site / "notebooks" / "04_kl_estimators.html").as_uri())
+    phone.get_by_text("▶ Play").click()
+    phone.get_by_text("Pause").click()
+    frame = int(phone.get_by_label("frame", exact=True).input_value())
+    phone.get_by_label("one frame on").click()
+    assert int(phone.get_by_label("frame", exact=True).input_value()) == frame + 1
