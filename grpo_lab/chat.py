@@ -71,9 +71,12 @@ def main(arguments: list[str] | None = None) -> None:
     if is_plain := args.chat_template == "none":
         tokenizer.chat_template = None
 
+    def write(piece: str) -> None:
+        print(printable(piece), end="", flush=True)
+
     def answer(messages: list[dict]) -> str:
         asked = as_text(messages) if is_plain else messages
-        text = reply(model, tokenizer, asked, args.max_new_tokens, args.temperature, _print_piece)
+        text = reply(model, tokenizer, asked, args.max_new_tokens, args.temperature, write)
         print(flush=True)
         return text
 
@@ -100,10 +103,6 @@ def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
                     messages = [*asked, {"role": "assistant", "content": answer(asked)}]
                 except (KeyboardInterrupt, InputError) as error:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")
-
-
-def _print_piece(text: str) -> None:
-    print(printable(text), end="", flush=True)
 
 
 def printable(text: str) -> str:

@@ -79,9 +79,9 @@ def show_caption(caption: str) -> None:
     say(f"**{head}** {prose(caption)}", f"{head} {caption}")
 
 
-def arrow(ax, start: tuple, end: tuple, colour: str = GREY, **style) -> None:
-    style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0} | style
-    ax.annotate("", end, start, arrowprops=style, zorder=3)
+def arrow(ax, start: tuple, end: tuple) -> None:
+    look = {"arrowstyle": "-|>", "color": GREY, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=look, zorder=3)
 
 
 def without_grid(ax, *spines: str) -> None:
