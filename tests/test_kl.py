@@ -21,6 +21,7 @@ def test_estimators_are_the_loops(shape, seed, estimator, distance):
         lambda x: oracles.kl_estimate(x, ref_logp, estimator),
         ref_logp + draw(*shape, seed=seed + 1, scale=distance),
     )
+    assert not kl_estimate(ref_logp, ref_logp.clone().requires_grad_(), estimator).requires_grad
 
 
 @few
