@@ -259,13 +259,6 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"## {grpo_lab.__version__}" in read("CHANGELOG.md")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a bash script")
-def test_the_ci_script_is_executable_and_parses() -> None:
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    subprocess.run(["bash", "-n", str(script)], check=True)
-
-
 def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
     newest = load_script(".ci/newest.py")
     lock = newest.versions(read("requirements-dev.lock"))

@@ -1,6 +1,7 @@
 """Loading a policy: what comes back and what is said, every fault of a folder with its remedy, devices, precisions."""
 
 import json
+from contextlib import nullcontext
 from copy import deepcopy
 
 import pytest
@@ -129,15 +130,10 @@ def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
 def card(monkeypatch):
     """Pretend that there is one card, with or without bf16 of its own."""
 
-    class Nowhere:
-        def __init__(self, device: torch.device) -> None: ...
-        def __enter__(self) -> None: ...
-        def __exit__(self, *args) -> None: ...
-
     def pretend(bf16: bool) -> torch.device:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(torch.cuda, "device", Nowhere)
+        monkeypatch.setattr(torch.cuda, "device", nullcontext)
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16 or including_emulation
         )
