@@ -104,7 +104,7 @@
     }
 
     written(answer) {
-      return answer.map((end) => Number(end.toPrecision(3))).join(say(" to ", " 到 "));
+      return say("", " ") + answer.map((end) => Number(end.toPrecision(3))).join(say(" to ", " 到 "));
     }
 
     verdict() {
