@@ -13,7 +13,6 @@ from grpo_lab.objective import (
     importance_ratio,
     microbatch_loss,
     policy_loss,
-    vespo_surrogate,
 )
 from tests.support import oracles
 from tests.support.agreement import assert_near, batch, value_and_gradients
@@ -98,27 +97,3 @@ def test_extremely_far_from_the_old_policy_stays_finite(loss_type):
     )  # fmt: skip
     loss.backward()
     assert loss.isfinite() and logp.grad.isfinite().all() and all(math.isfinite(x) for x in metrics.values())
-
-
-def vespo_weights(log_ratios, advantage):
-    logp = torch.tensor([log_ratios], dtype=torch.float64, requires_grad=True)
-    mask = torch.ones(1, len(log_ratios), dtype=torch.bool)
-    policy_loss(
-        logp, torch.tensor([advantage], dtype=torch.float64), mask, torch.zeros_like(logp.detach()), loss_type="vespo",
-        num_items=1,
-    )[0].backward()  # fmt: skip
-    return (-logp.grad / advantage)[0].tolist()
-
-
-def test_vespo_by_hand():
-    for log_w in (0.0, 0.5, -1.0):
-        w = math.exp(log_w)
-        assert vespo_weights([log_w, 0.0], 2.0) == pytest.approx([math.exp(3) * w**2 * math.exp(-3 * w)] * 2, rel=1e-7)
-        assert vespo_weights([log_w, 0.0], -2.0) == pytest.approx([math.exp(2) * w**3 * math.exp(-2 * w)] * 2, rel=1e-7)
-    logp, old, mask = torch.tensor([[0.5, math.nan]]), torch.tensor([[0.0, 9.0]]), torch.tensor([[True, False]])
-    alone = vespo_surrogate(logp, old, mask, torch.ones(1))[0, 0].item()
-    assert alone == pytest.approx(0.5 * vespo_weights([0.5], 1.0)[0], rel=1e-5), "what the mask hides has no weight"
-    assert vespo_weights([-40.0, 25.0], 1.0) == [1.0, 1.0], "no token counts for more than exp(20) either way"
-    tiny = vespo_weights([-30.0, 0.0], 1e9)
-    assert tiny == pytest.approx([math.exp(3) * 1e-16] * 2, rel=1e-6, abs=0), "w is at least 1e-8"
-    assert vespo_weights([900.0, 900.0], 1.0) == [0.0, 0.0], "nothing overflows"
