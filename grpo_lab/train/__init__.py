@@ -17,15 +17,7 @@ from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import (
-    SUMS,
-    USUAL,
-    TaskSpec,
-    add_reward_options,
-    add_task_option,
-    check_names,
-    choose,
-)
+from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.own import OwnProblems
 from grpo_lab.tasks.table import TRAINING_SUMS

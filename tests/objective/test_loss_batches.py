@@ -6,14 +6,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from grpo_lab.objective import (
-    LOSS_TYPES,
-    aggregate,
-    gspo_token_ratio,
-    importance_ratio,
-    microbatch_loss,
-    policy_loss,
-)
+from grpo_lab.objective import LOSS_TYPES, aggregate, gspo_token_ratio, importance_ratio, microbatch_loss, policy_loss
 from tests.support import oracles
 from tests.support.agreement import assert_near, batch, value_and_gradients
 
