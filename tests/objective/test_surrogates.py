@@ -1,11 +1,13 @@
 """Ratio and surrogates: against literal loops in value and gradient, and by their properties."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.objective import clipped_surrogate, gspo_token_ratio, importance_ratio
+from grpo_lab.objective import clipped_surrogate, gspo_token_ratio, importance_ratio, vespo_surrogate
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, batch, draw, many, ragged_mask, seeds
 
@@ -52,3 +54,9 @@ def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
         ratio,
         draw(*shape, seed=seed + 1),
     )
+
+
+def test_vespo_takes_no_sequence_for_rarer_than_1e_8():
+    logp = torch.tensor([[-30.0]], dtype=torch.float64)
+    held = vespo_surrogate(logp, 0 * logp, logp < 0, torch.ones(1, dtype=torch.float64), k_pos=2.0, lambda_pos=3.0)
+    assert held.item() == pytest.approx(-30 * math.exp(3) * 1e-16, rel=1e-7, abs=0)
