@@ -21,6 +21,7 @@ SPARED = {  # entries that do without the term, by how they begin
     ("policy", "The same samples, used for f"),
     ("prompt", "If partial credit can be gam"),
     ("return", "`sample_completions` returns"),
+    ("return", "Rounded to the nearest, the "),
     ("group", "One standard deviation divid"),
     ("reward", "Four equations, four lines. "),
     ("token", "Before the first update, the"),
