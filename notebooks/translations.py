@@ -90,6 +90,7 @@ def messages(name: str) -> dict[str, str]:
         for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
             found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions.values()], "verdict")
+            found |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
     return found
 
 
