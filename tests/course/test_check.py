@@ -176,14 +176,21 @@ def test_outcomes_of_another_process_get_the_same_verdict():
         judge(MEAN, run_student(not_masked, MEAN)[:1])
 
 
-def test_the_library_s_own_function_is_no_answer():
-    from grpo_lab.policy_gradient import sequence_logprob as library
+def test_the_library_s_own_function_is_no_answer_whatever_the_way_to_it():
+    import grpo_lab.policy_gradient as module
 
-    notebook = {"library": library}
-    exec("def sequence_logprob(logp, mask):\n    return library(logp, mask)", notebook)
-    for function in (notebook["sequence_logprob"], library, exercise("sequence_logprob").function):
-        assert check(function).fault == "library" and "the library does not have it" in check(function).message
-    assert notebook["library"] is library, "it is back afterwards"
+    ways = (
+        "library(logp, mask)",
+        "module.sequence_logprob(logp, mask)",
+        "getattr(module, 'sequence_logprob')(logp, mask)",
+    )
+    notebook = {"library": module.sequence_logprob, "module": module}
+    for way in ways:
+        exec(f"def sequence_logprob(logp, mask):\n    return {way}", notebook)
+        verdict = check(notebook["sequence_logprob"])
+        assert verdict.fault == "library" and "the library does not have it" in verdict.message and not verdict.points
+    assert check(module.sequence_logprob).fault == check(exercise("sequence_logprob").function).fault == "library"
+    assert module.sequence_logprob(torch.zeros(1, 2), torch.ones(1, 2).bool()) == 0, "it is back afterwards"
 
 
 def reference_lines(function) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking import judge
+from grpo_lab.course.checking import judge, worth
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
@@ -44,22 +44,38 @@ def both(values, mask, scale=1.0):
     ("answer", "missing", "points", "status"),
     [
         (scaled_mean, set(), 10, "right"),
-        (by_multiplying, {"stability"}, 8, "partly"),
-        (without_gradient, {"gradients"}, 8, "partly"),
+        (by_multiplying, {"stability"}, 9, "partly"),
+        (without_gradient, {"gradients"}, 7, "partly"),
         (both, {"gradients", "stability"}, 6, "partly"),
         (zeros, {"values", "gradients", "stability"}, 0, "wrong"),
     ],
 )
-def test_each_property_has_its_share_and_values_come_first(answer, missing, points, status):
+def test_each_property_has_its_weight_and_values_come_first(answer, missing, points, status):
+    """A missing gradient costs more than a missing guard against extremes."""
     verdict = judge(MEANS, outcomes(MEANS, answer))
-    assert {name for name, holds in verdict.properties.items() if not holds} == missing
+    assert {name for name, share in verdict.properties.items() if share < 1} == missing
     assert (verdict.points, verdict.status) == (points, status)
     assert (f"partly right, {points} of 10 points" in repr(verdict)) == (0 < points < 10)
 
 
 def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values():
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
-    assert verdict.status == "form" and verdict.points == 8
+    assert verdict.status == "form" and verdict.points == 9
+
+
+def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
+    one = exercise("group_advantages")
+
+    def ddof_ignored(rewards, scale="group", ddof=1, eps=1e-4):
+        return one.function(rewards, scale, 1, eps)
+
+    verdict = judge(one, outcomes(one, ddof_ignored))
+    assert verdict.status == "wrong" and 0.2 * one.points < verdict.points < 0.5 * one.points
+    assert f"not right yet, {verdict.points:g} of {one.points} points" in repr(verdict)
+    visible, fresh = (replace(verdict, properties={"values": share}) for share in (1.0, 0.9))
+    assert worth(visible, fresh) == 0, "written down for the inputs that are seen"
+    assert worth(visible) == one.points and worth(verdict, fresh) == worth(verdict)
+    assert worth(replace(verdict, properties={"values": 0.5})) == 0
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
 
 
@@ -70,7 +86,7 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     one = exercise(name)
     answer = one.misconceptions[mistake].wrong
-    assert judge(one, outcomes(one, answer)).properties == {"values": True, "gradients": True, "stability": False}
+    assert judge(one, outcomes(one, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
 
 
 def cold_entropy(logits, temperature=1.0):

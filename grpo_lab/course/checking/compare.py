@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ ROUNDING = 1e-4  # of a sum in float32
 NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
 
 
-def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, bool]:
-    """Which of the properties that this exercise asks for hold. `outcomes` may end early, after a fault.
+def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
+    """Of each property that this exercise asks for, the share of its cases that are right. `outcomes` may end early.
 
     Right values come first: without them nothing else counts, as an answer that returns zeros is stable, too.
     """
@@ -23,13 +24,13 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     simple = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    found = {"values": all(equal_values(got, right, exercise) for got, right in simple)}
+    found = {"values": fmean(equal_values(got, right, exercise) for got, right in simple)}
     if exercise.gradient_of:
-        found["gradients"] = all(equal_gradients(got, right, exercise) for got, right in simple)
+        found["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in simple)
     if extreme:  # gradients that are wrong everywhere cost their own share only
-        agree = equal if found.get("gradients", True) else equal_values
-        found["stability"] = all(agree(got, right, exercise) for got, right in extreme)
-    return {name: holds and found["values"] for name, holds in found.items()}
+        agree = equal if found.get("gradients", 1) == 1 else equal_values
+        found["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
+    return found if found["values"] == 1 else dict.fromkeys(found, 0.0) | {"values": found["values"]}
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:

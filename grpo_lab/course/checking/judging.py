@@ -27,8 +27,6 @@ FAULTS = {
     "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
     "leave them as they are.",
     "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
-    "hang": "Your function did not come to an end, and could not be stopped: it waits inside a call such as sleep, or "
-    "works on something huge. Restart the kernel before you go on.",
     "flood": "Your function printed without end and was stopped. Take the print out, or print a shape instead.",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
     "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
@@ -65,7 +63,7 @@ def of_fault(exercise: Exercise, fault: str, message: str = "", **more) -> Verdi
     return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **more)
 
 
-def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, bool]) -> Verdict:
+def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, float]) -> Verdict:
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
     what, cases = "what it does" if exercise.observe else "values", count(len(outcomes), "case")
     checked = f"Checked: {what} on {cases}, gradients of {gradients}." if gradients else f"Checked: {what} on {cases}."
@@ -79,9 +77,12 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed)]
     more += _equation(exercise, blamed[0]) if blamed else []
     unchanged = as_given(exercise) in blamed
+    right_values = held["values"] == 1
+    if exercise.planted and not right_values:  # most of what it does was right when it was given
+        held = dict.fromkeys(held, 0.0)
     return _verdict(
         exercise,
-        "not started" if unchanged else "partly" if held["values"] else "form" if of_form else "wrong",
+        "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
         [said[0], *_in_short(exercise, outcomes[index], found, index, seed, said[0].text)],
         more=(*more, _score(outcomes, failing, held)),
         fault=found.fault if of_form else "",
@@ -107,7 +108,7 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, held
     if named:
         return _Explained(index, found, named, _of_mistakes(named, True, found))
     relation = ""
-    if found.what == "the result" and not (found.fault or held["values"]):
+    if found.what == "the result" and not found.fault and held["values"] < 1:
         relation = _in_all_cases(exercise, outcomes, expected)
     if not (relation or found.fault) and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
@@ -190,9 +191,9 @@ def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int
     return parts + _printed(outcome)
 
 
-def _score(outcomes: Sequence[Outcome], failing: list[int], held: dict[str, bool]) -> Part:
+def _score(outcomes: Sequence[Outcome], failing: list[int], held: dict[str, float]) -> Part:
     right = len(outcomes) - len(failing)
-    found = ", ".join(f"{WORDS[name]} {'✓' if holds else '✗'}" for name, holds in held.items())
+    found = ", ".join(f"{WORDS[name]} {'✓' if share == 1 else '✗'}" for name, share in held.items())
     return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {found}.")
 
 

@@ -1,19 +1,18 @@
-"""A student's session: check, hint and progress; the last verdict of each exercise, and how often it was tried."""
+"""A student's session: check, hint and progress, and the last verdict of each exercise."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from grpo_lab.commands.checks import check_choice
 from grpo_lab.commands.display import View, markdown_table
 from grpo_lab.commands.language import _
-from grpo_lab.course import exercises as registry
-from grpo_lab.course.checking.judging import judge, of_fault
+from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.checking.stand_ins import neighbours, suspended
+from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
 from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import NAMES, of_notebook
 from grpo_lab.course.exercises import exercise as find_exercise
 
 
@@ -22,7 +21,6 @@ class Entry:
     exercise: Exercise
     verdict: Verdict
     function: Callable
-    attempts: int = 0
 
 
 ENTRIES: dict[str, Entry] = {}
@@ -44,23 +42,13 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
-    with suspended(), neighbours(function, exercise):
-        verdict = _judged(function, exercise, seed)
-    _note(verdict, exercise, function)
+    with suspended():
+        expected_outcomes(exercise, seed)  # before anything of the student's runs
+        with neighbours(function, exercise), without_body(exercise):
+            outcomes = run_student(function, exercise, seed)
+        verdict = judge(exercise, outcomes, seed)
+    ENTRIES[exercise.name] = Entry(exercise, verdict, function)
     return verdict
-
-
-def _judged(function: Callable, exercise: Exercise, seed: int) -> Verdict:
-    if callable(function) and inspect.unwrap(function) is inspect.unwrap(exercise.function):
-        return of_fault(exercise, "library")
-    expected_outcomes(exercise, seed)  # before anything of the student's runs
-    return judge(exercise, run_student(function, exercise, seed), seed)
-
-
-def _note(verdict: Verdict, exercise: Exercise, function: Callable) -> None:
-    """A check of a function that is not written yet is no attempt."""
-    before = ENTRIES[exercise.name].attempts if exercise.name in ENTRIES else 0
-    ENTRIES[exercise.name] = Entry(exercise, verdict, function, before + (verdict.status != "not started"))
 
 
 def finished() -> dict[str, Callable]:
@@ -74,36 +62,35 @@ def finished() -> dict[str, Callable]:
 
 def _formula_is_right(verdict: Verdict) -> bool:
     held = verdict.properties
-    return held.get("values", False) and held.get("gradients", True)
+    return held.get("values") == 1 and held.get("gradients", 1) == 1
 
 
 def progress(notebook: str | None = None) -> View:
-    """The exercises of a notebook ("04"), with points, status and attempts; None means those of what was checked.
+    """The exercises of a notebook ("04"), with points and status; None means those of what was checked.
 
     Raises:
         ValueError: if no notebook of that number has exercises.
     """
-    notebooks = {notebook} if notebook is not None else {entry.exercise.notebook for entry in ENTRIES.values()}
-    known = registry.EXERCISES if notebooks else {}
     if notebook is not None:
-        check_choice("notebook", notebook, sorted({exercise.notebook for exercise in known.values()}))
-    exercises = {name: exercise for name, exercise in known.items() if exercise.notebook in notebooks}
+        check_choice("notebook", notebook, list(NAMES))
+    notebooks = {entry.exercise.notebook for entry in ENTRIES.values()} if notebook is None else {notebook}
+    exercises = {name: one for number in sorted(notebooks) for name, one in of_notebook(number).items()}
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
     reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
     points = sum(exercise.points for exercise in exercises.values())
-    table = markdown_table((_("exercise"), _("points"), _("status"), _("attempts")), map(_row, exercises.values()))
+    table = markdown_table((_("exercise"), _("points"), _("status")), map(_row, exercises.values()))
     return View(text := f"{table}\n\n{_(f'{reached:g} of {points} points.')}", text)
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
     if exercise.name not in ENTRIES:
-        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}", "0"
+        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
     entry = ENTRIES[exercise.name]
     status = entry.verdict.status
     points = f"{entry.verdict.points:g} of {exercise.points}"
-    return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}", str(entry.attempts)
+    return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"
 
 
 def hint(name_or_function: str | Callable) -> View:

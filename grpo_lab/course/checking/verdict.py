@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
-OF_VALUES = 0.6  # of the points; the other properties share the rest alike
+WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
 _LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(gradient of \w+:)?(.*?)(?:  \((.+)\))?")
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
@@ -41,10 +41,10 @@ class Verdict:
     """The answer of `check`.
 
     status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
-    by its numbers, which: "signature", "endless", "hang", "flood", "exit", "input", "kind", "shape", "dtype",
+    by its numbers, which: "signature", "endless", "flood", "exit", "input", "kind", "shape", "dtype",
     "inplace", "detached", "library". parts: what is said at once; more: what is folded.
-    misconceptions: names of the mistakes that were recognised. properties: which hold; full: the points for all of
-    them.
+    misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
+    right; full: the points for all of them.
     """
 
     exercise: str
@@ -53,7 +53,7 @@ class Verdict:
     more: tuple[Part, ...] = ()
     fault: str = ""
     misconceptions: tuple[str, ...] = ()
-    properties: dict[str, bool] = field(default_factory=dict)
+    properties: dict[str, float] = field(default_factory=dict)
     full: int = 0
 
     @property
@@ -87,23 +87,28 @@ class Verdict:
     def _head(self) -> str:
         """Status, and what it is worth where that is not everything and not nothing."""
         said = TITLES[self.status]
-        if self.status == "partly":
-            said = f"partly right, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
+        if not self.right and self.points:
+            said = f"{said}, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
         return f"{SIGNS[self.status]} {self.exercise}: {_(said)}"
 
 
 def worth(*verdicts: Verdict) -> int | float:
-    """The points for the properties that hold in all of these verdicts on one exercise."""
+    """The points of an answer, from one verdict on it or several on other inputs: the smallest share counts.
+
+    What holds in all cases has its weight; what holds in most of them half of its share of that, so that a wrong rule
+    never earns more than half. Values that hold on one verdict's inputs only were written down for them.
+    """
     names = {name: None for verdict in verdicts for name in verdict.properties}
-    held = {name: all(verdict.properties.get(name, False) for verdict in verdicts) for name in names}
-    if not held.get("values"):
+    shares = {name: [verdict.properties.get(name, 0.0) for verdict in verdicts] for name in names}
+    if not names or (min(shares["values"]) < max(shares["values"]) == 1):
         return 0
-    others = [holds for name, holds in held.items() if name != "values"]
-    share = OF_VALUES + (1 - OF_VALUES) * sum(others) / len(others) if others else 1.0
-    points = round(verdicts[0].full * share, 1)
+    earned = {name: _earned(min(found)) for name, found in shares.items()}
+    whole = sum(WEIGHTS[name] for name in names)
+    points = round(verdicts[0].full * sum(WEIGHTS[name] * earned[name] for name in names) / whole, 1)
     return int(points) if points == int(points) else points
 
 
+<<<<<<< HEAD
 def _values(text: str) -> str:
     """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
     found = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
@@ -117,6 +122,10 @@ def _line(label: str, space: str, what: str, value: str, case: str) -> str:
     value = value.removesuffix(none) + _(none) if value.endswith(f" {none}") else value
     value = value.lstrip() if of.endswith("：") else value
     return f"{said}{space}{of}{value}" + (f"  ({_(case)})" if case else "")
+=======
+def _earned(share: float) -> float:
+    return 1.0 if share == 1 else share / 2 if share > 0.5 else 0.0
+>>>>>>> 2073b5bb (Points in proportion; a check refuses what grading refuses; one clock of processor time; progress loads its own notebook only)
 
 
 def html_of(text: str) -> str:
