@@ -40,16 +40,6 @@ def grade_folder(folder: Path, **options) -> int:
     return grade_class(folder, **options)
 
 
-def export_to_nbgrader(folder: Path, seed: int | None) -> int:
-    from grpo_lab.course.release import export_nbgrader
-
-    seed = fresh_seed(seed)
-    for path in export_nbgrader(folder, seed):
-        print(path)
-    print(f"hidden tests with seed {seed}; nbgrader_config.py is beside source/")
-    return 0
-
-
 def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
     from grpo_lab.course.release.gradescope import export_gradescope
 
@@ -83,8 +73,6 @@ def _parser() -> Parser:
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
-    exported = add("export-nbgrader", export_to_nbgrader, "Write an nbgrader course.", "a new or empty folder")
-    exported.add_argument("--seed", type=int, help="of the hidden tests; drawn if left out, and reported")
     uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
     uploaded.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
     uploaded.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")

@@ -8,9 +8,9 @@ from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.grading import command
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Sandbox
-from grpo_lab.course.release.nbgrader import solution
 from grpo_lab.course.release.notebooks import of_notebook
 from grpo_lab.course.stub import solution_imports
+from tests.course.submitted import solution
 
 POINTS = {name: exercise.points for name, exercise in of_notebook("01").items()}
 RIGHT = {name: "\n".join([*solution_imports(e), solution(e)]) for name, e in of_notebook("01").items()}

@@ -7,7 +7,9 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.release.notebooks import TITLES, notebook_text
+from grpo_lab.course.stub import solution_body, stub_head
 
 LINUX = sys.platform == "linux"
 
@@ -30,6 +32,11 @@ def submission(number: str = "01", cells: tuple[str, ...] = (), **written: Calla
     extra = [blank | {"id": f"x{i}", "source": source} for i, source in enumerate(cells)]
     notebook["cells"][2:2] = extra
     return json.dumps(notebook).encode()
+
+
+def solution(exercise: Exercise) -> str:
+    """The stub with the lines that it lacks."""
+    return stub_head(exercise) + solution_body(exercise)
 
 
 def file_name(number: str) -> str:

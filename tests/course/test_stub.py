@@ -11,11 +11,11 @@ from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading.grade import mark
-from grpo_lab.course.release.nbgrader import solution
 from grpo_lab.course.stub import planted_body, solution_body, solution_imports, stub_imports
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.lines import MARKER
 from tests.course.proof.trials import SEEDS, outcomes
+from tests.course.submitted import solution
 from tests.course.toys import MEAN
 
 # One for each of the mathematics' modules: notebooks 01 to 05.
@@ -47,8 +47,7 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_whic
     code = [line.strip() for line in body.splitlines() if len(line.strip()) > 20]
     assert code and not [line for line in code if line in stub]
     assert exercise is not MEAN or "if scale <= 0:" in stub, "the checks of the arguments are given"
-    head, end = "    ### BEGIN SOLUTION\n", "    ### END SOLUTION"
-    assert whole.endswith(head + body + end) and stub.startswith(whole.removesuffix(head + body + end))
+    assert stub.startswith(whole.removesuffix(body))
     for e in equations(exercise.function):
         assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
     namespace = {"__name__": "answers"}
@@ -77,14 +76,3 @@ def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_not
         left = exercise.misconceptions[name]
         half = judge(exercise, outcomes(exercise, left.wrong))
         assert half.status == "wrong" and half.misconceptions == (name,) and half.points == 0
-
-
-@pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
-def test_nbgrader_gets_the_solution_and_students_the_broken_lines(exercise):
-    whole = solution(exercise)
-    cut = re.sub(r"    ### BEGIN.*### END SOLUTION\n", "", whole, flags=re.DOTALL)
-    assert ast.dump(ast.parse(cut)) == ast.dump(ast.parse(stub_source(exercise)))
-    for text, right in ((whole, True), (cut, False)):
-        namespace: dict = {}
-        exec("\n".join([*solution_imports(exercise), text]), namespace)
-        assert check(namespace[exercise.name]).right is right

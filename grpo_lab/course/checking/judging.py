@@ -153,7 +153,7 @@ def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) 
 
 def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
     before = HARDER if tests == "stability" and found.fault in ("", "error") else ""
-    return Part("say", before + (finding or f"{found.what[:1].upper()}{found.what[1:]} is not what is expected."))
+    return Part("say", before + (finding or f"Something else is expected for {found.what}: compare the lines below."))
 
 
 def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int, said: str) -> list[Part]:

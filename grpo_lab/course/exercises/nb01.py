@@ -63,6 +63,16 @@ TOKEN_LOGPROBS = Exercise(
                 "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
             },
         ),
+        "softmax-then-log": Misconception(
+            "You take the logarithm of a softmax. Right on paper, but a probability that is 0 in floating point has a "
+            "logarithm of minus infinity, and no gradient. Which function has the logarithm without the probability?",
+            {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
+        ),
+        "logarithm-missing": Misconception(
+            "These are probabilities. Those of tokens that follow one another are multiplied, and a thousand of them "
+            "are 0 to a computer. What does the docstring promise?",
+            {"1.2": "logp = z.softmax(-1).gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
+        ),
         "overflowing-sum": Misconception(
             "Right on paper, but the exponential of a logit of 1000 is infinite in floating point, and so is your "
             "normaliser. What can be subtracted from all logits of a position beforehand without changing the policy?",
@@ -89,6 +99,7 @@ TOKEN_ENTROPY = Exercise(
         given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
         given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
         drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
+        drawn("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
         extreme("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
         extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
@@ -139,6 +150,7 @@ COMPLETION_MASK = Exercise(
         given("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
         given("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
         given("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
+        given("the end token is number 0", torch.tensor([[5, 0, 7], [5, 6, 7]]), 0),
         given("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
         given("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
         given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
@@ -191,6 +203,11 @@ SEQUENCE_LOGPROB = Exercise(
     cases=(
         given("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
         given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
+        given(
+            "a token that counts behind one that does not",
+            f64([[-1.0, -2.0, -4.0]]),
+            torch.tensor([[True, False, True]]),
+        ),
         drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
         drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
         extreme("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),

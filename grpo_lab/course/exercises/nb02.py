@@ -31,6 +31,7 @@ GROUP_ADVANTAGES = Exercise(
         given("equal rewards", f64([[1.0, 1.0, 1.0]])),
         given("an easy prompt and a hard one", EASY_AND_HARD),
         given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
+        given("one right of sixteen", f64([[1.0] + [0.0] * 15])),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
         drawn("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
         drawn("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
@@ -72,6 +73,20 @@ GROUP_ADVANTAGES = Exercise(
                 "2.3": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
             },
             equation="2.2",
+        ),
+        "ddof-ignored": Misconception(
+            "`ddof` makes no difference to your result: you always divide by G - 1. Whoever asks for ddof=0 wants the "
+            "spread of these rewards themselves. Which argument of `std` is that?",
+            {
+                "std()": "std = (rewards - rewards[0, 0]).std()",
+                "2.3": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1)).sqrt()",
+            },
+        ),
+        "spread-of-the-centred": Misconception(
+            "With 'batch' you take the standard deviation of the *centred* rewards. What divides them there is the "
+            "spread of the rewards themselves: that prompts differ in difficulty is a part of it.",
+            {"std()": "std = centred.std(correction=ddof)"},
+            equation="2.3",
         ),
         "population-std": Misconception(
             "You divide by G where the sample standard deviation divides by G - 1. All your advantages come out a "

@@ -22,7 +22,7 @@ def under_the_mask(result, args, kwargs):
     """What stands at masked positions is not compared: the loss leaves it out."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
-    return {"ratio (1 where the mask is False)": torch.where(mask, result, 1.0) if same_shape else result}
+    return {"the ratio where the mask is True": torch.where(mask, result, 1.0) if same_shape else result}
 
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
@@ -91,6 +91,26 @@ IMPORTANCE_RATIO = Exercise(
             "both sides come from the same model: the two gradients cancel, and the policy learns nothing at all. "
             "Which of the two is a record of the past?",
             {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
+        ),
+        "wrong-one-detached": Misconception(
+            "You stopped the gradient of the policy's own log-probabilities, and left that of the old ones. Nothing is "
+            "learned, and the past is pushed. Which of the two can an update still change?",
+            {"5.1": "log_ratio = torch.where(mask, logp.detach() - old_logp, 0)"},
+        ),
+        "exponential-missing": Misconception(
+            "This is the logarithm of the ratio. Where nothing has moved it is 0, and a ratio is 1 there.",
+            {
+                "5.2": "ratio = log_ratio",
+                "5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
+            },
+        ),
+        "sequence-mask-ignored": Misconception(
+            "At the sequence level your mean runs over all T positions, padding included. How far a completion has "
+            "moved then depends on its longest neighbour. Which positions count?",
+            {
+                "5.1": "log_ratio = logp - old_logp.detach()",
+                "5.3": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
+            },
         ),
         "product-of-ratios": Misconception(
             "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "
@@ -247,7 +267,7 @@ AGGREGATE = Exercise(
         drawn("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
         given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
         given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
-        given("dapo: an update of 0 tokens", VALUES, MASK, "dapo", num_items=0),
+        given("dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0),
         drawn("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
         at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")),
         at_scale(
@@ -283,6 +303,12 @@ AGGREGATE = Exercise(
             "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
             "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
             {"5.18": "return (sums / lengths.clamp(min=1)).mean()"},
+            equation="5.18",
+        ),
+        "width-for-limit": Misconception(
+            "For 'dr_grpo' you divide by T, the width of this batch. That is the length of its longest completion, so "
+            "the same token counts less beside a long neighbour. What is T_max?",
+            {"5.18": "return sums.sum() / mask.numel()"},
             equation="5.18",
         ),
         "empty-row-nan": Misconception(
@@ -397,6 +423,12 @@ POLICY_LOSS = Exercise(
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,
     misconceptions={
+        "no-ratio": Misconception(
+            "This is REINFORCE: the log-probability in the place of the ratio. In the first update its gradient is the "
+            "same. From the second on the answers come from an older policy, and nothing says so. Where is `old_logp`?",
+            {"5.21": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
+            equation="5.21",
+        ),
         "ascends": Misconception(
             "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
             "*larger*: as you wrote it, good answers are unlearned.",

@@ -1,4 +1,3 @@
-"""What students get: assignment notebooks with their stubs, written questions, and the export to nbgrader."""
+"""What students get: assignment notebooks with their stubs and written questions; and an autograder for Gradescope."""
 
-from grpo_lab.course.release.nbgrader import export_nbgrader
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, build, of_notebook, release

@@ -45,7 +45,7 @@ print(report)
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3))
 for ax, name, label in zip(axes, ("reward", "{metric}"), ("reward", "{label}")):
-    ax.plot([row["step"] for row in history], [row[name] for row in history])
+    ax.plot([row["step"] for row in history], [row.get(name, 0) for row in history])  # metrics may be empty
     ax.set(xlabel="step", ylabel=label)
 finish(
     fig,

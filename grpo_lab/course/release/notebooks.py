@@ -5,10 +5,12 @@ the same bytes, on every machine.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import grpo_lab
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
@@ -31,6 +33,8 @@ TITLES = {
     "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
+PACKAGE = Path(grpo_lab.__file__).parent
+LESSONS = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -44,10 +48,11 @@ HOW_IT_WORKS = """\
 **How it works**
 
 1. {first}
-2. The next cell checks it at once. If something is not right yet, it says what, on the smallest input that shows it.
-   The points go by what is right: values first, then gradients, then large and extreme inputs.
-3. `hint("name")` gives a hint, and called again a stronger one. Nothing is counted; check as often as you like.
-4. Do the exercises in any order, and leave any out. Keep the names of the functions. Hand in this file.
+2. The next cell checks it at once. If something is not right yet, it says what, on an input that shows it.
+   The points go by what is right: values first, then gradients, then large and extreme inputs. A rule that is wrong on
+   some inputs, and right on most, earns up to half.
+3. The cell below opens a hint, without its first `#`; run again, a stronger one. Check as often as you like.
+4. Leave any exercise out. Keep the names of the functions. Hand in this file.
 5. A function may call those of the exercises before it. They are the library's when your work is checked and marked, so
    a mistake is paid for once.
 6. The points are for the functions. The questions in words are for you and your teacher."""
@@ -181,7 +186,7 @@ def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str
     yield "markdown", "\n\n".join(task_text(position, exercise)), mark | {"role": "task"}
     yield "code", _stub_with_imports(exercise), mark
     yield "code", f"check({name})", mark | {"role": "check"}
-    yield "code", f'hint("{name}")', mark | {"role": "hint"}
+    yield "code", f'# hint("{name}")', mark | {"role": "hint"}
 
 
 def _stub_with_imports(exercise: Exercise) -> str:
@@ -197,9 +202,26 @@ def _stub_with_imports(exercise: Exercise) -> str:
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """Heading, price, task and equations, a paragraph each."""
     price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
-    about = f"*{price} · [back to the lesson](../{TITLES[exercise.notebook][0]}.ipynb)*"
+    place = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
+    about = f"*{price} · [back to the lesson](../{place})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Where a lesson asks for each function: its file and the section, by the anchor that JupyterLab gives it."""
+    found: dict[str, str] = {}
+    for path in sorted(LESSONS.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        anchor = ""
+        for line in "\n".join(texts).splitlines():
+            if line.startswith("#"):
+                anchor = line.lstrip("# ").replace(" ", "-")
+            for name in re.findall(r"`(\w+)`", line.partition("**Now ")[2]):
+                found.setdefault(name, f"{path.name}#{anchor}")
+    return found
 
 
 def _duration(minutes: int) -> str:
