@@ -1,8 +1,15 @@
 """The exercises of notebook 03."""
 
-from torch import tensor
+from collections.abc import Callable
 
-from grpo_lab.course.exercise import Exercise, Misconception, at_scale, drawn, extreme, f64, given
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Int
+from torch import Tensor, nn, tensor
+from torch.distributions import Categorical
+
+from grpo_lab.advantages import group_advantages
+from grpo_lab.course.exercise import Case, Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.toys.sorting import kl_penalty, repaired_reward, response_logprobs, surrogate_loss
 
 
@@ -253,6 +260,159 @@ KL_PENALTY = Exercise(
             "You average over responses but add up over their numbers, so long responses pay more. By what does "
             "Eq. (3.19) divide?",
             {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k3').sum(-1).mean()"},
+        ),
+    },
+)
+
+
+def learn_by_grpo(
+    policy: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    prompts: Int[Tensor, "N T"],
+    reward: Callable,
+    rounds: int,
+    P: int = 16,
+    G: int = 8,
+    inner: int = 4,
+    epsilon: float = 0.2,
+) -> None:
+    """GRPO, whole: what the policy is and what is paid for are arguments; the loop is yours.
+
+    Args:
+        policy: takes prompts (P, T) and returns logits (P, T, V), those of each position of the response. All positions
+            are drawn at once, independently of each other.
+        optimizer: of the policy's parameters. Each call of its `step` is one update.
+        prompts: to draw from, P in each round.
+        reward: takes prompts (B, T) and responses (B, T), row by row, and returns rewards (B,).
+        rounds: how often responses are sampled.
+        G: responses to each prompt, to be compared with each other, Eq. (2.4).
+        inner: updates on the responses of a round.
+        epsilon: of the clip, Eq. (3.18).
+    """
+    for _ in range(rounds):
+        x = prompts[torch.randint(len(prompts), (P,))]  # P T
+        with torch.no_grad():
+            old = Categorical(logits=repeat(policy(x), "P T V -> P G T V", G=G))
+            y = old.sample()  # P G T
+            old_logp = old.log_prob(y)
+            R = reward(repeat(x, "P T -> (P G) T", G=G), rearrange(y, "P G T -> (P G) T"))
+            A = group_advantages(rearrange(R, "(P G) -> P G", G=G))[..., None]  # P G 1
+        for _ in range(inner):  # [inner]
+            logp = Categorical(logits=repeat(policy(x), "P T V -> P G T V", G=G)).log_prob(y)
+            ratio = (logp - old_logp).exp()  # P G T
+            gain = torch.min(ratio * A, ratio.clamp(1 - epsilon, 1 + epsilon) * A)
+            optimizer.zero_grad()
+            (-gain).mean().backward()
+            optimizer.step()
+
+
+class Table(nn.Module):
+    """Logits of its own for each first number of a prompt."""
+
+    def __init__(self, numbers: int, length: int):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(numbers, length, numbers))
+
+    def forward(self, x):
+        return self.logits[x[:, 0]]
+
+
+class Mixing(nn.Module):
+    """The policy of the notebook, smaller."""
+
+    def __init__(self, numbers: int, length: int, width: int = 12):
+        super().__init__()
+        self.embed = nn.Embedding(numbers, width)
+        self.mix = nn.Linear(length * width, length * width)
+
+    def forward(self, x):
+        return self.mix(self.embed(x).flatten(1)).view(*x.shape, -1) @ self.embed.weight.T
+
+
+class Paid:
+    """A reward that counts what it was asked for: a point for each right number, and what is paid beside that."""
+
+    def __init__(self, right: Callable, beside: Callable):
+        self.right, self.beside, self.asked = right, beside, 0
+
+    def __call__(self, x, y):
+        self.asked += len(y)
+        return (y == self.right(x)).float().mean(-1) + self.beside(x)
+
+
+def _world(label: str, policy: type, right: Callable, beside: Callable = lambda x: 0.0, rate=0.3, rounds=20) -> Case:
+    def build(seed: int) -> tuple[tuple, dict]:
+        torch.manual_seed(seed)
+        model, prompts = policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
+        return (model, torch.optim.Adam(model.parameters(), lr=rate), prompts, Paid(right, beside), rounds), {
+            "inner": 3
+        }
+
+    return Case(build, label)
+
+
+def after_learning(result, args, kwargs):
+    """What the policy would mostly answer now, and what was asked for on the way."""
+    policy, optimizer, prompts, reward, _ = args
+    right = (policy(prompts).argmax(-1) == reward.right(prompts)).float().mean()
+    state = optimizer.state_dict()["state"].values()
+    return {
+        "whether most answers are right": bool(right > 0.7),
+        "whether the policy is worse than chance": bool(right < 0.1),
+        "the number of responses that were rewarded": reward.asked,
+        "the number of updates": max((int(memory["step"]) for memory in state), default=0),
+        "whether any gradient arrived": any(bool(memory["exp_avg"].any()) for memory in state),
+    }
+
+
+LEARN_BY_GRPO = Exercise(
+    function=learn_by_grpo,
+    points=8,
+    minutes=25,
+    difficulty=3,
+    task="Write the whole loop. It is judged by what three small policies learn from three "
+    "rewards, with nothing in common but what the docstring says. `group_advantages` of notebook 02 may be called.",
+    hints=(
+        "Five lines under `no_grad`: draw prompts, sample, keep the log-probabilities, reward, compare.",
+        "`reward` wants one row a response. G responses stand behind each other for each prompt: `repeat` and "
+        "`rearrange` take them there and back.",
+        "Inside, the log-probabilities of the *same* responses are computed anew, with their gradient. What they are "
+        "compared with was kept before the first update.",
+    ),
+    cases=(
+        _world("a hundred points for nothing", Table, lambda x: x[:, :1].expand_as(x), lambda x: 100.0),
+        _world("the numbers in ascending order", Mixing, lambda x: x.sort().values, rate=0.02, rounds=70),
+        _world("prompts that are unlike", Table, lambda x: 4 - x[:, :1].expand_as(x), lambda x: 30.0 * x[:, 0]),
+    ),
+    observe=after_learning,
+    misconceptions={
+        "ascends": Misconception(
+            "Your policy learns to earn little: it goes down where it should go up. What does an optimizer do with a "
+            "loss?",
+            {"backward()": "gain.mean().backward()"},
+        ),
+        "no-centre": Misconception(
+            "It learns only where rewards lie around zero. A hundred points for nothing, and every response is pushed "
+            "up. With what should a reward be compared?",
+            {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'},
+        ),
+        "one-group": Misconception(
+            "You compare all responses of the round with each other. Where one prompt pays more than another whatever "
+            "is answered, that decides, and not the answer.",
+            {"group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'},
+        ),
+        "old-not-frozen": Misconception(
+            "Nothing is learned. Numerator and denominator of your ratio move together, so it is 1 whatever the policy "
+            "does. Where is what was kept?",
+            {"exp()": "ratio = (logp - logp).exp()"},
+        ),
+        "one-update": Misconception(
+            "You make one update a round, and the responses could have served `inner` of them.",
+            {"[inner]": "for _ in range(1):"},
+        ),
+        "sampled-in-every-update": Misconception(
+            "You sample anew for every update. Then no ratio is needed, and the responses cost `inner` times as much.",
+            {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
         ),
     },
 )

@@ -267,6 +267,7 @@ AGGREGATE = Exercise(
         drawn("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
         given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
         given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
+        given("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
         given("dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0),
         drawn("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
         at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")),

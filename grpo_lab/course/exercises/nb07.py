@@ -1,17 +1,21 @@
 """The exercises of notebook 07."""
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
+from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, Misconception, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05 import the_loss
+from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.models import frozen_copy
-from grpo_lab.objective import microbatch_loss
+from grpo_lab.objective import microbatch_loss, policy_loss
 from grpo_lab.rollout import read_sequences
 from grpo_lab.trainer.experience import compute_advantages
 from grpo_lab.trainer.optim import step_if_finite
@@ -525,6 +529,203 @@ STEP_IF_FINITE = Exercise(
             "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
             "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
             {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
+        ),
+    },
+)
+
+
+def train_by_grpo(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    prompts: Int[Tensor, "N L"],
+    sample: Callable,
+    reward: Callable,
+    end: int,
+    steps: int,
+    num_generations: int = 4,
+    num_iterations: int = 2,
+    epsilon: float = 0.2,
+) -> list[float]:
+    """Whole steps of GRPO on a language model: sample, reward, compare, loss, update. No KL term, no reference.
+
+    Args:
+        model: takes token ids (B, L) and returns logits (B, L, V), those at a place for the token behind it.
+        optimizer: of its parameters. What their gradients are before the call does not matter.
+        prompts: of one length. All of them are used in every step.
+        sample: takes the model and prompts (B, L), and returns completions (B, T): one for each row, drawn at
+            temperature 1, up to and with the end token, then padding, which is the end token again.
+        reward: takes prompts (B, L) and completions (B, T), row by row, and returns rewards (B,).
+        end: the end token.
+        steps: how often completions are sampled.
+        num_generations: completions of each prompt, compared with each other, Eq. (2.4).
+        num_iterations: updates on the completions of a step.
+        epsilon: of the clip. The loss is that of the paper: `policy_loss` of notebook 05, as it is by default.
+
+    Returns:
+        The mean reward of each step.
+    """
+    rows, earned = prompts.repeat_interleave(num_generations, dim=0), []  # B L
+    for _ in range(steps):
+        completion_ids = sample(model, rows)  # B T
+        rewards = reward(rows, completion_ids)  # B
+        advantages = group_advantages(rewards.view(-1, num_generations)).flatten()  # B
+        mask = completion_mask(completion_ids, end)  # B T
+        ids = torch.cat([rows, completion_ids], dim=1)
+        old_logp = None
+        for _ in range(num_iterations):  # [updates]
+            logits = model(ids)[:, prompts.shape[1] - 1 : -1]
+            logp = token_logprobs(logits, completion_ids)  # B T
+            old_logp = logp.detach() if old_logp is None else old_logp  # [old]
+            loss, _ = policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        earned.append(rewards.mean().item())
+    return earned
+
+
+LAST = 1  # the end token
+
+
+class Copying:
+    """Words, and an answer to each: right is the answer to the last word, and then the end.
+
+    The next token depends on the one before. What is sampled depends on the weights, the prompt and how often it was
+    asked, and not on how the rows are cut; so whoever does what is asked sees the same completions.
+    """
+
+    def __init__(self, seed: int, words: int, length: int):
+        self.words, self.length, self.asked = words, length, Counter()
+        self.model = Dice(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
+        self.seed = seed
+        self.model.weight.data *= 0.3
+
+    @torch.no_grad()
+    def sample(self, model, rows):
+        luck = torch.stack([self._luck(tuple(row)) for row in rows.tolist()])  # B T V
+        ids, over = rows, torch.zeros(len(rows), dtype=torch.bool)
+        for t in range(self.length):
+            token = (model(ids)[:, -1] + luck[:, t]).argmax(-1).masked_fill(over, LAST)
+            ids, over = torch.cat([ids, token[:, None]], dim=1), over | (token == LAST)
+        return ids[:, rows.shape[1] :]
+
+    def _luck(self, prompt: tuple):
+        """Gumbel noise: the largest of logits with it is a sample."""
+        self.asked[prompt] += 1
+        dice = Dice(hash((self.seed, prompt, self.asked[prompt])) % 2**31)
+        uniform = torch.rand(self.length, len(self.model.weight), generator=dice.generator, dtype=torch.float64)
+        return -(-uniform.clamp(min=1e-12).log()).log()
+
+    def reward(self, rows, completion_ids):
+        first = completion_ids[:, 0] == rows[:, -1] + self.words
+        right = first & (completion_ids[:, 1] == LAST)
+        return (0.5 * first + 0.5 * right).double() + 0.1 * (completion_ids != LAST).double().mean(-1)
+
+    def held_out(self, model) -> float:
+        """How often the likeliest completion is right, behind prompts that nobody trained on."""
+        words = 2 + torch.arange(self.words)
+        first = model(words).argmax(-1)
+        return float(((first == words + self.words) & (model(first).argmax(-1) == LAST)).double().mean())
+
+
+def after_training(earned, args, kwargs):
+    model, world, steps = args[0], args[3].__self__, args[6]
+    if steps > 3:
+        return {"whether most held-out prompts are answered right": world.held_out(model) > 0.6}
+    return {"the mean rewards": earned, "the weights after the updates": model.weight}
+
+
+def _grpo(
+    label: str, steps: int, prompts: int = 3, words: int = 3, length: int = 4, rate=5.0, left=0.0, other=0, **settings
+):
+    """left: the gradient that is there before the call."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        world, dice = Copying(seed + other, words, length), Dice(seed + other + 1)
+        pairs = torch.cartesian_prod(torch.arange(words), torch.arange(words))
+        chosen = 2 + pairs[torch.randperm(len(pairs), generator=dice.generator)[:prompts]]
+        world.model.weight.grad = torch.full_like(world.model.weight, left)
+        kind = torch.optim.SGD if steps <= 3 else torch.optim.Adam
+        optimizer = kind(world.model.parameters(), lr=rate)
+        return (world.model, optimizer, chosen, world.sample, world.reward, LAST), {"steps": steps, **settings}
+
+    return Case(build, label)
+
+
+TRAIN_BY_GRPO = Exercise(
+    function=train_by_grpo,
+    points=10,
+    minutes=30,
+    difficulty=3,
+    task="The whole algorithm, on a language model of one layer. The weights after one step are compared with ours, "
+    "and three times a whole training is run: what counts there is that most held-out prompts are answered right. "
+    "Functions of earlier notebooks may be called.",
+    hints=(
+        "Write the shapes first: N prompts, B = N times `num_generations` rows, T tokens. Which completions stand "
+        "together?",
+        "Once for each step: sample, reward, compare, mask. Once for each update: log-probabilities, loss, backward, "
+        "step.",
+        "The logits at a place are for the token behind it. The first that count stand at the prompt's last token.",
+        "The old log-probabilities are those before the first update of a step. Do you need a pass of their own for "
+        "them?",
+    ),
+    cases=(
+        _grpo("one step, one update", 1, num_iterations=1),
+        _grpo("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
+        _grpo("as many prompts as completions", 1, prompts=4),
+        _grpo("a gradient was left over", 1, left=1.0),
+        _grpo("two steps", 2, prompts=2, length=6, num_generations=6),
+        *(
+            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, other=n, num_generations=16)
+            for n in (1, 2, 3)
+        ),
+    ),
+    observe=after_training,
+    tolerance=1e-5,
+    misconceptions={
+        "ascends": Misconception(
+            "The update goes the wrong way: what was rewarded becomes less likely. What does an optimizer do with a "
+            "loss?",
+            {"backward()": "(-loss).backward()"},
+        ),
+        "no-centre": Misconception(
+            "You weight with the rewards themselves. Whatever earns anything is pushed up, the best and the worst of a "
+            "group alike.",
+            {"group_advantages()": "advantages = rewards"},
+        ),
+        "one-group": Misconception(
+            "You compare all completions of the batch with each other. With whom does GRPO compare?",
+            {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
+        ),
+        "group-mixed": Misconception(
+            "Your rows go through the prompts again and again, and your groups are cut as if the completions of a "
+            "prompt stood together. Write down which rows belong to prompt 0.",
+            {"repeat_interleave()": "rows, earned = prompts.repeat(num_generations, 1), []"},
+        ),
+        "eos-trimmed": Misconception(
+            "The end token has no gradient: no answer is ever praised for where it stops.",
+            {"completion_mask()": "mask = completion_ids != end"},
+        ),
+        "padding-counted": Misconception(
+            "What stands behind the first end token counts as well. It was never sampled.",
+            {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"},
+        ),
+        "off-by-one": Misconception(
+            "You ask the logits that stand at a token for that token. They are for the one behind it.",
+            {"model()": "logits = model(ids)[:, prompts.shape[1] :]"},
+        ),
+        "old-not-frozen": Misconception(
+            "The old log-probabilities are new in every update, so every ratio is 1 and nothing is ever clipped. When "
+            "were the completions sampled?",
+            {"[old]": "old_logp = logp.detach()"},
+        ),
+        "gradients-kept": Misconception(
+            "Gradients add up over updates: what the last one left is still there.",
+            {"zero_grad()": ""},
+        ),
+        "one-update": Misconception(
+            "You make one update a step, whatever `num_iterations` says.",
+            {"[updates]": "for _ in range(1):"},
         ),
     },
 )

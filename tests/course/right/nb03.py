@@ -38,9 +38,28 @@ def penalty_by_hand(logp, ref_logp, beta):
     return beta * (torch.exp(d) - d - 1).mean()
 
 
+def loop_by_indexing(policy, optimizer, prompts, reward, rounds, P=16, G=8, inner=4, epsilon=0.2):
+    for _ in range(rounds):
+        x = prompts[torch.randperm(len(prompts))[:P]].repeat_interleave(G, 0)
+        y = torch.distributions.Categorical(logits=policy(x).detach()).sample()
+        table = reward(x, y).view(-1, G)
+        A = ((table - table.mean(1, keepdim=True)) / (table.std(1, keepdim=True) + 1e-4)).view(-1, 1)
+        old_logp = None
+        for _ in range(inner):
+            logp = policy(x).log_softmax(-1).gather(-1, y[..., None])[..., 0]
+            old_logp = logp.detach() if old_logp is None else old_logp
+            r = (logp - old_logp).exp()
+            bound = torch.where(A > 0, r.clamp(max=1 + epsilon), r.clamp(min=1 - epsilon))
+            loss = -(bound * A).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
 RIGHT = {
     "repaired_reward": (reward_by_counters,),
     "response_logprobs": (responses_by_indexing,),
     "surrogate_loss": (surrogate_by_loops,),
     "kl_penalty": (penalty_by_hand,),
+    "learn_by_grpo": (loop_by_indexing,),
 }

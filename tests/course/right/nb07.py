@@ -61,10 +61,38 @@ def step_early_out(optimizer, parameters, loss, max_grad_norm):
     return norm, True
 
 
+def training_prompt_by_prompt(
+    model, optimizer, prompts, sample, reward, end, steps, num_generations=4, num_iterations=2, epsilon=0.2
+):
+    earned, G = [], num_generations
+    for _ in range(steps):
+        rows = [prompt.expand(G, -1) for prompt in prompts]
+        written = [sample(model, own) for own in rows]
+        given = [reward(own, completion_ids) for own, completion_ids in zip(rows, written, strict=True)]
+        advantages = torch.cat([(r - r.mean()) / (r.std() + 1e-4) for r in given])[:, None]
+        ids, completion_ids = torch.cat(rows), torch.cat(written)
+        counts = ((completion_ids == end).cumsum(1) - (completion_ids == end).long() == 0).double()
+        old_logp, L = None, ids.shape[1]
+        for _ in range(num_iterations):
+            logits = model(torch.cat([ids, completion_ids], 1)).log_softmax(-1)
+            logp = logits[:, L - 1 : -1].gather(-1, completion_ids[..., None])[..., 0]
+            old_logp = logp.detach() if old_logp is None else old_logp
+            ratio = (logp - old_logp).exp()
+            gain = torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+            loss = -((gain * counts).sum(1) / counts.sum(1)).mean()
+            for parameter in model.parameters():
+                parameter.grad = None
+            loss.backward()
+            optimizer.step()
+        earned.append(float(torch.cat(given).mean()))
+    return earned
+
+
 RIGHT = {
     "read_sequences": (read_row_by_row,),
     "compute_advantages": (advantages_by_nan_functions,),
     "frozen_copy": (frozen_by_parameters,),
     "microbatch_loss": (microbatch_by_advantages,),
     "step_if_finite": (step_early_out,),
+    "train_by_grpo": (training_prompt_by_prompt,),
 }
