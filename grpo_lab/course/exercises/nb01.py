@@ -9,7 +9,7 @@ from grpo_lab.policy_gradient import reinforce_loss, score_function_objective, s
 TOKEN_LOGPROBS = Exercise(
     function=token_logprobs,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Compute the log-probability of each sampled token under the policy, at the temperature that it was sampled "
     "with. Everything else in this course is built on these numbers.",
@@ -85,7 +85,7 @@ TOKEN_LOGPROBS = Exercise(
 TOKEN_ENTROPY = Exercise(
     function=token_entropy,
     points=3,
-    minutes=10,
+    minutes=3,
     difficulty=2,
     task="Measure how undecided the policy was at each position. When this number falls to zero in a run, "
     "nothing new is tried any more.",
@@ -135,7 +135,7 @@ TOKEN_ENTROPY = Exercise(
 COMPLETION_MASK = Exercise(
     function=completion_mask,
     points=3,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Mark the positions that belong to the completion. Get this wrong and the policy is never rewarded for "
     "stopping, or is trained on padding.",
@@ -192,7 +192,7 @@ COMPLETION_MASK = Exercise(
 SEQUENCE_LOGPROB = Exercise(
     function=sequence_logprob,
     points=2,
-    minutes=8,
+    minutes=3,
     difficulty=1,
     task="From the log-probabilities of the tokens, that of the whole response.",
     hints=(
@@ -242,7 +242,7 @@ SEQUENCE_LOGPROB = Exercise(
 REINFORCE_LOSS = Exercise(
     function=reinforce_loss,
     points=3,
-    minutes=10,
+    minutes=3,
     difficulty=1,
     task="Write the loss whose gradient is minus the Monte-Carlo estimate of the policy gradient. Its value says "
     "nothing; its gradient is everything.",
@@ -294,7 +294,7 @@ REINFORCE_LOSS = Exercise(
 SCORE_FUNCTION_OBJECTIVE = Exercise(
     function=score_function_objective,
     points=3,
-    minutes=12,
+    minutes=4,
     difficulty=2,
     task="Sum over all responses to get the expectation of the REINFORCE estimate exactly. Its gradient is that of the "
     "expected reward: the log-derivative trick, as a function that you can check.",

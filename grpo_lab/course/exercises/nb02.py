@@ -13,7 +13,7 @@ ROUNDED = torch.tensor([[1_000_000.125] * 3])
 GROUP_ADVANTAGES = Exercise(
     function=group_advantages,
     points=6,
-    minutes=25,
+    minutes=8,
     difficulty=2,
     task="Score each completion against the others of its own prompt. This is the G of GRPO, and takes the place of a "
     "second network.",
@@ -103,7 +103,7 @@ GROUP_ADVANTAGES = Exercise(
 RLOO_ADVANTAGES = Exercise(
     function=rloo_advantages,
     points=3,
-    minutes=10,
+    minutes=3,
     difficulty=1,
     task="Compare each completion with the mean of the others. Since that baseline never sees the reward it is "
     "subtracted from, the estimate is unbiased.",

@@ -20,7 +20,7 @@ def _input(d, S, P, G, T, V):
 RESPONSE_LOGPROBS = Exercise(
     function=response_logprobs,
     points=3,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Look up how likely the policy thought each number that was drawn. One forward pass serves all G responses of "
     "a prompt, so the axes need care.",
@@ -99,7 +99,7 @@ BETTER, WORSE = f64([1.0]), f64([-1.0])
 SURROGATE_LOSS = Exercise(
     function=surrogate_loss,
     points=5,
-    minutes=25,
+    minutes=8,
     difficulty=3,
     task="Write the three losses of the notebook. They agree at the first inner step; what each does at the second "
     "makes the difference between a run that learns and one that breaks.",
@@ -166,7 +166,7 @@ SURROGATE_LOSS = Exercise(
 REPAIRED_REWARD = Exercise(
     function=repaired_reward,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Close the hole: a number that stands twice in the prompt has to stand twice in the response. A reward is "
     "optimised as it is written, so write what you mean.",
@@ -215,7 +215,7 @@ REPAIRED_REWARD = Exercise(
 KL_PENALTY = Exercise(
     function=kl_penalty,
     points=3,
-    minutes=12,
+    minutes=4,
     difficulty=2,
     task="Charge the policy for moving away from the reference: one number, to be added to the loss.",
     hints=(
@@ -368,7 +368,7 @@ def after_learning(result, args, kwargs):
 LEARN_BY_GRPO = Exercise(
     function=learn_by_grpo,
     points=8,
-    minutes=25,
+    minutes=20,
     difficulty=3,
     task="Write the whole loop. It is judged by what three small policies learn from three "
     "rewards, with nothing in common but what the docstring says. `group_advantages` of notebook 02 may be called.",

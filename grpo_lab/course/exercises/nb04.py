@@ -11,7 +11,7 @@ HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 KL_ESTIMATE = Exercise(
     function=kl_estimate,
     points=6,
-    minutes=25,
+    minutes=8,
     difficulty=3,
     task="Write the three estimators, and the one that has the value of k3 with the gradient of k2. To have the right "
     "value and to have the right gradient are two different things, and the check looks at both.",
@@ -72,7 +72,7 @@ KL_ESTIMATE = Exercise(
 KL_EXACT = Exercise(
     function=kl_exact,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Sum over the whole vocabulary: the KL divergence that the estimators of one sampled token are after. It is "
     "the truth that you hold them against.",
@@ -149,7 +149,7 @@ YES = torch.tensor([[True]])
 KL_IN_REWARD = Exercise(
     function=kl_in_reward,
     points=3,
-    minutes=12,
+    minutes=4,
     difficulty=2,
     task="Charge the distance from the reference to the reward of each answer, as PPO for language models does. The "
     "policy gradient then does the rest.",

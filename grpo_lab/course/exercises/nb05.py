@@ -48,7 +48,7 @@ def _all_one_way(d, B, T):
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=1,
     task="How much likelier has each sampled token become since it was sampled? This ratio is what lets you take "
     "several updates from one batch. At the sequence level, one ratio stands for the whole completion.",
@@ -161,7 +161,7 @@ def advantage_broadcast(address: str = "per_token()", line: str = "advantages = 
 CLIPPED_SURROGATE = Exercise(
     function=clipped_surrogate,
     points=5,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="Write what one token contributes, once the policy has moved: PPO's clipped objective, to be maximised. It "
     "decides when a token stops being pushed.",
@@ -239,7 +239,7 @@ def _values_with_holes(d, B, T, filling=0.0):
 AGGREGATE = Exercise(
     function=aggregate,
     points=6,
-    minutes=25,
+    minutes=8,
     difficulty=2,
     task="Turn one number per token into a single number. Five denominators for the eight loss types: each decides how "
     "much a token of a long completion counts.",
@@ -377,7 +377,7 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 POLICY_LOSS = Exercise(
     function=policy_loss,
     points=8,
-    minutes=35,
+    minutes=10,
     difficulty=3,
     task="Put the objective together: ratio, surrogate, KL term, aggregation, minus sign. You have every part already: "
     "`importance_ratio`, `clipped_surrogate`, `kl_estimate`, `aggregate`. The loss types that share the clipped "

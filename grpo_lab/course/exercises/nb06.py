@@ -23,7 +23,7 @@ def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
 FORMAT_FAULT = Exercise(
     function=format_fault,
     points=4,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="Say in which way a response breaks the format, or None if it keeps it. A reward of 0 tells you nothing about "
     "the reason; this function does.",
@@ -113,7 +113,7 @@ def _tags_and_words(dice: Dice, pieces: int) -> tuple[str]:
 EXTRACT_ANSWER = Exercise(
     function=extract_answer,
     points=3,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Take the text out of the last closed answer block. Whatever your function lets through will be found and "
     "used by a policy that is rewarded for it.",
@@ -209,7 +209,7 @@ MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*")
 ACCURACY_REWARD = Exercise(
     function=accuracy_reward,
     points=3,
-    minutes=15,
+    minutes=4,
     difficulty=1,
     task="Reward a response whose last answer block holds the expected text, and nothing else. The policy will find "
     "every way in which this is not what you wrote.",
@@ -289,7 +289,7 @@ ACCURACY_REWARD = Exercise(
 GRADED_REWARD = Exercise(
     function=graded_reward,
     points=3,
-    minutes=10,
+    minutes=3,
     difficulty=1,
     task="Full marks for the expected answer, half for an answer that contains it, almost nothing otherwise. Many "
     "public trainers use this reward. Write it, then think of the policy that earns most from it.",

@@ -87,7 +87,7 @@ def _large(dice: Dice) -> tuple:
 READ_SEQUENCES = Exercise(
     function=read_sequences,
     points=6,
-    minutes=25,
+    minutes=8,
     difficulty=2,
     task="Turn what `generate` returns into what training needs: the completions' tokens as they were sampled, the "
     "mask, who was cut off, and the texts for the rewards.",
@@ -193,7 +193,7 @@ def _drawn(d, P, G, scale="group", missing=0):
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
     points=5,
-    minutes=25,
+    minutes=8,
     difficulty=2,
     task="From the rewards of a whole batch to its advantages, with `config.num_generations` and "
     "`config.scale_rewards` (`config.advantage` is 'group' throughout). A reward of NaN says that none applies.",
@@ -304,7 +304,7 @@ def _partly_frozen(dice: Dice) -> tuple:
 FROZEN_COPY = Exercise(
     function=frozen_copy,
     points=3,
-    minutes=10,
+    minutes=3,
     difficulty=1,
     task="Make the reference model: the policy as it is now, which no update will ever reach. The policy itself has "
     "to be left exactly as it was.",
@@ -384,7 +384,7 @@ ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 MICROBATCH_LOSS = Exercise(
     function=microbatch_loss,
     points=4,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="A batch that does not fit into memory is cut into micro-batches, whose gradients add up. Write what one of "
     "them contributes, so that the sum does not depend on the cut. Only the loss is checked; the metrics may be empty. "
@@ -479,7 +479,7 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
 STEP_IF_FINITE = Exercise(
     function=step_if_finite,
     points=4,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="Clip the gradient and step, but only if loss and gradient are finite. A single NaN would make every weight "
     "NaN, and the night's run would be lost.",
@@ -655,7 +655,7 @@ def _grpo(
 TRAIN_BY_GRPO = Exercise(
     function=train_by_grpo,
     points=10,
-    minutes=30,
+    minutes=25,
     difficulty=3,
     task="The whole algorithm, on a language model of one layer. The weights after one step are compared with ours, "
     "and three times a whole training is run: what counts there is that most held-out prompts are answered right. "

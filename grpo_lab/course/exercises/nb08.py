@@ -26,7 +26,7 @@ def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
 STOCHASTIC_ROUND = Exercise(
     function=stochastic_round,
     points=5,
-    minutes=30,
+    minutes=9,
     difficulty=3,
     task="Round float32 to bf16 up or down by chance, so that the mean over the noise is the number itself. It is what "
     "lets a model train in bf16 without a second copy of its weights.",
@@ -106,7 +106,7 @@ class Small(nn.Module):
 FIRST_STEP_TEST = Exercise(
     function=first_step_test,
     points=4,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="Most updates can be rounded away while loss and gradients look healthy. So ask the weights: how far "
     "has step 1 moved them, in units of its learning rate? One number tells a run that trains from one that does not.",

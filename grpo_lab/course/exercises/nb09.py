@@ -57,7 +57,7 @@ ZEROS = torch.zeros(3, 3, dtype=torch.float64)
 LEARN_TO_STOP = Exercise(
     function=learn_to_stop,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=1,
     task="An answer is right if it is one certain word and then ends; it earns 1, every other answer 0. After 150 "
     "updates (run the last figure of this page) most answers begin with that word, and go on behind it as they always "
@@ -130,7 +130,7 @@ def stay_near_reference(
 STAY_NEAR_REFERENCE = Exercise(
     function=stay_near_reference,
     points=3,
-    minutes=15,
+    minutes=4,
     difficulty=1,
     task="""Set `beta` to 0 or to 100: the run is the same to ten digits. The reward rises well; the policy goes where
 it likes. Measure, find the fault, repair it.
@@ -219,7 +219,7 @@ ONE = torch.ones(1, dtype=torch.bfloat16)
 MANY_SMALL_STEPS = Exercise(
     function=many_small_steps,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="""Gradients are finite and large, a hundred steps are made, and the weights at the end are those of the start.
 With a rate a hundred times as large it learns. Measure, find the fault, repair it; the rate is right.
@@ -330,7 +330,7 @@ def _dropout(seed: int) -> tuple[tuple, dict]:
 HELD_OUT_ACCURACY = Exercise(
     function=held_out_accuracy,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="""The reward in training says 0.8, and this measurement of the same model 0.1. Written to disk and loaded
 again, the model is fine. Below, a model that repeats what it reads should be right always. Measure, find the fault,
@@ -434,7 +434,7 @@ def _two_prompts(temperature: float, steps: int):
 TRAIN_ON_BATCH = Exercise(
     function=train_on_batch,
     points=6,
-    minutes=30,
+    minutes=9,
     difficulty=3,
     task="""Where all prompts are equally hard it learns; with easy prompts and hard ones in a batch it does not. And
 the ratio before the first update is not 1. *Two* faults are in here: measure, find both, repair both.

@@ -17,7 +17,7 @@ def _batch(d, B, slots, below=40):
 STRAGGLER_BUBBLE = Exercise(
     function=straggler_bubble,
     points=3,
-    minutes=20,
+    minutes=6,
     difficulty=2,
     task="What fraction of a sampler's slots is empty while a batch is written? Answers differ in length, and the "
     "batch ends with its last token: that is who waits for whom.",
@@ -70,7 +70,7 @@ def _queue(d, B, slots, batch, below=40):
 ANSWER_AGES = Exercise(
     function=answer_ages,
     points=5,
-    minutes=30,
+    minutes=9,
     difficulty=3,
     task="A sampler that never waits writes with weights that are replaced while it writes. How many updates old is "
     "each answer when the trainer learns from it? That is what its speed is bought with.",
@@ -135,7 +135,7 @@ def _stale(d, B, T):
 IMPORTANCE_WEIGHTS = Exercise(
     function=importance_weights,
     points=4,
-    minutes=15,
+    minutes=4,
     difficulty=2,
     task="Answers come from a sampler whose weights are some updates old. How much likelier does the trainer find "
     "them? This weight turns what the old sampler wrote into a lesson for the policy of now.",
