@@ -108,7 +108,6 @@ def worth(*verdicts: Verdict) -> int | float:
     return int(points) if points == int(points) else points
 
 
-<<<<<<< HEAD
 def _values(text: str) -> str:
     """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
     found = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
@@ -122,10 +121,10 @@ def _line(label: str, space: str, what: str, value: str, case: str) -> str:
     value = value.removesuffix(none) + _(none) if value.endswith(f" {none}") else value
     value = value.lstrip() if of.endswith("：") else value
     return f"{said}{space}{of}{value}" + (f"  ({_(case)})" if case else "")
-=======
+
+
 def _earned(share: float) -> float:
     return 1.0 if share == 1 else share / 2 if share > 0.5 else 0.0
->>>>>>> 2073b5bb (Points in proportion; a check refuses what grading refuses; one clock of processor time; progress loads its own notebook only)
 
 
 def html_of(text: str) -> str:
