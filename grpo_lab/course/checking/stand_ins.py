@@ -97,7 +97,8 @@ def without_body(exercise: Exercise) -> Iterator[None]:
 
     So a check agrees with the grading, where its body is missing.
     """
-    library, made = inspect.unwrap(exercise.function), {}
+    library: FunctionType = inspect.unwrap(exercise.function)
+    made: dict[str, FunctionType] = {}
     exec(f"{stub_head(exercise)}    raise NotImplementedError({LIBRARY_GONE!r})\n", library.__globals__, made)
     library.__code__, body = made[exercise.name].__code__, library.__code__
     try:
