@@ -97,5 +97,5 @@ def known(to: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
 def _form(text: str) -> re.Pattern:
     """What begins as the message does, with values in it, and ends there or at a seam."""
     words = max(re.split(r"\{\w+\}", text), key=len)  # to look for first: quick, where there are two values in a row
-    form = re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>[^|\n]*?)", re.escape(text))
+    form = re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>(?:(?!\*\*)[^|\n])*?)", re.escape(text))
     return re.compile(f"(?=[^\n]*{re.escape(words)}){form}(?={SEAMS.pattern}|\\Z)")
