@@ -100,5 +100,4 @@ def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
 def check_read(config, settings: Mapping[str, Field]) -> None:
     """Raise InputError for the first of these."""
     for name, where in unread(config, settings):
-        allowed = f"expected {settings[name].default!r} with {where}, where nothing reads it"
-        raise InputError(name, getattr(config, name), allowed)
+        raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {where}")

@@ -67,4 +67,6 @@ def test_a_wrong_value_is_named_with_what_is_allowed():
         with pytest.raises(ValueError) as caught:
             GRPOConfig(**settings)
         message = str(caught.value)
-        assert name in message and any(words in message for words in ("; expected ", "; it must ")), settings
+        assert name in message and any(words in message for words in ("; expected ", "; it must ", "; leave it out")), (
+            settings
+        )

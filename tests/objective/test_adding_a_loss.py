@@ -11,29 +11,42 @@ import grpo_lab
 
 ROOT = Path(grpo_lab.__file__).parents[1]
 TRAIN = [
-    *("--output_dir", "out", "--loss_type", "my_clip", "--my_clip", "0.1", "--max_steps", "1", "--num_iterations", "2"),
+    *(
+        "--output_dir",
+        "out",
+        "--loss_type",
+        "my_clip",
+        "--my_width",
+        "0.1",
+        "--max_steps",
+        "1",
+        "--num_iterations",
+        "2",
+    ),
     *("--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4"),
 ]
 USED = f"""
-import json, torch
+import json, pytest, torch
 from grpo_lab import train
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 one = torch.ones(1, 2)
-loss = policy_loss(0.5 * one, one[0, :1], one.bool(), 0 * one, loss_type="my_clip", my_clip=0.25)[0]
+loss = policy_loss(0.5 * one, one[0, :1], one.bool(), 0 * one, loss_type="my_clip", my_width=0.25)[0]
 assert loss == -0.25, loss
 assert train.main({TRAIN!r}) == 0
 said = json.load(open("out/grpo_config.json"))
-assert (said["loss_type"], said["my_clip"]) == ("my_clip", 0.1)
-assert GRPOConfig(loss_type="my_clip", my_clip=0.4).loss_arguments()["my_clip"] == 0.4
-for wrong in ({{"my_clip": 0.1}}, {{"loss_type": "my_clip", "my_clip": 2.0}}, {{"loss_type": "my_clip", "delta": 3.0}}):
+assert (said["loss_type"], said["my_width"]) == ("my_clip", 0.1)
+assert GRPOConfig(loss_type="my_clip", my_width=0.4).loss_arguments()["my_width"] == 0.4
+for wrong in ({{"my_width": 0.1}}, {{"loss_type": "my_clip", "my_width": 2.0}}, {{"loss_type": "my_clip", "delta": 3.0}}):
     try:
         GRPOConfig(**wrong)
     except InputError as error:
-        assert error.argument in ("my_clip", "delta")
+        assert error.argument in ("my_width", "delta")
     else:
         raise AssertionError(wrong)
+held = ["tests/config/test_config.py", "tests/trainer/test_step.py", "tests/parity/test_liger.py"]
+assert pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *held, "-k", "my_clip or names_are"]) == 0
 """
 
 
@@ -42,6 +55,8 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     (block,) = re.findall(r"## Adding a loss\n.*?```python\n(.*?)```", text, re.DOTALL)
     setting, function, entry = block.strip("\n").split("\n\n")
     package = shutil.copytree(ROOT / "grpo_lab", tmp_path / "grpo_lab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     table = package / "objective" / "table.py"
     source = table.read_text(encoding="utf-8")
     for place, piece in (

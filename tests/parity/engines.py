@@ -15,6 +15,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from grpo_lab.objective import LOSSES
+
+IN_TRL = [name for name, loss in LOSSES.items() if loss.trl == "same"]
 VERSIONS = {"trl": "1.16.0", "liger_kernel": "0.8.5"}
 
 

@@ -7,8 +7,8 @@ without KL: elsewhere it also counts what stands at masked positions, and divide
 import pytest
 
 from grpo_lab.logprobs import chunked_token_logprobs, token_logprobs
-from grpo_lab.objective import LOSS_TYPES, policy_loss
-from tests.parity.engines import engine
+from grpo_lab.objective import policy_loss
+from tests.parity.engines import IN_TRL, engine
 from tests.support.agreement import assert_agree, draw, numbers_of, ragged_mask
 
 liger = engine("liger_kernel.chunked_loss.grpo_loss")
@@ -17,7 +17,7 @@ B, T, V, D = 4, 6, 23, 5
 KLS = ["none", "k3", "corrected k3"]
 CASES = [
     (loss_type, level, kl)
-    for loss_type in LOSS_TYPES
+    for loss_type in IN_TRL
     for level in ("token", "sequence")
     for kl in KLS
     if not (loss_type in ("cispo", "sapo", "vespo") and level == "sequence")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from grpo_lab.objective import LOSS_TYPES, policy_loss
-from tests.parity.engines import engine, trl_loss
+from grpo_lab.objective import policy_loss
+from tests.parity.engines import IN_TRL, engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
 
 trl = engine("trl")
@@ -33,7 +33,7 @@ def double_precision():
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("kl", KLS)
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", IN_TRL)
 def test_value_and_gradient(loss_type, level, kl, clip):
     keywords = {
         "loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9, **KLS[kl], **CLIPS[clip]
@@ -49,7 +49,7 @@ def test_value_and_gradient(loss_type, level, kl, clip):
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", IN_TRL)
 def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
     """At the first step no log-probabilities are recorded: the current ones, stopped, take their place."""
     logp, old, ref, advantages, mask = batch(4, 6, 3)
@@ -64,7 +64,7 @@ def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
 
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", IN_TRL)
 def test_metrics(loss_type, level, per_token):
     logp, old, ref, advantages, mask = batch(6, 7, 6, 0.6)
     advantages = draw(6, 7, seed=8) if per_token else advantages

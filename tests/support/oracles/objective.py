@@ -74,6 +74,7 @@ def policy_loss(
     max_completion_length=None, num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0,
     vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
 ):  # fmt: skip
+    assert loss_type in LOSS_TYPES, "it has no literal loop yet"
     vespo = (vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
     B, T = logp.shape
     old = logp.detach() if old_logp is None else old_logp
