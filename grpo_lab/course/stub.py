@@ -83,12 +83,14 @@ def body_of(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def is_check(statement: ast.stmt) -> bool:
-    """Whether it is a call of a `check_*` function, or an `if` that does nothing but raise."""
+    """Whether it is a call of a `check_*` function, or an `if` that does nothing but raise or check."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name.lstrip("_").startswith("check_")
         case ast.If(body=[ast.Raise()], orelse=[]):
             return True
+        case ast.If(body=[ast.Expr() as only], orelse=[]):
+            return is_check(only)
     return False
 
 
