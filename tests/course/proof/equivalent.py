@@ -22,6 +22,7 @@ _UNDER_THE_MASK = "nothing is promised about NaN under the mask; `aggregate` kee
 _GROUP_ONLY = "in the exercise the advantage is 'group' throughout"
 _TENSOR = "a tensor of one number will do for a number"
 _PRINTED = "what is printed is not compared"
+_LEARNS = "judged by what is learnt, and it learns all the same; `surrogate_loss` and `train_by_grpo` compare the loss"
 _STRICT = "`strict` only raises, and no case asks for an error"
 
 # By exercise: what stands behind "->" in the mutant's name, its whole name, or the function that is changed with a
@@ -74,6 +75,26 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
         "kl = kl_estimate(logp, torch.where(mask, ref_logp, 1), kl_estimator)": _UNDER_THE_MASK,
         "old_logp = logp if old_logp is None else old_logp": "`importance_ratio` stops its gradient",
+    },
+    "learn_by_grpo": {
+        "ratio = (logp - old_logp).expm1()": _LEARNS,
+        "ratio = logp - old_logp": _LEARNS,
+        "ratio = logp.exp()": _LEARNS,
+        "gain = torch.max(ratio * A, ratio.clamp(1 - epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio, ratio.clamp(1 - epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(A, ratio.clamp(1 - epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1 - epsilon, 1 + epsilon))": _LEARNS,
+        "gain = torch.min(ratio * A, A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1 + epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(epsilon - 1, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(2 - epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(0 - epsilon, 1 + epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1 - epsilon, 1 - epsilon) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1 - epsilon, 1) * A)": _LEARNS,
+        "gain = torch.min(ratio * A, ratio.clamp(1 - epsilon, 2 + epsilon) * A)": _LEARNS,
+        "(-gain).sum().backward()": _LEARNS,
     },
     "first_step_test": {
         "moved = sum(((p.detach().cpu() - before[name]).abs().sum() for name, p in kept.items()))": _TENSOR,
