@@ -51,7 +51,6 @@ def forget() -> None:
         ("*(the right sum / another number)*", "*（正确的和 / another number）*"),
         ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *（Between 0 and 1.）*"),
         ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it
-        ("**Figure.** Half of it is right: yes.", "**图。** 对了一半。"),  # a value holds no bold type
         ("the right sum; another number", "正确的和；another number"),
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
