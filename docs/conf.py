@@ -164,7 +164,8 @@ def series(docs: set[str], chinese: bool) -> str:
         row = [f"[{title}](../notebooks/{page()}.ipynb)", question, needs, reading, run]
         row.append(exercises.format(len(minutes), sum(minutes)))
         if f"notebooks/assignments/{name}" in docs:
-            work = re.match(r"(.+)[,，]", sources(page("assignments/"))[0].split("\n")[2])[1]  # all but the points
+            below = sources(page("assignments/"))[0].partition("\n")[2]
+            work = re.search(r"(?m)^(.*\d.*)[,，]", below)[1]  # all but the points
             row.append(f"[{work}](../notebooks/{page('assignments/')}.ipynb)")
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
