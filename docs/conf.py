@@ -126,7 +126,10 @@ def fold(cell) -> None:
 
 def link(cell) -> None:
     """JupyterLab's anchors (`#A-heading:-with-a-colon`) become those of the site."""
-    cell.source = re.sub(r"\]\(#(.+?)\)", lambda m: f"](#{nodes.make_id(m[1])})", cell.source)
+    slug = r"[^\w-]"  # what MyST leaves out of a heading's anchor
+    cell.source = re.sub(
+        r"(\]\([^)\s]*\.ipynb#|\]\(#)(.+?)\)", lambda m: f"{m[1]}{re.sub(slug, '', m[2].lower())})", cell.source
+    )
 
 
 def places(docname: str) -> str:
