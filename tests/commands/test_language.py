@@ -11,6 +11,8 @@ from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
 
 MESSAGES = {
+    "{0} of {1} right: {2}.": "{1}中 {0} 个正确：{2}。",
+    "Half of it is right: yes.": "对了一半。",
     "Truth: {0}.": "答案：{0}。",
     "Figure.": "图。",
     "It has shape {0}; {1} is expected.": "形状应为 {1}，你的是 {0}。",
@@ -51,6 +53,7 @@ def forget() -> None:
         ("*(the right sum / another number)*", "*（正确的和 / another number）*"),
         ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *（Between 0 and 1.）*"),
         ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it
+        ("**Figure.** Half of it is right: yes.", "**图。** 对了一半。"),  # a value holds no bold type
         ("the right sum; another number", "正确的和；another number"),
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
