@@ -72,7 +72,7 @@ ENDLESS_CELL = "while True:\n    pass"
 EXIT_CELL = "import sys\nsys.exit(3)"
 FORKS = """
 import os
-for _ in range(50):
+for _ in range(12):  # each slows the answers, which come after it
     try:
         if os.fork() == 0:
             while True:
