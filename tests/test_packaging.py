@@ -95,7 +95,7 @@ def test_a_lock_satisfies_pyproject_on_each_system_and_python(lock: str, extras:
 def test_readers_get_what_developers_have_and_nothing_for_tests_or_teachers() -> None:
     readers, developers = ({r.name: str(r.specifier) for r in locked(lock)} for lock in LOCKS)
     assert readers.items() <= developers.items()
-    assert not {"nbgrader", "playwright", "trl", "pytest", "ruff", "mypy"} & set(readers)
+    assert not {"playwright", "trl", "pytest", "ruff", "mypy"} & set(readers)
 
 
 def test_conda_has_what_readers_get_within_the_same_bounds() -> None:
