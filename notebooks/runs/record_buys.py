@@ -234,6 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
     lines = [f" {json.dumps(piece)}: {json.dumps(made)}" for piece, made in found.items()]
     head = {
         "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
+        "second": "in this run",
         "machine": machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},

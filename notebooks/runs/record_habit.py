@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         before, made = run(args.model, seed, settings | {"learning_rate": rate}, rows)
         runs = sorted([*runs, made], key=lambda made: (-made["learning_rate"], made["seed"]))
         record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
-        second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else []
+        second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else "in this run"
         write_json(args.json, record | {"second": second, "before": before, "runs": runs})
     print(f"{args.json.name}: {len(runs)} runs")
 

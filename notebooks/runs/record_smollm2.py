@@ -307,6 +307,7 @@ class Recorder:
         bases = {mode: self.folder / f"base_{mode}.json" for mode in PRECISIONS}
         return {
             "what": "SmolLM2-135M-Instruct, dequantised from 4 bits",
+            "second": "in this run",
             "machine": machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
             "settings": self.settings.common | {"max_steps": self.settings.steps},
             "arms": {name: arm.says for name, arm in ARMS.items()},
