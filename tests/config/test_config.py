@@ -16,6 +16,7 @@ from grpo_lab.config.defaults import BY_SIZE, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
+from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
@@ -25,11 +26,8 @@ def test_the_names_are_those_of_trl():
     from trl import GRPOConfig as TRLConfig
 
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
-    in_trl, not_there = (
-        {name for loss in LOSSES.values() if (loss.trl == "same") == there for name in loss.reads}
-        for there in (True, False)
-    )
-    assert ours - theirs == OURS_ALONE | (not_there - in_trl)
+    read_there = {name for loss_type in IN_TRL for name in LOSSES[loss_type].reads}
+    assert ours - theirs == OURS_ALONE | ({each.name for each in fields(LossSettings)} - read_there)
 
 
 def test_sizes_are_derived():
