@@ -10,10 +10,17 @@ from pathlib import Path
 
 from tests.mutants.mutant import Mutant
 
-LISTED: dict[str, str] = {}
-for block in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n"):
-    why, *codes = block.strip("\n").split("\n ")
-    LISTED |= dict.fromkeys(codes, why)
+
+def listed(file: Path) -> dict[str, str]:
+    """Each entry of such a list, and its reason: the line above the entries, which are indented by a space."""
+    found: dict[str, str] = {}
+    for block in file.read_text(encoding="utf-8").split("\n\n"):
+        why, *entries = block.strip("\n").split("\n ")
+        found |= dict.fromkeys(entries, why)
+    return found
+
+
+LISTED = listed(Path(__file__).with_suffix(".txt"))
 EQUIVALENT = {code: why for code, why in LISTED.items() if code.startswith("(")}
 # Functions whose inputs are not differentiated, so that stopping a gradient in them changes nothing.
 NO_GRADIENT = {name: why for name, why in LISTED.items() if name.isidentifier()}

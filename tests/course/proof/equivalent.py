@@ -8,7 +8,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.formulas import equations
 from tests.course.proof.mutants import AnswerMutant
 from tests.mutants.equivalent import EQUIVALENT as OF_LINES
-from tests.mutants.equivalent import without_names
+from tests.mutants.equivalent import listed, without_names
 
 _ONE_DEVICE = "nobody asks an answer to run on a GPU, too"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
@@ -16,19 +16,10 @@ _WHOLE_NUMBERS = "that rewards may be whole numbers is no part of an exercise"
 _STRICT = "`strict` only raises, and no case asks for an error"
 
 
-def _listed() -> dict[str, dict[str, str]]:
-    """By exercise: what names the mutant, and why it changes nothing."""
-    found, reason = defaultdict(dict), ""
-    for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith(" "):
-            exercise, _, text = line[1:].partition(": ")
-            found[exercise][text] = reason
-        elif line and not line.startswith("#"):
-            reason = line
-    return dict(found)
-
-
-EQUIVALENT = _listed()
+EQUIVALENT: dict[str, dict[str, str]] = defaultdict(dict)  # by exercise: what names the mutant, and the reason
+for listed_entry, why in listed(Path(__file__).with_suffix(".txt")).items():
+    name, _, text = listed_entry.partition(": ")
+    EQUIVALENT[name][text] = why
 
 
 def of(exercise: Exercise) -> dict[str, str]:
