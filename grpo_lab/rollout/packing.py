@@ -77,7 +77,7 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
         asking = _taken(query, block.place[:, -queries:], block.mask.dtype).reshape(rows, keys, -1, width)
         looked_at = (_taken(x, block.place, block.mask.dtype) for x in (key, value))
         out = scaled_dot_product_attention(asking, *looked_at, attn_mask=block.mask, scale=scaling)
-        found.append(out.view(rows, heads, queries, width).transpose(1, 2).flatten(0, 1))  # B*Q H D_h
+        found.append(out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1))  # B*Q H D_h
     return torch.cat(found).index_select(0, outputs)[None], None
 
 

@@ -158,12 +158,12 @@ class Decoder:
     def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""
         advance = self.replay or self.step
-        every = CHECK_EVERY if self.replay else 1
+        every = CHECK_EVERY if self.fixed else 1
         for taken in range(1, steps + 1):
             advance()
             if taken % every == 0 and self.done.all():
                 break
-            if not self.replay and (~self.done).sum() < STILL_WRITING * len(self.done):
+            if not self.fixed and (~self.done).sum() < STILL_WRITING * len(self.done):
                 self._drop_ended()
         return taken
 

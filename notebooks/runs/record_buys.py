@@ -190,6 +190,8 @@ ARMS = {  # what says how it is trained, and in which form it is asked, then and
     "given numbers, x 3": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
     "given sums": (partial(of_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
 }
+HALF = ", half the rate"  # does the order of the arms stay? (GRPO at half the rate: record_smollm2.py)
+ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers", "given sums")}
 
 
 def make(piece: str, sizes: argparse.Namespace) -> dict:
@@ -202,8 +204,9 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
         return {"form": what} | measured(model, tokenizer, task, what, sizes.problems, samples)
     way, form = ARMS[what]
     updates = sizes.updates * (3 if what.endswith("x 3") else 1)  # does the sign stay?
+    settings = SETTINGS | {"learning_rate": SETTINGS["learning_rate"] / (2 if what.endswith(HALF) else 1)}
     config = GRPOConfig(
-        **SETTINGS, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
+        **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
     started = time.process_time()

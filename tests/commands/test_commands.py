@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from json import loads
 from pathlib import Path
 
@@ -191,7 +192,7 @@ def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
     assert grpo_lab_command([]) == 0
     shown = capsys.readouterr().out
     assert version_line() in shown and all(f"grpo-lab {name} " in shown for name in COMMANDS)
-    assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {torch.__version__}")
+    assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {version('torch')}")
     for called, usage in (("bin/grpo-lab", "grpo-lab "), ("train.py", "python -m grpo_lab.")):
         monkeypatch.setattr(sys, "argv", [called])
         for name in COMMANDS:

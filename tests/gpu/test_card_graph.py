@@ -27,7 +27,7 @@ def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch)
     """With every setting: whatever a warper calls has to be allowed in a capture."""
     world = on_card(pad_is_end=True)
     captured = [static(world, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
-    monkeypatch.setattr(decoding, "_can_capture", lambda device: False)
+    monkeypatch.setattr(decoding, "_capture", lambda step, device: None)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
         assert_same(rollout, static(world, length=length, generations=20, **settings))
 
@@ -54,8 +54,8 @@ def test_tokens_come_as_often_as_the_model_says():
 def test_the_memory_comes_back():
     model = random_policy("small", "cuda")
     world = model, make_tokenizer(model.config.vocab_size)
-    static(world, ["t1 t2"], length=4, generations=4)  # libraries set themselves up
-    before = torch.cuda.memory_reserved()
-    for _ in range(3):
-        static(world, ["t1 t2"], length=500, generations=64)
-        assert torch.cuda.memory_reserved() <= before + 32 * 2**20
+    reserved = []
+    for _ in range(4):
+        static(world, ["t1 t2"], length=500, generations=64)  # 64 MiB of keys and values
+        reserved.append(torch.cuda.memory_reserved())
+    assert max(reserved[1:]) <= reserved[0] + 8 * 2**20  # after the first, libraries have set themselves up

@@ -168,7 +168,8 @@ def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
         load_policy(checkpoint, precision="int8")
 
 
-def test_a_wrong_device_lists_what_is_allowed(card):
+def test_a_wrong_device_lists_what_is_allowed(card, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("gpu", "tpu:0", "meta", "cuda"):
         with pytest.raises(ValueError, match=f"device is '{device}'; expected one of cpu"):
             models.pick_device(device)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.models.shapes import random_policy
+from grpo_lab.rollout import packing
 from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.packing import packed_hidden
 
@@ -55,6 +56,18 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
                 packed_hidden(model, *inputs)
         assert len(kept) == 8 and len({where for where, *_ in kept}) == 2
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
+
+
+def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
+    """As float32 kernels of a card return it: heads beside each other."""
+    model, plain = random_policy("small"), packing.scaled_dot_product_attention
+    expected = packed_hidden(model, *batch())
+
+    def as_on_a_card(*inputs, **more):
+        return plain(*inputs, **more).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_card)
+    assert torch.equal(packed_hidden(model, *batch()), expected)
 
 
 def test_attention_of_one_query_against_literal_sums():

@@ -91,7 +91,7 @@ def measure(spec: dict) -> dict:
     device = torch.device(spec["device"])
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
     if spec.get("cap"):
-        torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0), device)
+        torch.cuda.set_per_process_memory_fraction(min(spec["cap"] / total, 1.0))
     done = {}
     peak = _peak_bytes(lambda: done.update(train_steps(spec, device)), device)
     plan = plan_for(spec)
