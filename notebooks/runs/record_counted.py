@@ -1,13 +1,19 @@
 """Count the memory of an update of Qwen2-0.5B at its true size, in counted.json, for notebook 08.
 
-PYTHONPATH=. python notebooks/runs/record_counted.py      two minutes on one core; no card, and no weights
+PYTHONPATH=. python notebooks/runs/record_counted.py           two minutes on one core; no card, and no weights
+PYTHONPATH=. python notebooks/runs/record_counted.py --card    instead two steps of training on this machine's card
 
 The weights are fake tensors: shapes without numbers. All operations of two micro-batches run on them, forward and
 backward, by the code that trains; what they make is counted as long as it is alive. So this counts tensors, as the plan
 does, and computes nothing. What CUDA and its allocator take besides is in neither.
+
+On a card the weights are random numbers; torch's own count is kept of all that it allocates in two whole steps.
 """
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,6 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen2ForCausalLM
 from transformers.initialization import no_init_weights
 
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.process import in_a_process
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS, autocast
@@ -24,6 +32,7 @@ from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import recompute, score_logprobs
 from grpo_lab.tasks import TASKS
+from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives
 
 PROMPT = 448  # tokens
@@ -73,8 +82,22 @@ def record() -> list[dict]:
     ]
 
 
+def on_card() -> dict:
+    """Two steps of 8 answers of 512 tokens in each way, two at a time: peak of memory, planned and measured."""
+    specs = [LONG | {"mode": mode, "checkpointing": again, "shape": "qwen2", "device": "cuda"} for mode, again in WAYS]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(partial(in_a_process, measure), specs))
+    kept = ("peak", "reserved", "planned", "finite")
+    runs = [spec | {name: of[name] for name in kept} for spec, of in zip(specs, found, strict=True)]
+    return {"what": "bytes at the peak of a step, measured on a card", "machine": machine("cuda"), "runs": runs}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    what = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, torch's FakeTensorMode, no card"
-    text = json.dumps({"what": what, "second": "exact", "torch": torch.__version__, "runs": record()}, indent=1)
-    Path(__file__).with_name("counted.json").write_text(text + "\n", encoding="utf-8")
+    file = Path(__file__).with_name("counted.json")
+    if "--card" in sys.argv:
+        whole = json.loads(file.read_text(encoding="utf-8")) | {"card": on_card()}
+    else:
+        what = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, torch's FakeTensorMode, no card"
+        whole = {"what": what, "second": "exact", "torch": torch.__version__, "runs": record()}
+    write_json(file, whole)
