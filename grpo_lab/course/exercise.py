@@ -2,13 +2,14 @@
 
 A mistake is a *function that makes it*, not a pattern in the text. It is recognised by what it computes, so the
 student may write it in any way. The inputs are written by hand, or drawn from a seed: then in float64, so that a
-difference is a mistake and not rounding.
+difference is a mistake and not rounding. What is said lies beside the exercises, in YAML.
 """
 
 import copy
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -36,18 +37,19 @@ class Case:
     tests: str = "values"
 
 
+@dataclass(frozen=True, eq=False)
 class Misconception:
-    """One mistake: what the student reads of it, and what makes it.
+    """One mistake: its name in the exercise, what the student reads of it, and what makes it.
 
-    lines: what stands instead at an address of the reference, as in {"2.3": "std = 1"} (see `grpo_lab.formulas.lines`);
-    or wrong: a function that makes it, with the arguments of the reference. equation: the tag that it breaks, where
-    that is not the last equation whose line is changed. name: its key in the exercise.
+    wrong: a function that makes it, with the arguments of the reference. lines: what stands instead at an address of
+    the reference, where that is all. equation: the tag that it breaks, where it is not that of the last of them.
     """
 
-    def __init__(
-        self, says: str, lines: Mapping[str, str] | None = None, wrong: Callable | None = None, equation: str = ""
-    ):
-        self.says, self.lines, self.wrong, self.equation, self.name = says, lines or {}, wrong, equation, ""
+    name: str
+    says: str
+    wrong: Callable
+    lines: Mapping[str, str] = field(default_factory=dict)
+    equation: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,38 +57,49 @@ class Exercise:
     """A function to write. See `Case` and `Misconception` for its parts; `pytest tests/course -k prove` checks them.
 
     function: the reference, a function of grpo_lab; its name is the name of the exercise.
-    points, minutes: at least 1. difficulty: 1, 2 or 3.
-    misconceptions: by name, words in lower case joined by hyphens; the first that fits is named.
-    hints: at least 2, from gentle to nearly there, never the line itself.
+    mistakes: by name, words in lower case joined by hyphens; the first that fits is named. Each is what stands instead
+    at an address of the reference, as in {"2.3": "std = 1"} (see `grpo_lab.formulas.lines`), or a function.
+    equations: of a mistake, the tag that it breaks, where that is not the last equation whose line is changed.
     gradient_of: arguments whose gradients are compared too.
     observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
     tolerance: relative and absolute.
-    planted: names of the misconceptions that the stub makes, where the exercise is to repair what runs and is wrong.
-    task: a few sentences, what to write and why it matters; of what is to be repaired also lines that show it.
-    notebook: "04" for the fourth, by the folder that it lies in.
+    planted: names of the mistakes that the stub makes, where the exercise is to repair what runs and is wrong.
+    shows: lines of Python that show it.
+    notebook: "04" for the fourth, by the name of its module.
+    points, minutes: at least 1. difficulty: 1, 2 or 3.
+    task: a few sentences, what to write and why it matters.
+    hints: at least 2, from gentle to nearly there, never the line itself.
+    says: of each mistake, what the student reads.
     """
 
     function: Callable
-    points: int
-    minutes: int
-    difficulty: int
     cases: tuple[Case, ...]
-    misconceptions: dict[str, Misconception]
-    hints: tuple[str, ...]
+    mistakes: Mapping[str, Mapping[str, str] | Callable]
+    equations: Mapping[str, str] = field(default_factory=dict)
     gradient_of: tuple[str, ...] = ()
     observe: Callable | None = None
     tolerance: float = 1e-6
     planted: tuple[str, ...] = ()
-    task: str = ""
+    shows: str = ""
     notebook: str = ""
-
-    def __post_init__(self):
-        for name, mistake in self.misconceptions.items():
-            mistake.name, mistake.wrong = name, mistake.wrong or changed(self.function, mistake.lines)
+    points: int = 1
+    minutes: int = 1
+    difficulty: int = 1
+    task: str = ""
+    hints: Sequence[str] = ()
+    says: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @cached_property
+    def misconceptions(self) -> dict[str, Misconception]:
+        return {name: self._misconception(name, made) for name, made in self.mistakes.items()}
+
+    def _misconception(self, name: str, made: Mapping[str, str] | Callable) -> Misconception:
+        wrong, lines = (made, {}) if callable(made) else (changed(self.function, made), made)
+        return Misconception(name, self.says[name], wrong, lines, self.equations.get(name, ""))
 
 
 class Dice:

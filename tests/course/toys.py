@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercise import Case, Exercise
 
 
 def copy_of(function: Callable) -> FunctionType:
@@ -56,16 +56,15 @@ def _drawn(seed: int):
 
 
 MEAN = Exercise(
-    copy_of(scaled_mean), 2, 5, 1,
-    (
-        Case(_tiny, "one of two tokens counts"),
-        Case(_drawn, "rows of several lengths"),
-    ),
-    {
-        "mean-over-padding": Misconception("You divide by all T positions.", wrong=over_padding, equation="1.91"),
-        "not-masked": Misconception("The mask is not used.", wrong=not_masked),
-        "as-sum": Misconception("You return a sum.", wrong=as_sum),
+    copy_of(scaled_mean),
+    (Case(_tiny, "one of two tokens counts"), Case(_drawn, "rows of several lengths")),
+    {"mean-over-padding": over_padding, "not-masked": not_masked, "as-sum": as_sum},
+    {"mean-over-padding": "1.91"},
+    gradient_of=("values",), notebook="01", points=2, minutes=5,
+    hints=("Which positions count?", "Two lines: a count, and a quotient."),
+    says={
+        "mean-over-padding": "You divide by all T positions.",
+        "not-masked": "The mask is not used.",
+        "as-sum": "You return a sum.",
     },
-    ("Which positions count?", "Two lines: a count, and a quotient."),
-    gradient_of=("values",), notebook="01",
 )  # fmt: skip

@@ -31,7 +31,7 @@ def as_given(exercise: Exercise) -> Misconception | None:
         return None
     first = exercise.misconceptions[exercise.planted[0]]
     unchanged = changed(exercise.function, planted_lines(exercise))
-    return Misconception(f"It does what it did when you got it. {first.says}", wrong=unchanged)
+    return Misconception("", f"It does what it did when you got it. {first.says}", unchanged)
 
 
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:

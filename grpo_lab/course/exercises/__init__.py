@@ -1,14 +1,18 @@
 """All exercises, by the name of the function that is to be written, in the order of the notebooks.
 
-One module a notebook; in it, each exercise under its name in capitals: the inputs, wrong answers as people write them,
-and what is said about each. A module is imported when somebody asks for one of its exercises: whoever checks a function
-of notebook 01 does not wait for the language-model libraries.
+One module a notebook; in it, each exercise under its name in capitals: the inputs, and wrong answers as people write
+them. Beside it lies what it is worth and what is said, as YAML: the task, hints, and a word about each mistake. A
+module is imported when somebody asks for one of its exercises: whoever checks a function of notebook 01 does not wait
+for the language-model libraries.
 """
 
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+
+import yaml
 
 from grpo_lab.course.exercise import Exercise
 
@@ -45,8 +49,17 @@ def exercise(name_or_function: str | Callable) -> Exercise:
         if name not in _NOTEBOOKS:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
         module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
-        _loaded[name] = replace(getattr(module, name.upper()), notebook=_NOTEBOOKS[name])
+        made: Exercise = getattr(module, name.upper())
+        told = _told(_NOTEBOOKS[name])[name]
+        task = f"{told['task']}\n\n```python\n{made.shows}```" if made.shows else told["task"]
+        _loaded[name] = replace(made, notebook=_NOTEBOOKS[name], **told | {"task": task})
     return _loaded[name]
+
+
+@cache
+def _told(notebook: str) -> dict[str, dict]:
+    """What is said in the exercises of a notebook, by name: fields of `Exercise`."""
+    return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 
 def earlier(name: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ import torch
 from grpo_lab.course.exercise import (
     NAN,
     Exercise,
-    Misconception,
     at_scale,
     drawn,
     extreme,
@@ -47,18 +46,6 @@ def _all_one_way(d, B, T):
 
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
-    points=4,
-    minutes=4,
-    difficulty=1,
-    task="How much likelier has each sampled token become since it was sampled? This ratio is what lets you take "
-    "several updates from one batch. At the sequence level, one ratio stands for the whole completion.",
-    hints=(
-        "You hold logarithms. What is the logarithm of a quotient?",
-        "The policy that sampled is the past: no update can change it. Which call says so to autograd?",
-        "A sequence's ratio is a geometric mean. In logarithms that is a plain mean, over the tokens that count.",
-        "A completion may have no token under the mask. Its mean then has 0 in the denominator: what do you want "
-        "there? And `keepdim=True` keeps the shape (B, 1).",
-    ),
     cases=(
         given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), ONE),
         given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
@@ -79,63 +66,27 @@ IMPORTANCE_RATIO = Exercise(
     ),
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
-    misconceptions={
-        "ratio-quotient": Misconception(
-            "You divide one log-probability by the other. Both are negative, so as a token becomes *likelier* your "
-            "quotient falls, and every update goes the wrong way. Which quotient is meant, and what does it become in "
-            "logarithms?",
-            {"5.2": "ratio = logp / old_logp.detach()"},
-        ),
-        "old-not-detached": Misconception(
-            "The values are right, but a gradient flows into the old log-probabilities as well. In the first update "
-            "both sides come from the same model: the two gradients cancel, and the policy learns nothing at all. "
-            "Which of the two is a record of the past?",
-            {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
-        ),
-        "wrong-one-detached": Misconception(
-            "You stopped the gradient of the policy's own log-probabilities, and left that of the old ones. Nothing is "
-            "learned, and the past is pushed. Which of the two can an update still change?",
-            {"5.1": "log_ratio = torch.where(mask, logp.detach() - old_logp, 0)"},
-        ),
-        "exponential-missing": Misconception(
-            "This is the logarithm of the ratio. Where nothing has moved it is 0, and a ratio is 1 there.",
-            {
-                "5.2": "ratio = log_ratio",
-                "5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
-            },
-        ),
-        "sequence-mask-ignored": Misconception(
-            "At the sequence level your mean runs over all T positions, padding included. How far a completion has "
-            "moved then depends on its longest neighbour. Which positions count?",
-            {
-                "5.1": "log_ratio = logp - old_logp.detach()",
-                "5.3": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
-            },
-        ),
-        "product-of-ratios": Misconception(
-            "At the sequence level you multiply the ratios of all tokens. A thousand tokens that each moved by 1% give "
-            "a ratio of 20 000, and everything is clipped. How does GSPO make long and short completions comparable?",
-            {"5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
-        ),
-        "mean-of-ratios": Misconception(
-            "At the sequence level you average the ratios. Take two tokens, one twice and one half as likely: together "
-            "the completion is exactly as likely as before, and your mean is not 1. Where does the mean belong, before "
-            "the exponential or after it?",
-            {
-                "5.3": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
-                "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
-            },
-        ),
-        "empty-row-nan": Misconception(
-            "A row in which no token counts gives 0 / 0, and one NaN makes the loss NaN. Such rows exist: truncated "
-            "completions may be masked whole. What is the smallest count that keeps the quotient finite?",
-            {"5.3": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"},
-        ),
-        "mask-by-multiplying": Misconception(
-            "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the ratio of the "
-            "whole sequence is lost. How can a position be left out without computing with it?",
-            {"5.1": "log_ratio = (logp - old_logp.detach()) * mask"},
-        ),
+    mistakes={
+        "ratio-quotient": {"5.2": "ratio = logp / old_logp.detach()"},
+        "old-not-detached": {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
+        "wrong-one-detached": {"5.1": "log_ratio = torch.where(mask, logp.detach() - old_logp, 0)"},
+        "exponential-missing": {
+            "5.2": "ratio = log_ratio",
+            "5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
+        },
+        "sequence-mask-ignored": {
+            "5.1": "log_ratio = logp - old_logp.detach()",
+            "5.3": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
+        },
+        "product-of-ratios": {"5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
+        "mean-of-ratios": {
+            "5.3": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
+            "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
+        },
+        "empty-row-nan": {
+            "5.3": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
+        },
+        "mask-by-multiplying": {"5.1": "log_ratio = (logp - old_logp.detach()) * mask"},
     },
 )
 
@@ -149,29 +100,8 @@ def _far(d, *shape):
     return d.normal(*shape, scale=4.0).exp()
 
 
-def advantage_broadcast(address: str = "per_token()", line: str = "advantages = advantages") -> Misconception:
-    return Misconception(
-        "The advantages have shape (B,), and you use them as they are. Broadcasting lays them along the tokens: where "
-        "B = T nothing fails, and token t of *every* completion gets the advantage of completion t. Along which axis "
-        "should they lie?",
-        {address: line},
-    )
-
-
 CLIPPED_SURROGATE = Exercise(
     function=clipped_surrogate,
-    points=5,
-    minutes=6,
-    difficulty=2,
-    task="Write what one token contributes, once the policy has moved: PPO's clipped objective, to be maximised. It "
-    "decides when a token stops being pushed.",
-    hints=(
-        "Draw ratio against contribution, once for A = 1 and once for A = -1. Where should each curve go flat?",
-        "There are two offers: the ratio times the advantage, and the clipped ratio times the advantage. The "
-        "objective is a pessimist.",
-        "Multiply first, choose afterwards. With a negative advantage the smaller ratio makes the larger product.",
-        "One advantage per completion has shape (B,), the ratio (B, T). Try B = T = 2 on paper before you multiply.",
-    ),
     cases=(
         given("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
         given("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
@@ -188,35 +118,15 @@ CLIPPED_SURROGATE = Exercise(
         at_scale("300 tokens and delta", lambda d: (_far(d, 3, 300), d.normal(3, 300)), epsilon_high=0.28, delta=4.0),
     ),
     gradient_of=("ratio",),
-    misconceptions={
-        "clip-inverted": Misconception(
-            "You take the better of the two offers. Where a token has been pushed far enough, yours goes on pushing; "
-            "where it has moved the wrong way, yours lets go. Should the objective be an optimist?",
-            {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
-        ),
-        "clip-one-sided": Misconception(
-            "You take the smaller *ratio* first, and multiply by the advantage afterwards. For A > 0 that is the same. "
-            "Now take A = -1 and ratios 0.5 and 0.8: which product is smaller, and which ratio did you keep?",
-            {"5.7": "surrogate = torch.min(bounded, clipped) * advantages"},
-        ),
-        "advantage-broadcast": advantage_broadcast(),
-        "clip-only": Misconception(
-            "You always take the clipped ratio. A bad token that has become much likelier then lies on the flat part, "
-            "with no gradient that would bring it back. There should be a second offer to compare with.",
-            {"5.7": "surrogate = clipped * advantages"},
-        ),
-        "epsilon-high-ignored": Misconception(
-            "`epsilon_high` has no effect in your version. It is the room *above* 1; only if it is None is that the "
-            "same as below.",
-            {"5.5": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
-        ),
-        "delta-ignored": Misconception(
-            "`delta` has no effect in your version. A bad token whose ratio is 1000 contributes -1000, and rules the "
-            "batch. Which of the two offers has no bound from above yet?",
-            {"5.7": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
-            equation="5.6",
-        ),
+    mistakes={
+        "clip-inverted": {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
+        "clip-one-sided": {"5.7": "surrogate = torch.min(bounded, clipped) * advantages"},
+        "advantage-broadcast": {"per_token()": "advantages = advantages"},
+        "clip-only": {"5.7": "surrogate = clipped * advantages"},
+        "epsilon-high-ignored": {"5.5": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
+        "delta-ignored": {"5.7": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
     },
+    equations={"delta-ignored": "5.6"},
 )
 
 
@@ -238,18 +148,6 @@ def _values_with_holes(d, B, T, filling=0.0):
 
 AGGREGATE = Exercise(
     function=aggregate,
-    points=6,
-    minutes=8,
-    difficulty=2,
-    task="Turn one number per token into a single number. Five denominators for the eight loss types: each decides how "
-    "much a token of a long completion counts.",
-    hints=(
-        "Two rows, one with 1 token and one with 3. Work out on paper what each loss type divides by.",
-        "All of them start from the same two things: the sum of each row under the mask, and its number of tokens.",
-        "0 times NaN is NaN. `torch.where` looks away, multiplication does not.",
-        "T_max is a setting of the run, N a count over the whole update: neither can be read off this batch. Only if "
-        "N is not given is this batch the whole update.",
-    ),
     cases=(
         given("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
         given("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
@@ -279,55 +177,21 @@ AGGREGATE = Exercise(
         ),
     ),
     gradient_of=("values",),
-    misconceptions={
-        "mean-over-padding": Misconception(
-            "For 'grpo' you divide each row by T, padding included. A short completion in a long batch then counts for "
-            "little, and how much depends on who else is in the batch. How many tokens has the row itself?",
-            {"5.16": "return (sums / mask.shape[1]).mean()"},
-        ),
-        "mask-forgotten": Misconception(
-            "What stands at padded positions reaches your loss. Those tokens were never chosen by the policy.",
-            {"5.15": "lengths, sums = mask.sum(-1), values.sum(-1)"},
-        ),
-        "mask-by-multiplying": Misconception(
-            "You multiply by the mask, so NaN at a padded position gives 0 * NaN, which is NaN, and the loss is lost. "
-            "How can a position be left out without computing with it?",
-            {"5.15": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
-        ),
-        "microbatch-mean": Misconception(
-            "For 'dapo', 'cispo' and 'vespo' you divide by the tokens of *this* batch and ignore `num_items`. Cut an "
-            "update into micro-batches and each becomes a mean of its own: the result depends on how you cut. Whose "
-            "tokens should be counted?",
-            {"as_tensor()": "total = lengths.sum()"},
-        ),
-        "length-mean-mislabelled": Misconception(
-            "What you call 'dr_grpo' still divides each row by its own length. That is 'grpo', with the length bias "
-            "that Dr. GRPO removes: tokens of a long wrong answer are punished less than those of a short one.",
-            {"5.18": "return (sums / lengths.clamp(min=1)).mean()"},
-            equation="5.18",
-        ),
-        "width-for-limit": Misconception(
-            "For 'dr_grpo' you divide by T, the width of this batch. That is the length of its longest completion, so "
-            "the same token counts less beside a long neighbour. What is T_max?",
-            {"5.18": "return sums.sum() / mask.numel()"},
-            equation="5.18",
-        ),
-        "empty-row-nan": Misconception(
-            "A row without a token gives 0 / 0, and one NaN makes the loss NaN. It happens: truncated completions may "
-            "be masked whole. What keeps each denominator at least 1?",
-            {
-                "5.16": "return (sums / lengths).mean()",
-                "5.19": "return sums.sum() / lengths.sum()",
-                "5.20": "return sums.sum() / total",
-            },
-            equation="5.16",
-        ),
-        "all-token-mean": Misconception(
-            "For 'grpo' you average over all tokens of the batch. A completion of 1000 tokens then counts a hundred "
-            "times as much as one of 10. In GRPO each *completion* has one vote: what is averaged first?",
-            {"5.16": "return sums.sum() / lengths.sum().clamp(1)"},
-        ),
+    mistakes={
+        "mean-over-padding": {"5.16": "return (sums / mask.shape[1]).mean()"},
+        "mask-forgotten": {"5.15": "lengths, sums = mask.sum(-1), values.sum(-1)"},
+        "mask-by-multiplying": {"5.15": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
+        "microbatch-mean": {"as_tensor()": "total = lengths.sum()"},
+        "length-mean-mislabelled": {"5.18": "return (sums / lengths.clamp(min=1)).mean()"},
+        "width-for-limit": {"5.18": "return sums.sum() / mask.numel()"},
+        "empty-row-nan": {
+            "5.16": "return (sums / lengths).mean()",
+            "5.19": "return sums.sum() / lengths.sum()",
+            "5.20": "return sums.sum() / total",
+        },
+        "all-token-mean": {"5.16": "return sums.sum() / lengths.sum().clamp(1)"},
     },
+    equations={"length-mean-mislabelled": "5.18", "width-for-limit": "5.18", "empty-row-nan": "5.16"},
 )
 
 
@@ -376,21 +240,6 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 
 POLICY_LOSS = Exercise(
     function=policy_loss,
-    points=8,
-    minutes=10,
-    difficulty=3,
-    task="Put the objective together: ratio, surrogate, KL term, aggregation, minus sign. You have every part already: "
-    "`importance_ratio`, `clipped_surrogate`, `kl_estimate`, `aggregate`. The loss types that share the clipped "
-    "surrogate are checked: 'grpo', 'bnpo', 'dr_grpo', 'dapo' and 'luspo'. So is the loss alone: the dictionary of "
-    "metrics may be empty.",
-    hints=(
-        "Four calls and a sign. Write the plain case first, with beta = 0 and without an old policy.",
-        "If there is no old policy, the current one sampled. Its log-probabilities are then a record, and carry no "
-        "gradient.",
-        "Signs: you maximise the surrogate and want the distance from the reference small. The optimiser minimises "
-        "their combination. Add the KL term per token, before aggregating.",
-        "Hand every setting on to the function that has an argument of that name.",
-    ),
     cases=(
         given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), ONE, OLD),
         given("one good token, nothing has moved", LOGP, f64([2.0]), ONE),
@@ -423,51 +272,20 @@ POLICY_LOSS = Exercise(
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,
-    misconceptions={
-        "no-ratio": Misconception(
-            "This is REINFORCE: the log-probability in the place of the ratio. In the first update its gradient is the "
-            "same. From the second on the answers come from an older policy, and nothing says so. Where is `old_logp`?",
-            {"5.21": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
-            equation="5.21",
-        ),
-        "ascends": Misconception(
-            "The sign of the surrogate is missing. An optimiser makes the loss smaller, and the surrogate is to become "
-            "*larger*: as you wrote it, good answers are unlearned.",
-            {"5.21": "values = surrogate"},
-        ),
-        "kl-rewarded": Misconception(
-            "Your KL term has the wrong sign: the further the policy runs from the reference, the smaller the loss. "
-            "Did the minus sign of the surrogate catch the KL term as well?",
-            {"5.22": "values = values - beta * kl"},
-        ),
-        "k1-as-loss": Misconception(
-            "You use k1 as the KL term. As a value it is unbiased, but the gradient of log pi is zero on average: it "
-            "penalises nothing. Which estimator was asked for, and where does it have to go?",
-            {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
-            equation="5.22",
-        ),
-        "kl-reversed": Misconception(
-            "The two policies have changed places in your KL term: it grows with exp(log pi - log ref). Samples come "
-            "from the policy, so that is no estimate of the KL at all, and one token that the reference thinks "
-            "impossible makes it explode. Which of them is the one that is *estimated from*?",
-            {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
-            equation="5.22",
-        ),
-        "kl-over-padding": Misconception(
-            "The KL term is averaged by itself, over all positions, padding included. It should be a number per token, "
-            "and meet the same mask and the same denominator as the surrogate. At which line does it join?",
-            {
-                "[padding]": "logp, old_logp = logp, old_logp",
-                "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
-                "5.22": "values = values",
-                "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
-                "name, x in metrics.items()}",
-            },
-        ),
-        "microbatch-mean": Misconception(
-            "`num_items` does not arrive at the aggregation. Then every micro-batch is a mean of its own, and the "
-            "gradient depends on how the update is cut.",
-            {"5.23": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
-        ),
+    mistakes={
+        "no-ratio": {"5.21": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
+        "ascends": {"5.21": "values = surrogate"},
+        "kl-rewarded": {"5.22": "values = values - beta * kl"},
+        "k1-as-loss": {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
+        "kl-reversed": {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
+        "kl-over-padding": {
+            "[padding]": "logp, old_logp = logp, old_logp",
+            "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
+            "5.22": "values = values",
+            "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
+            "name, x in metrics.items()}",
+        },
+        "microbatch-mean": {"5.23": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
     },
+    equations={"no-ratio": "5.21", "k1-as-loss": "5.22", "kl-reversed": "5.22"},
 )

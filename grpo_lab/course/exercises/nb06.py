@@ -1,6 +1,6 @@
 """The exercises of notebook 06."""
 
-from grpo_lab.course.exercise import Case, Dice, Exercise, Misconception, drawn, extreme, given
+from grpo_lab.course.exercise import Case, Dice, Exercise, drawn, extreme, given
 from grpo_lab.rewards import accuracy_reward, extract_answer, format_fault, graded_reward
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -22,18 +22,6 @@ def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
 
 FORMAT_FAULT = Exercise(
     function=format_fault,
-    points=4,
-    minutes=6,
-    difficulty=2,
-    task="Say in which way a response breaks the format, or None if it keeps it. A reward of 0 tells you nothing about "
-    "the reason; this function does.",
-    hints=(
-        "The docstring gives the order in which faults are looked for. Four tags, four counts: two of the faults need "
-        "no more.",
-        "Once each tag occurs exactly once, where does each begin?",
-        "What is left is whether anything but white space stands around the blocks. By default the dot of a regular "
-        "expression stops at the end of a line. And does `search` look at the whole text?",
-    ),
     cases=(
         given("the format kept", "<think>2+2</think><answer>4</answer>"),
         given("no tag at all", "4"),
@@ -62,41 +50,24 @@ FORMAT_FAULT = Exercise(
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         extreme("a word after thousands of lines", KEPT + "\n" * 5000 + "so"),
     ),
-    misconceptions={
-        "regex-no-dotall": Misconception(
-            "Your pattern stops at the end of a line: a response that thinks in several lines breaks the format, and a "
-            "policy learns to think in one. What does a dot match, and which flag changes that?",
-            {"fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"},
-        ),
-        "text-outside-unseen": Misconception(
-            "Text before, between or after the blocks goes unnoticed. Is finding the pattern *somewhere* enough?",
-            {"fullmatch()": "return None"},
-        ),
-        "repeated-unseen": Misconception(
-            "Your pattern accepts a response with two answers: its dots take in the tags between. A policy would write "
-            "every candidate it can think of. What says how often a tag occurs?",
-            {
-                "max()": "if max(counts) > 1 and "
-                "re.fullmatch(r'\\s*<think>.*</think>\\s*<answer>.*</answer>\\s*', text, re.DOTALL):\n"
-                "    return None\n"
-                "if max(counts) > 1:"
-            },
-        ),
-        "closing-tags-unseen": Misconception(
-            "You count the opening tags alone. A response cut off before `</answer>` then keeps the format. There are "
-            "four tags.",
-            {
-                "count()": "counts = [text.count(tag) for tag in TAGS[::2]]",
-                "index()": "if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n"
-                "    return None\n"
-                "positions = [text.index(tag) for tag in TAGS]",
-            },
-        ),
-        "interleaved-unseen": Misconception(
-            "You compare only where the two blocks *begin*. `<think>..<answer>..</think></answer>` has all four tags "
-            "once, and in the wrong order. Which positions have to rise?",
-            {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
-        ),
+    mistakes={
+        "regex-no-dotall": {
+            "fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"
+        },
+        "text-outside-unseen": {"fullmatch()": "return None"},
+        "repeated-unseen": {
+            "max()": "if max(counts) > 1 and "
+            "re.fullmatch(r'\\s*<think>.*</think>\\s*<answer>.*</answer>\\s*', text, re.DOTALL):\n"
+            "    return None\n"
+            "if max(counts) > 1:"
+        },
+        "closing-tags-unseen": {
+            "count()": "counts = [text.count(tag) for tag in TAGS[::2]]",
+            "index()": "if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n"
+            "    return None\n"
+            "positions = [text.index(tag) for tag in TAGS]",
+        },
+        "interleaved-unseen": {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
     },
 )
 
@@ -112,17 +83,6 @@ def _tags_and_words(dice: Dice, pieces: int) -> tuple[str]:
 
 EXTRACT_ANSWER = Exercise(
     function=extract_answer,
-    points=3,
-    minutes=4,
-    difficulty=2,
-    task="Take the text out of the last closed answer block. Whatever your function lets through will be found and "
-    "used by a policy that is rewarded for it.",
-    hints=(
-        "Write down what should come out of: no block, an empty block, two blocks, a block that is never closed.",
-        "`re.findall` gives all blocks. The dot needs a flag to cross lines, and a question mark so as not to run to "
-        "the last closing tag.",
-        "'<answer>one <answer>two</answer>': where does the block begin that is closed here?",
-    ),
     cases=(
         given("one block", "<answer>4</answer>"),
         given("no block", "It is 4."),
@@ -149,36 +109,15 @@ EXTRACT_ANSWER = Exercise(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"
         ),
     ),
-    misconceptions={
-        "first-block": Misconception(
-            "You take the first block. A response that corrects itself means its last one.",
-            {"strip()": "return blocks[0].strip() or None if blocks else None"},
-        ),
-        "greedy": Misconception(
-            "Your pattern runs from the first opening tag to the last closing one, and takes the whole text between "
-            "two answers for an answer. What makes a repetition stop as early as it can?",
-            {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"},
-        ),
-        "regex-no-dotall": Misconception(
-            "An answer that stands on a line of its own is not found: the dot does not match a line break. Which flag "
-            "changes that?",
-            {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"},
-        ),
-        "empty-matches": Misconception(
-            "An empty block gives you an empty text. Whoever compares that with an expected answer that happens to be "
-            "empty, or looks for it *in* one, finds it equal. What should say that there is no answer?",
-            {"strip()": "return blocks[-1].strip() if blocks else None"},
-        ),
-        "unclosed-counts": Misconception(
-            "You take a block that is never closed. Such a response was cut off at the length limit: '<answer>12' may "
-            "have been on its way to 125.",
-            {"findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"},
-        ),
-        "opened-twice": Misconception(
-            "In '<answer>one <answer>two</answer>' you begin at the first opening tag, and the second becomes part of "
-            "the answer. Which opening tag belongs to the closing one?",
-            {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
-        ),
+    mistakes={
+        "first-block": {"strip()": "return blocks[0].strip() or None if blocks else None"},
+        "greedy": {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"},
+        "regex-no-dotall": {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"},
+        "empty-matches": {"strip()": "return blocks[-1].strip() if blocks else None"},
+        "unclosed-counts": {
+            "findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"
+        },
+        "opened-twice": {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
     },
 )
 
@@ -208,16 +147,6 @@ MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*")
 
 ACCURACY_REWARD = Exercise(
     function=accuracy_reward,
-    points=3,
-    minutes=4,
-    difficulty=1,
-    task="Reward a response whose last answer block holds the expected text, and nothing else. The policy will find "
-    "every way in which this is not what you wrote.",
-    hints=(
-        "Three tools are there: `completion_text`, `extract_answer`, `normalise_text`. In which order?",
-        "Both sides have to be in the same form before they are compared, and an expected answer may be an int.",
-        "Two questions at the end: what if nothing was answered, and what if no answer was expected (None)?",
-    ),
     cases=(
         given("right", [said("4")], ["4"]),
         given("wrong", [said("5")], ["4"]),
@@ -245,59 +174,25 @@ ACCURACY_REWARD = Exercise(
         drawn("300 responses", _many),
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
     ),
-    misconceptions={
-        "empty-matches": Misconception(
-            "An empty answer counts as right where an empty text is expected. One broken row in the data, and silence "
-            "pays. What besides equality has to hold?",
-            {"6.2": "reward = float(given == normalise_text(str(expected)))"},
-        ),
-        "reward-contains": Misconception(
-            "An answer that *contains* the expected text is right for you. So '1 2 3 4 5 6 7 8 9' is right for any "
-            "digit, and the policy will list them all. Equal is more than contained.",
-            {"6.2": "reward = float(given != '' and normalise_text(str(expected)) in given)"},
-        ),
-        "not-normalised": Misconception(
-            "You compare the texts as they are: '1,000' is wrong where '1000' is expected, and so are full-width "
-            "digits and double spaces. A right answer punished teaches the opposite.",
-            {
-                "completion_text()": "given = extract_answer(completion_text(completion)) or ''",
-                "6.2": "reward = float(given != '' and given == str(expected))",
-            },
-        ),
-        "none-as-zero": Misconception(
-            "Where no answer is known you give 0. That says *wrong*, and pulls the group down. None says that this "
-            "reward does not apply.",
-            {"append()": "rewards.append(reward)"},
-        ),
-        "numbers-unequal": Misconception(
-            "You compare the expected value as it comes: the int 4 is never equal to the text '4', and a group that "
-            "answers right earns nothing. Both sides need the same form.",
-            {"6.2": "reward = float(given != '' and given == expected)"},
-        ),
-        "block-not-needed": Misconception(
-            "Without an answer block you take the whole text. Then the format is never learned, and a response cut off "
-            "in its thinking can still be right by chance.",
-            {
-                "completion_text()": "given = normalise_text(extract_answer(completion_text(completion)) or "
-                "completion_text(completion))"
-            },
-        ),
+    mistakes={
+        "empty-matches": {"6.2": "reward = float(given == normalise_text(str(expected)))"},
+        "reward-contains": {"6.2": "reward = float(given != '' and normalise_text(str(expected)) in given)"},
+        "not-normalised": {
+            "completion_text()": "given = extract_answer(completion_text(completion)) or ''",
+            "6.2": "reward = float(given != '' and given == str(expected))",
+        },
+        "none-as-zero": {"append()": "rewards.append(reward)"},
+        "numbers-unequal": {"6.2": "reward = float(given != '' and given == expected)"},
+        "block-not-needed": {
+            "completion_text()": "given = normalise_text(extract_answer(completion_text(completion)) or "
+            "completion_text(completion))"
+        },
     },
 )
 
 
 GRADED_REWARD = Exercise(
     function=graded_reward,
-    points=3,
-    minutes=3,
-    difficulty=1,
-    task="Full marks for the expected answer, half for an answer that contains it, almost nothing otherwise. Many "
-    "public trainers use this reward. Write it, then think of the policy that earns most from it.",
-    hints=(
-        "Three cases. Which of them do you have to ask about first?",
-        "An empty text is contained in every text. Where could one turn up, on either side?",
-        "None in the column `answer`: the reward does not apply there.",
-    ),
     cases=(
         given("right", [said("4")], ["4"]),
         given("wrong", [said("5")], ["4"]),
@@ -326,30 +221,11 @@ GRADED_REWARD = Exercise(
         drawn("300 responses", _many),
         extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
     ),
-    misconceptions={
-        "empty-matches": Misconception(
-            "An empty answer gets full marks where an empty text is expected. One broken row in the data, and silence "
-            "pays best.",
-            {"6.4": "reward = 1.0 if given == wanted else 0.5 if contained else 0.01"},
-        ),
-        "empty-contained": Misconception(
-            "Where the expected text is empty, everything gets half marks: the empty text is contained in every text. "
-            "What has to hold besides `in`?",
-            {"6.4": "reward = 1.0 if exact else 0.5 if wanted in given else 0.01"},
-        ),
-        "reward-contains": Misconception(
-            "An answer that contains the expected text gets full marks. Even this generous reward pays half for that: "
-            "otherwise a list of all numbers is as good as solving the problem.",
-            {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
-        ),
-        "contains-backwards": Misconception(
-            "You ask whether the answer is contained in the expected text. Then '1' earns half marks for 12, and so "
-            "does an empty answer. Which of the two is to contain the other?",
-            {"6.4": "reward = 1.0 if exact else 0.5 if given in wanted else 0.01"},
-        ),
-        "none-graded": Misconception(
-            "Where no answer is known you give 0.01. That says *wrong*; None says that this reward does not apply.",
-            {"append()": "rewards.append(reward)"},
-        ),
+    mistakes={
+        "empty-matches": {"6.4": "reward = 1.0 if given == wanted else 0.5 if contained else 0.01"},
+        "empty-contained": {"6.4": "reward = 1.0 if exact else 0.5 if wanted in given else 0.01"},
+        "reward-contains": {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
+        "contains-backwards": {"6.4": "reward = 1.0 if exact else 0.5 if given in wanted else 0.01"},
+        "none-graded": {"append()": "rewards.append(reward)"},
     },
 )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, Misconception, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05 import the_loss
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.models import frozen_copy
@@ -86,18 +86,6 @@ def _large(dice: Dice) -> tuple:
 
 READ_SEQUENCES = Exercise(
     function=read_sequences,
-    points=6,
-    minutes=8,
-    difficulty=2,
-    task="Turn what `generate` returns into what training needs: the completions' tokens as they were sampled, the "
-    "mask, who was cut off, and the texts for the rewards.",
-    hints=(
-        "The prompts are padded on the left, so that all completions begin in the same column. Which?",
-        "`completion_mask` from notebook 01 does the mask, if you give it the completions and *all* the end tokens.",
-        "Cut off means that no end token came. A row may be full and still end with one.",
-        "Decode only what is under the mask, without special tokens. And never the other way: what is the token of "
-        "'ab' if the policy sampled 'a', then 'b'?",
-    ),
     cases=(
         generated("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], 1),
         generated("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], 1),
@@ -117,46 +105,24 @@ READ_SEQUENCES = Exercise(
         drawn("many rows", _many),
         at_scale("300 tokens", _large),
     ),
-    misconceptions={
-        "retokenised": Misconception(
-            "You decode the completion and encode the text again. Where the policy sampled 'a', then 'b', the text "
-            "'ab' is one token: you read a token that was never sampled, and lose the end token. Which ids are the "
-            "ones that were sampled?",
-            wrong=retokenised,
-        ),
-        "eos-trimmed": Misconception(
-            "Your mask leaves the end token out. The policy *chose* to stop there. If that choice never counts, "
-            "stopping is never rewarded, and responses grow to the limit.",
-            {
-                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
-                "completion_ids, torch.tensor(eos_token_ids))"
-            },
-        ),
-        "eos-masked-as-padding": Misconception(
-            "You mask every token that has the padding's id. Where padding *is* the end token, as in many checkpoints, "
-            "the first end is masked with it, and stopping is never rewarded. Only position tells the two apart.",
-            {
-                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & (completion_ids != "
-                "tokenizer.pad_token_id)"
-            },
-        ),
-        "prompt-kept": Misconception(
-            "The prompt is still in there. The policy did not choose those tokens. Where do the completions begin?",
-            {"completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"},
-        ),
-        "one-end-only": Misconception(
-            "You look for the tokenizer's end token alone. Chat models end a turn with another one; then every "
-            "response seems to have been cut off. `eos_token_ids` lists them all.",
-            {
-                "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
-                "mask = completion_mask(completion_ids, eos_token_ids)"
-            },
-        ),
-        "full-is-truncated": Misconception(
-            "You call a row truncated if it is full. It may have ended on its very last token: that response is "
-            "complete.",
-            {"isin()": "truncated = mask.all(-1)"},
-        ),
+    mistakes={
+        "retokenised": retokenised,
+        "eos-trimmed": {
+            "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
+            "completion_ids, torch.tensor(eos_token_ids))"
+        },
+        "eos-masked-as-padding": {
+            "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & (completion_ids != "
+            "tokenizer.pad_token_id)"
+        },
+        "prompt-kept": {
+            "completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"
+        },
+        "one-end-only": {
+            "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
+            "mask = completion_mask(completion_ids, eos_token_ids)"
+        },
+        "full-is-truncated": {"isin()": "truncated = mask.all(-1)"},
     },
 )
 
@@ -192,19 +158,6 @@ def _drawn(d, P, G, scale="group", missing=0):
 
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
-    points=5,
-    minutes=8,
-    difficulty=2,
-    task="From the rewards of a whole batch to its advantages, with `config.num_generations` and "
-    "`config.scale_rewards` (`config.advantage` is 'group' throughout). A reward of NaN says that none applies.",
-    hints=(
-        "Row b belongs to prompt b // G. Write [0, 1, 2, 3, 4, 5] as a table with G = 3: which rows stand together?",
-        "`group_advantages` from notebook 02 does the comparison; its eps is 1e-4. It refuses NaN, so do the case "
-        "without NaN first.",
-        "A group with a NaN: compare the others among themselves, and leave a 0 in its place. Where fewer than two are "
-        "left, there is nobody to compare with.",
-        "With 'batch' the mean is the group's and the spread that of all rewards which are not NaN.",
-    ),
     cases=(
         given("one prompt: right and wrong, centred only", *batch([1.0, 0.0], 2, "none")),
         given("two prompts, three completions each", *batch([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
@@ -223,34 +176,15 @@ COMPUTE_ADVANTAGES = Exercise(
         extreme("two rewards in all, one spread for all", *batch([1.0, 0.0, NAN, NAN], 2, "batch")),
         at_scale("15 prompts, one spread for all, many NaN", lambda d: _drawn(d, 15, 7, "batch", missing=40)),
     ),
-    misconceptions={
-        "group-mixed": Misconception(
-            "You compare answers to *different* prompts. The completions of a prompt stand next to each other; a table "
-            "with G rows puts those of all prompts side by side. Which axis of the table is G?",
-            wrong=mixed,
-        ),
-        "one-group": Misconception(
-            "You compare every completion with the whole batch. An easy prompt's answers then all look good, a hard "
-            "one's all bad. With whom does GRPO compare?",
-            {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
-        ),
-        "nan-as-zero": Misconception(
-            "You read NaN as a reward of 0. That says *worse than everybody*; it was meant to say *not judged*. And "
-            "the mean of the others is wrong as well.",
-            {
-                "rearrange()": "by_group = rearrange("
-                "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
-            },
-        ),
-        "nan-spreads": Misconception(
-            "One NaN makes a whole group NaN, or the whole batch, and the next update destroys the weights. Who should "
-            "be left out of the comparison?",
-            wrong=nan_spreads,
-        ),
-        "no-centre": Misconception(
-            "You return the rewards as they are. Where all answers are right, all are pushed up: nothing is compared.",
-            wrong=lambda rewards, config: rewards.nan_to_num(0.0),
-        ),
+    mistakes={
+        "group-mixed": mixed,
+        "one-group": {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
+        "nan-as-zero": {
+            "rearrange()": "by_group = rearrange("
+            "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
+        },
+        "nan-spreads": nan_spreads,
+        "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
     },
 )
 
@@ -303,17 +237,6 @@ def _partly_frozen(dice: Dice) -> tuple:
 
 FROZEN_COPY = Exercise(
     function=frozen_copy,
-    points=3,
-    minutes=3,
-    difficulty=1,
-    task="Make the reference model: the policy as it is now, which no update will ever reach. The policy itself has "
-    "to be left exactly as it was.",
-    hints=(
-        "`reference = model` gives one model two names. What would the KL between the two always be?",
-        "`copy` has two functions. One copies the shelf, the other the books as well.",
-        "Three things: parameters of its own, no gradients, no dropout. Each is one word, and each belongs to the "
-        "*copy*.",
-    ),
     cases=(
         drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2)),)),
         drawn(
@@ -326,32 +249,14 @@ FROZEN_COPY = Exercise(
         at_scale("a policy in float32", lambda dice: (dice.fill(Shifted()).float(),)),
     ),
     observe=after_an_update,
-    misconceptions={
-        "ref-not-frozen": Misconception(
-            "You return the model itself. The reference moves with every update, the KL is zero for ever, and beta has "
-            "no effect, however large you make it. No curve will tell you.",
-            {"deepcopy()": "return model"},
-        ),
-        "parameters-shared": Misconception(
-            "Your copy is a new object with the *same* tensors in it: move the policy, and the reference moves along. "
-            "You have frozen the policy, too. Which kind of copy goes all the way down?",
-            {"deepcopy()": "return copy.copy(model).requires_grad_(False).eval()"},
-        ),
-        "policy-frozen": Misconception(
-            "You froze the policy before you copied it. `requires_grad_` works in place: there is nothing left to "
-            "train.",
-            {"deepcopy()": "return copy.deepcopy(model.requires_grad_(False)).requires_grad_(False).eval()"},
-        ),
-        "takes-gradients": Misconception(
-            "The copy still takes gradients. They cost memory, and an optimizer that is given all parameters would "
-            "train the reference as well.",
-            {"deepcopy()": "return copy.deepcopy(model).eval()"},
-        ),
-        "dropout-on": Misconception(
-            "The copy is still in training mode: its dropout makes every log-probability a matter of chance, so the KL "
-            "is noise even before the first update. Which mode should a reference be in?",
-            {"deepcopy()": "return copy.deepcopy(model).requires_grad_(False)"},
-        ),
+    mistakes={
+        "ref-not-frozen": {"deepcopy()": "return model"},
+        "parameters-shared": {"deepcopy()": "return copy.copy(model).requires_grad_(False).eval()"},
+        "policy-frozen": {
+            "deepcopy()": "return copy.deepcopy(model.requires_grad_(False)).requires_grad_(False).eval()"
+        },
+        "takes-gradients": {"deepcopy()": "return copy.deepcopy(model).eval()"},
+        "dropout-on": {"deepcopy()": "return copy.deepcopy(model).requires_grad_(False)"},
     },
 )
 
@@ -383,18 +288,6 @@ ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 MICROBATCH_LOSS = Exercise(
     function=microbatch_loss,
-    points=4,
-    minutes=6,
-    difficulty=2,
-    task="A batch that does not fit into memory is cut into micro-batches, whose gradients add up. Write what one of "
-    "them contributes, so that the sum does not depend on the cut. Only the loss is checked; the metrics may be empty. "
-    "`LOSSES_BY_TOKENS` of `grpo_lab.objective` lists the losses that divide by tokens.",
-    hints=(
-        "Take four rows, cut them 3 + 1, and write down the mean of all four from the means of the two parts.",
-        "Losses that divide by tokens are different: they can be told how many tokens the *whole* update has. Which "
-        "argument of `policy_loss` is that? Do they still need a weight?",
-        "For the losses that are not in `LOSSES_BY_TOKENS` the weight is this part's share of the rows.",
-    ),
     cases=(
         _fixed("grpo: one row of four", "grpo", [THREE], 4, 9),
         _fixed("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
@@ -411,31 +304,14 @@ MICROBATCH_LOSS = Exercise(
     ),
     gradient_of=("logp",),
     observe=the_loss,
-    misconceptions={
-        "microbatch-mean": Misconception(
-            "You return the part's mean as it is. Cut an update of 8 rows into 4 parts and their sum is four times "
-            "what it should be: what you tune as a learning rate then depends on your memory. How much of the update "
-            "is this part?",
-            {"5.25": "loss = loss"},
-        ),
-        "microbatch-token-mean": Misconception(
-            "Losses that divide by tokens get the tokens of this part. Each part is then a mean of its own, in which a "
-            "token weighs the more the fewer it shares its part with. Whose tokens should be counted?",
-            {
-                "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
-                "num_items=mask.sum(), **settings)"
-            },
-        ),
-        "always-weighted": Misconception(
-            "You weight every loss by the share of the rows. 'dapo', 'cispo' and 'vespo' divide by the tokens "
-            "of the whole update already: their parts add up as they are, and yours add up to too little.",
-            {"5.24": "share = len(mask) / rows"},
-        ),
-        "divided-by-parts": Misconception(
-            "You divide by the number of parts. That is right only if all are of one size: cut 4 rows into 3 + 1, and "
-            "the last row counts as much as the three before it. What does each row have to weigh?",
-            {"5.24": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))"},
-        ),
+    mistakes={
+        "microbatch-mean": {"5.25": "loss = loss"},
+        "microbatch-token-mean": {
+            "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
+            "num_items=mask.sum(), **settings)"
+        },
+        "always-weighted": {"5.24": "share = len(mask) / rows"},
+        "divided-by-parts": {"5.24": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))"},
     },
 )
 
@@ -478,17 +354,6 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
 
 STEP_IF_FINITE = Exercise(
     function=step_if_finite,
-    points=4,
-    minutes=6,
-    difficulty=2,
-    task="Clip the gradient and step, but only if loss and gradient are finite. A single NaN would make every weight "
-    "NaN, and the night's run would be lost.",
-    hints=(
-        "`clip_gradients` (or torch's `clip_grad_norm_`) gives you the norm before clipping. What is it if a single "
-        "gradient is NaN?",
-        "`math.isfinite` says no to NaN and to both infinities. You have two numbers to ask about.",
-        "What should the next update find in `.grad`, after a step and after none?",
-    ),
     cases=(
         _case("a gradient of norm 1/2", [[0.3, -0.4]]),
         _case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
@@ -505,31 +370,12 @@ STEP_IF_FINITE = Exercise(
         _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"),
     ),
     observe=after,
-    misconceptions={
-        "nonfinite-step": Misconception(
-            "You step in any case. One NaN in the gradient makes the norm NaN, clipping spreads it to every gradient, "
-            "and after this step all weights are NaN. It never heals.",
-            {"isfinite()": "stepped = True"},
-        ),
-        "loss-only": Misconception(
-            "You only ask about the loss. A finite loss may have a gradient that is not: sqrt at 0 is the classic.",
-            {"isfinite()": "stepped = math.isfinite(loss)"},
-        ),
-        "gradient-only": Misconception(
-            "You only ask about the gradient. Where the loss is not finite something is wrong with the batch, even if "
-            "the gradient happens to look fine.",
-            {"isfinite()": "stepped = math.isfinite(norm)"},
-        ),
-        "gradients-kept": Misconception(
-            "After a skipped update the bad gradients are still there. The next backward pass *adds* to them: NaN plus "
-            "anything is NaN, so every later update is skipped as well.",
-            {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
-        ),
-        "unclipped": Misconception(
-            "The step is made with gradients that are not clipped: one unlucky batch with a gradient of norm 1000 "
-            "undoes a thousand careful steps. What is `max_grad_norm` for, and when?",
-            {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
-        ),
+    mistakes={
+        "nonfinite-step": {"isfinite()": "stepped = True"},
+        "loss-only": {"isfinite()": "stepped = math.isfinite(loss)"},
+        "gradient-only": {"isfinite()": "stepped = math.isfinite(norm)"},
+        "gradients-kept": {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
+        "unclipped": {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
     },
 )
 
@@ -654,21 +500,6 @@ def _grpo(
 
 TRAIN_BY_GRPO = Exercise(
     function=train_by_grpo,
-    points=10,
-    minutes=25,
-    difficulty=3,
-    task="The whole algorithm, on a language model of one layer. The weights after one step are compared with ours, "
-    "and three times a whole training is run: what counts there is that most held-out prompts are answered right. "
-    "Functions of earlier notebooks may be called.",
-    hints=(
-        "Write the shapes first: N prompts, B = N times `num_generations` rows, T tokens. Which completions stand "
-        "together?",
-        "Once for each step: sample, reward, compare, mask. Once for each update: log-probabilities, loss, backward, "
-        "step.",
-        "The logits at a place are for the token behind it. The first that count stand at the prompt's last token.",
-        "The old log-probabilities are those before the first update of a step. Do you need a pass of their own for "
-        "them?",
-    ),
     cases=(
         _grpo("one step, one update", 1, num_iterations=1),
         _grpo("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
@@ -682,50 +513,16 @@ TRAIN_BY_GRPO = Exercise(
     ),
     observe=after_training,
     tolerance=1e-5,
-    misconceptions={
-        "ascends": Misconception(
-            "The update goes the wrong way: what was rewarded becomes less likely. What does an optimizer do with a "
-            "loss?",
-            {"backward()": "(-loss).backward()"},
-        ),
-        "no-centre": Misconception(
-            "You weight with the rewards themselves. Whatever earns anything is pushed up, the best and the worst of a "
-            "group alike.",
-            {"group_advantages()": "advantages = rewards"},
-        ),
-        "one-group": Misconception(
-            "You compare all completions of the batch with each other. With whom does GRPO compare?",
-            {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        ),
-        "group-mixed": Misconception(
-            "Your rows go through the prompts again and again, and your groups are cut as if the completions of a "
-            "prompt stood together. Write down which rows belong to prompt 0.",
-            {"repeat_interleave()": "rows, earned = prompts.repeat(num_generations, 1), []"},
-        ),
-        "eos-trimmed": Misconception(
-            "The end token has no gradient: no answer is ever praised for where it stops.",
-            {"completion_mask()": "mask = completion_ids != end"},
-        ),
-        "padding-counted": Misconception(
-            "What stands behind the first end token counts as well. It was never sampled.",
-            {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"},
-        ),
-        "off-by-one": Misconception(
-            "You ask the logits that stand at a token for that token. They are for the one behind it.",
-            {"model()": "logits = model(ids)[:, prompts.shape[1] :]"},
-        ),
-        "old-not-frozen": Misconception(
-            "The old log-probabilities are new in every update, so every ratio is 1 and nothing is ever clipped. When "
-            "were the completions sampled?",
-            {"[old]": "old_logp = logp.detach()"},
-        ),
-        "gradients-kept": Misconception(
-            "Gradients add up over updates: what the last one left is still there.",
-            {"zero_grad()": ""},
-        ),
-        "one-update": Misconception(
-            "You make one update a step, whatever `num_iterations` says.",
-            {"[updates]": "for _ in range(1):"},
-        ),
+    mistakes={
+        "ascends": {"backward()": "(-loss).backward()"},
+        "no-centre": {"group_advantages()": "advantages = rewards"},
+        "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
+        "group-mixed": {"repeat_interleave()": "rows, earned = prompts.repeat(num_generations, 1), []"},
+        "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
+        "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"},
+        "off-by-one": {"model()": "logits = model(ids)[:, prompts.shape[1] :]"},
+        "old-not-frozen": {"[old]": "old_logp = logp.detach()"},
+        "gradients-kept": {"zero_grad()": ""},
+        "one-update": {"[updates]": "for _ in range(1):"},
     },
 )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn, tensor
 
 from grpo_lab.config.precision import stochastic_round
-from grpo_lab.course.exercise import INF, NAN, Dice, Exercise, Misconception, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import INF, NAN, Dice, Exercise, at_scale, drawn, extreme, given
 from grpo_lab.trainer.first_step import first_step_test
 
 
@@ -25,20 +25,6 @@ def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
 
 STOCHASTIC_ROUND = Exercise(
     function=stochastic_round,
-    points=5,
-    minutes=9,
-    difficulty=3,
-    task="Round float32 to bf16 up or down by chance, so that the mean over the noise is the number itself. It is what "
-    "lets a model train in bf16 without a second copy of its weights.",
-    hints=(
-        "bf16 has the steps 1, 1 + 1/128, 1 + 2/128, ... Where between the first two lies 1 + 1/512, and how often "
-        "should it be rounded up for the mean to come out?",
-        "A bf16 number is a float32 number whose 16 lower bits are zero. `x.view(torch.int32)` shows you the bits, "
-        "without converting anything.",
-        "`& -(2**16)` clears the lower 16 bits; adding 2**16 to the bits goes one step away from zero. Both work for "
-        "negative numbers as well, because the sign is a bit of its own.",
-        "Compare the noise with the place between the two neighbours. The result is bf16; infinities stay.",
-    ),
     cases=(
         given("a quarter of the way, noise below", tensor([1 + 1 / 512]), tensor([0.125])),
         given("a quarter of the way, noise above", tensor([1 + 1 / 512]), tensor([0.5])),
@@ -55,21 +41,10 @@ STOCHASTIC_ROUND = Exercise(
         at_scale("5000 numbers of every size", _every_size),
     ),
     tolerance=0.0,
-    misconceptions={
-        "pure-bf16-adamw": Misconception(
-            "You round to the nearest bf16 number, as `.bfloat16()` does. At a learning rate of 1e-6 an update is "
-            "smaller than half a step: rounded back every time, 98% of the movement is lost. What is the noise for?",
-            {"isfinite()": "return x.bfloat16()"},
-        ),
-        "cut-off": Misconception(
-            "You cut the lower bits off. Every rounding then goes towards zero: all weights shrink, step after step.",
-            {"8.4": "rounded = x_0"},
-        ),
-        "rounded-to-infinity": Misconception(
-            "Beyond the largest number of bf16, about 3.39e38, one step further is infinity, and you take it. A weight "
-            "that is infinite never comes back. What does the docstring say of such a number?",
-            {"8.3": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
-        ),
+    mistakes={
+        "pure-bf16-adamw": {"isfinite()": "return x.bfloat16()"},
+        "cut-off": {"8.4": "rounded = x_0"},
+        "rounded-to-infinity": {"8.3": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
     },
 )
 
@@ -105,17 +80,6 @@ class Small(nn.Module):
 
 FIRST_STEP_TEST = Exercise(
     function=first_step_test,
-    points=4,
-    minutes=6,
-    difficulty=2,
-    task="Most updates can be rounded away while loss and gradients look healthy. So ask the weights: how far "
-    "has step 1 moved them, in units of its learning rate? One number tells a run that trains from one that does not.",
-    hints=(
-        "Two moments: `first_step_test` is called before the run, the function that it returns after each step. What "
-        "must be kept from the first moment, and does it still stand there after the step?",
-        "Some weights go up and some go down: what is the mean of their moves?",
-        "Each *weight* counts once, in a large matrix and in a short vector. Which ones does the docstring leave out?",
-    ),
     cases=(
         drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2, bias=False)),)),
         drawn("matrices and vectors", lambda dice: (dice.fill(nn.Linear(6, 4)),)),
@@ -125,31 +89,16 @@ FIRST_STEP_TEST = Exercise(
     ),
     observe=after_two_steps,
     tolerance=1e-5,
-    misconceptions={
-        "not-a-copy": Misconception(
-            "You keep the weights themselves, and not a copy: the step moves what you kept along, so nothing "
-            "ever seems to move.",
-            {"to()": "before = kept"},
-        ),
-        "moves-cancel": Misconception(
-            "You add moves with their signs: up and down cancel, and the mean of a healthy run is near 0.",
-            {"cpu()": "moved = sum((p.detach().cpu() - before[name]).sum().item() for name, p in kept.items())"},
-        ),
-        "embedding-counted": Misconception(
-            "You count the embedding. It moves less in float32, too: a healthy run looks as if a part of its update "
-            "were lost.",
-            {"named_parameters()": "kept = dict(policy.named_parameters())"},
-        ),
-        "not-in-learning-rates": Misconception(
-            "You return the mean move itself. Whether 1e-6 is much or nothing only the learning rate tells.",
-            {"8.7": "m = moved / n"},
-        ),
-        "mean-of-means": Misconception(
-            "You take the mean of the tensors' means: a vector of 4 numbers counts as much as a matrix of thousands.",
-            {
-                "cpu()": "means = [(p.detach().cpu() - before[name]).abs().mean().item() for name, p in kept.items()]\n"
-                "moved = n * sum(means) / len(means)"
-            },
-        ),
+    mistakes={
+        "not-a-copy": {"to()": "before = kept"},
+        "moves-cancel": {
+            "cpu()": "moved = sum((p.detach().cpu() - before[name]).sum().item() for name, p in kept.items())"
+        },
+        "embedding-counted": {"named_parameters()": "kept = dict(policy.named_parameters())"},
+        "not-in-learning-rates": {"8.7": "m = moved / n"},
+        "mean-of-means": {
+            "cpu()": "means = [(p.detach().cpu() - before[name]).abs().mean().item() for name, p in kept.items()]\n"
+            "moved = n * sum(means) / len(means)"
+        },
     },
 )

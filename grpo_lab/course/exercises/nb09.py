@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Dice, Exercise, Misconception, drawn, f64, given
+from grpo_lab.course.exercise import Case, Dice, Exercise, drawn, f64, given
 from grpo_lab.kl import kl_exact
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -56,18 +56,6 @@ ZEROS = torch.zeros(3, 3, dtype=torch.float64)
 
 LEARN_TO_STOP = Exercise(
     function=learn_to_stop,
-    points=4,
-    minutes=4,
-    difficulty=1,
-    task="An answer is right if it is one certain word and then ends; it earns 1, every other answer 0. After 150 "
-    "updates (run the last figure of this page) most answers begin with that word, and go on behind it as they always "
-    "did: about one in ten is right. Measure, find the fault, repair it.",
-    hints=(
-        "Which entries of the table should a completion change that ended, and was rewarded? Subtract the tables "
-        "before and after one update, and look at the column of the end token.",
-        "Print the mask of one padded completion, under its tokens. Which token has a gradient, and which should?",
-        "One token says two things here: the answer is over, and nothing stands here. What tells the two apart?",
-    ),
     cases=(
         given("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
         given("one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5),
@@ -76,25 +64,11 @@ LEARN_TO_STOP = Exercise(
         drawn("as many completions as tokens", lambda d: _sampled(d, 4, 4, 3), learning_rate=0.25),
     ),
     planted=("eos-trimmed",),
-    misconceptions={
-        "eos-trimmed": Misconception(
-            "The end token gets no gradient, in no completion: no answer is ever praised for where it stops.",
-            {"completion_mask()": "mask = completion_ids != end"},
-        ),
-        "padding-counted": Misconception(
-            "The end token learns now, and so does the padding: all that stands behind the first end token was never "
-            "sampled, and a short answer is paid for it many times.",
-            {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"},
-        ),
-        "mean-over-padding": Misconception(
-            "The sum is right, and what it is divided by counts the padding: the longer the longest answer, the "
-            "smaller the update.",
-            {"sum()": "loss = -gains.sum() / mask.numel()"},
-        ),
-        "off-by-one": Misconception(
-            "The logits that follow a token are asked for that token itself. Which row of the table chose it?",
-            {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"},
-        ),
+    mistakes={
+        "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
+        "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"},
+        "mean-over-padding": {"sum()": "loss = -gains.sum() / mask.numel()"},
+        "off-by-one": {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"},
     },
 )
 
@@ -129,24 +103,11 @@ def stay_near_reference(
 
 STAY_NEAR_REFERENCE = Exercise(
     function=stay_near_reference,
-    points=3,
-    minutes=4,
-    difficulty=1,
-    task="""Set `beta` to 0 or to 100: the run is the same to ten digits. The reward rises well; the policy goes where
-it likes. Measure, find the fault, repair it.
-
-```python
+    shows="""\
 start, rewards = torch.zeros(1, 2).double(), torch.tensor([[1.0, 0.0]])
 for beta in (0.0, 100.0):
     print(stay_near_reference(start, rewards, beta, 0.01, 500)[0])
-```""",
-    hints=(
-        "The function returns the KL before each step. What should it be before the first one, and what before the "
-        "second?",
-        "Print the reference before and after `policy -= ...`.",
-        "Two tensors may be one piece of memory. `data_ptr()` tells; which calls copy, and which only look at it "
-        "from elsewhere?",
-    ),
+""",
     cases=(
         given("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
         given("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
@@ -154,25 +115,11 @@ for beta in (0.0, 100.0):
         drawn("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
     ),
     planted=("ref-not-frozen",),
-    misconceptions={
-        "ref-not-frozen": Misconception(
-            "The KL is zero before every step, also where the policy has moved: the reference goes with it, and "
-            "`beta` has no effect.",
-            {"[reference]": "reference = policy.detach()"},
-        ),
-        "reference-one-behind": Misconception(
-            "The KL is that of a single step: your reference follows the policy, one step behind. It slows the policy "
-            "down, and holds it nowhere.",
-            {"append()": "distances.append(kl.item())\nreference = policy.detach().clone()"},
-        ),
-        "kl-reversed": Misconception(
-            "Your reference stands still, and the KL is that of the reference from the policy, the other direction.",
-            {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"},
-        ),
-        "kl-sign": Misconception(
-            "The loss falls where the KL grows: you reward the policy for leaving its reference.",
-            {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"},
-        ),
+    mistakes={
+        "ref-not-frozen": {"[reference]": "reference = policy.detach()"},
+        "reference-one-behind": {"append()": "distances.append(kl.item())\nreference = policy.detach().clone()"},
+        "kl-reversed": {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"},
+        "kl-sign": {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"},
     },
 )
 
@@ -218,21 +165,10 @@ ONE = torch.ones(1, dtype=torch.bfloat16)
 
 MANY_SMALL_STEPS = Exercise(
     function=many_small_steps,
-    points=4,
-    minutes=4,
-    difficulty=2,
-    task="""Gradients are finite and large, a hundred steps are made, and the weights at the end are those of the start.
-With a rate a hundred times as large it learns. Measure, find the fault, repair it; the rate is right.
-
-```python
+    shows="""\
 for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     print(many_small_steps(torch.ones(1).bfloat16(), torch.ones(1, 1), torch.tensor([9.0]), rate, 100))
-```""",
-    hints=(
-        "Take one step and count: of how many weights does the value change, and by how much should it?",
-        "Between 1 and 2, how far is one number of bfloat16 from the next? `torch.finfo(torch.bfloat16).eps` knows.",
-        "What the model reads may be coarse. What must not be coarse is the tensor in which the steps add up.",
-    ),
+""",
     cases=(
         given("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
         given("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
@@ -242,24 +178,13 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     ),
     tolerance=0.01,  # two neighbours of bfloat16: so the model may also compute in float32
     planted=("pure-bf16-adamw",),
-    misconceptions={
-        "pure-bf16-adamw": Misconception(
-            "No small step arrives, and a thousand of them do not, either: each is rounded away by itself, where the "
-            "next number is further than the step.",
-            {"requires_grad_()": "master = weights.clone().requires_grad_()"},
-        ),
-        "float16-weights": Misconception(
-            "You keep the weights in float16. Its numbers are eight times as dense, so smaller steps arrive; those of "
-            "a usual learning rate do not, and small gradients become zero.",
-            {"requires_grad_()": "master = weights.half().requires_grad_()"},
-        ),
-        "learning-rate-raised": Misconception(
-            "You raised the rate. Larger steps arrive; they are not those that were asked for.",
-            {
-                "requires_grad_()": "master = weights.clone().requires_grad_()",
-                "grad()": "gradient = 10 * torch.autograd.grad(loss, master)[0]",
-            },
-        ),
+    mistakes={
+        "pure-bf16-adamw": {"requires_grad_()": "master = weights.clone().requires_grad_()"},
+        "float16-weights": {"requires_grad_()": "master = weights.half().requires_grad_()"},
+        "learning-rate-raised": {
+            "requires_grad_()": "master = weights.clone().requires_grad_()",
+            "grad()": "gradient = 10 * torch.autograd.grad(loss, master)[0]",
+        },
     },
 )
 
@@ -329,24 +254,11 @@ def _dropout(seed: int) -> tuple[tuple, dict]:
 
 HELD_OUT_ACCURACY = Exercise(
     function=held_out_accuracy,
-    points=4,
-    minutes=4,
-    difficulty=2,
-    task="""The reward in training says 0.8, and this measurement of the same model 0.1. Written to disk and loaded
-again, the model is fine. Below, a model that repeats what it reads should be right always. Measure, find the fault,
-repair it: measuring must not change the training.
-
-```python
+    shows="""\
 numbers = torch.arange(7)[:, None]
 model = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(7)), nn.Dropout(0.9))
 print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
-```""",
-    hints=(
-        "Measure the same model twice, with dropout in it. Do the two agree?",
-        "What differs between the model here and the one that was loaded from disk? Print `model.training` in both.",
-        "Some modules compute something else while they are trained. One call tells them that nobody is training; "
-        "what must be true again when you return?",
-    ),
+""",
     cases=(
         _sums("one token, two prompts", 2, 2, 1, wrong=0),
         _sums("three tokens, one of four wrong", 4, 2, 3, wrong=1),
@@ -356,25 +268,11 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
     ),
     observe=after_measuring,
     planted=("cache-dropped",),
-    misconceptions={
-        "cache-dropped": Misconception(
-            "You measure another model than the one that is used later. Here it sees only the last token that it "
-            "read; and one with dropout gives another number whenever you measure it.",
-            {"[mode]": "", "eval()": "", "train()": ""},
-        ),
-        "left-in-evaluation": Misconception(
-            "The number is right, and the model stays in evaluation mode: from here on the training goes on without "
-            "dropout, and nobody asked for that. In which mode did you find it?",
-            {"train()": ""},
-        ),
-        "always-to-training": Misconception(
-            "The model is in training mode afterwards, also where it was not before. Leave it as you found it.",
-            {"train()": "model.train()"},
-        ),
-        "share-of-tokens": Misconception(
-            "You count right tokens. An answer with one wrong token is wrong, however many of the others are right.",
-            {"all()": "right = ids[:, prompts.shape[1]:] == answers"},
-        ),
+    mistakes={
+        "cache-dropped": {"[mode]": "", "eval()": "", "train()": ""},
+        "left-in-evaluation": {"train()": ""},
+        "always-to-training": {"train()": "model.train()"},
+        "share-of-tokens": {"all()": "right = ids[:, prompts.shape[1]:] == answers"},
     },
 )
 
@@ -433,26 +331,12 @@ def _two_prompts(temperature: float, steps: int):
 
 TRAIN_ON_BATCH = Exercise(
     function=train_on_batch,
-    points=6,
-    minutes=9,
-    difficulty=3,
-    task="""Where all prompts are equally hard it learns; with easy prompts and hard ones in a batch it does not. And
-the ratio before the first update is not 1. *Two* faults are in here: measure, find both, repair both.
-
-```python
+    shows="""\
 logits, answers = torch.tensor([[[1.0, 0.0]]] * 2), torch.tensor([[0], [1], [1], [0]])  # answer 0 is the better one
 old_logp = torch.tensor([[0.6225], [0.3775], [0.3775], [0.6225]]).log()  # recorded at temperature 2
 for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0, 1.0])):
     print(train_on_batch(logits, answers, old_logp, rewards, 2.0, 0.5, 4))
-```""",
-    hints=(
-        "Which numbers must be what they are, whatever was sampled? Write down two: one about the advantages of a "
-        "prompt, one about the ratio before the first update.",
-        "Sum the advantages prompt by prompt. With rewards of 5, 4 and 1, 0 for two prompts, which answers are the "
-        "good ones?",
-        "Before the first update nothing has moved. Recompute the log-probabilities of the answers, and compare "
-        "with those recorded: was the same policy asked?",
-    ),
+""",
     cases=(
         given("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
         given("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
@@ -461,31 +345,15 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
         drawn("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
     ),
     planted=("group-mixed", "temperature-mismatch"),
-    misconceptions={
-        "group-mixed": Misconception(
-            "The advantages of a prompt do not sum to zero: answers are compared with those of *other* prompts, and "
-            "an easy prompt's answers all look good.",
-            {"view()": "advantages = group_advantages(rewards.view(G, P).T).T.flatten()"},
-        ),
-        "temperature-mismatch": Misconception(
-            "The ratio before the first update is not 1, though nothing has moved: what was recorded and what is "
-            "recomputed come from different distributions.",
-            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers)"},
-        ),
-        "old-recomputed": Misconception(
-            "The ratio is 1 before *every* update, also where the policy has moved: you compare the policy with "
-            "itself, and nothing is ever clipped.",
-            {"policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask)"},
-        ),
-        "temperature-after-softmax": Misconception(
-            "You divide log-probabilities by the temperature. What comes out are no probabilities that sum to 1: the "
-            "temperature belongs to the logits.",
-            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"},
-        ),
-        "prompts-tiled": Misconception(
-            "An answer is read as if it belonged to another prompt: in which order do the rows of the policy stand "
-            "when you repeat them, and in which the answers?",
-            {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"},
-        ),
+    mistakes={
+        "group-mixed": {"view()": "advantages = group_advantages(rewards.view(G, P).T).T.flatten()"},
+        "temperature-mismatch": {
+            "token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers)"
+        },
+        "old-recomputed": {"policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask)"},
+        "temperature-after-softmax": {
+            "token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"
+        },
+        "prompts-tiled": {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"},
     },
-)  # fmt: skip
+)

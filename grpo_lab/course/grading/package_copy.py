@@ -61,8 +61,9 @@ def without_body(source: str, name: str) -> str:
 def _strip_wrong_answers(folder: Path) -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("nb*.py"))}
     for call in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        if getattr(call.func, "id", "") == "Misconception":
-            call.args, call.keywords = call.args[:1], []  # what is changed is part of an answer
+        if getattr(call.func, "id", "") == "Exercise":
+            for given in call.keywords:  # what a mistake changes is part of an answer
+                given.value = ast.Dict([], []) if given.arg == "mistakes" else given.value
     while gone := list(_unused(trees.values())):
         for tree, node in gone:
             tree.body.remove(node)
