@@ -42,7 +42,8 @@ WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradient
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["input", "where", "yours", "expected", "gradient of {0}:", "The gradient of {0}:", "no gradient"]
-WORDS += ["a tensor", "a number", "a text", "a dictionary"]
+WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
+WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
 
 # What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.

@@ -58,7 +58,7 @@ def translated(text: str, to: str) -> str:
         return said
     seam = SEAMS.match(text, len(head))[0]
     rest = text[len(head) + len(seam) :]
-    seam = WIDE.get(seam, seam)
+    seam = seam if head.count("$") % 2 else WIDE.get(seam, seam)  # but not within a formula
     close = seam == " " and said[-1:] in tuple("。！？：") and rest[:1] != "*"  # of *this*, which begins after a space
     return said + ("" if close else seam) + translated(rest, to)
 
