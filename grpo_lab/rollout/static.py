@@ -15,7 +15,7 @@ token of the vocabulary would take as long as the layers, one a row is drawn.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -223,12 +223,18 @@ def _can_capture(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures: cuBLAS keeps a workspace for each stream that it has seen, 32 MiB on a large card."""
+    return torch.cuda.Stream(device)
+
+
 def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Record what the step asks of the card; the result repeats it, on whatever its memory holds by then.
 
     The random numbers of warm-up and capture are given back, so that a run that captures again draws the same tokens.
     """
-    stream = torch.cuda.Stream(device)
+    stream = _capture_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.device(device), torch.random.fork_rng(devices=[device]):
         with torch.cuda.stream(stream):
