@@ -19,8 +19,8 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder, fingerprints
-from grpo_lab.trainer.given import check_given, plain_numbers
+from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock, without_signal
 from grpo_lab.trainer.optim import PolicyOptimizer

@@ -26,8 +26,9 @@ from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
-from grpo_lab.trainer.folder import METRICS, RunFolder, fingerprints
+from grpo_lab.trainer.folder import METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE, as_json, flushed
+from grpo_lab.trainer.given import fingerprints
 from grpo_lab.trainer.reports import Reports
 from grpo_lab.trainer.stopping import RESUME, Stopping
 

@@ -1,24 +1,95 @@
 """What survives a crash: files and checkpoints are written elsewhere, flushed to the disk, and then moved into place.
 
 A checkpoint is a normal one of transformers, and beside it what only this trainer reads. Tensors are safetensors and
-the rest is JSON: nothing is ever unpickled.
+the rest is JSON: nothing is ever unpickled. `grpo_run.json` says what a run owns in its folder, and what it began with.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.commands.checks import InputError
+from grpo_lab.config import MAY_CHANGE, SETTINGS
 from grpo_lab.models.loading import without_bars
+from grpo_lab.trainer.given import check_same
 
+MANIFEST = "grpo_run.json"
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
 ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
+_COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All names are relative to the folder, with slashes. Files are described by size in bytes and SHA-256.
+
+    settings: with which the run began; `max_steps` is that of its last part.
+    ingredients: model, data set, rewards, tokenizer and engine at its beginning, as `fingerprints` describes them.
+    checkpoints: by name: "files", "model" (its fingerprint), and how long the file of completions was.
+    model: the files of the trained model, beside the metrics.
+    """
+
+    settings: dict
+    ingredients: dict
+    checkpoints: dict[str, dict] = field(default_factory=dict)
+    model: dict[str, list] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        content = asdict(self)
+        write_whole(folder / MANIFEST, as_json({"checksum": _checksum(content)} | content, indent=1) + "\n")
+
+    @property
+    def newest_first(self) -> list[str]:
+        return sorted(self.checkpoints, key=step_of, reverse=True)
+
+    @property
+    def step(self) -> int:
+        """Of the newest checkpoint."""
+        return max(map(step_of, self.checkpoints), default=0)
+
+    def check_same_run(self, folder: Path, settings: dict, prints: dict) -> None:
+        """Raise InputError for the first thing that would lead to other numbers; print what another length changes."""
+        was, now = ({name: each.get(name) for name in _COMPARED} for each in (self.settings, settings))
+        began = self.ingredients | {"config": was}
+        if prints.get("model") in [entry["model"] for entry in self.checkpoints.values()]:
+            prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
+        check_same(began, {"config": now} | prints, str(folder))
+        before, length, schedule = self.settings["max_steps"], settings["max_steps"], settings["lr_scheduler_type"]
+        if length < self.step:
+            wanted = f"expected at least {self.step}: {str(folder)!r} has those steps already"
+            raise InputError("max_steps", length, wanted)
+        if length != before and not schedule.startswith("constant"):
+            print(f"max_steps was {before}: from here on the {schedule} schedule is that of {length}")
+
+
+def step_of(name: str) -> int:
+    """The step of a checkpoint; 0 for another name."""
+    found = re.fullmatch(r"checkpoint-(\d+)", name)
+    return int(found[1]) if found else 0
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest in the folder; None if there is none. Raises InputError if it is damaged."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
+        content = json.loads(path.read_bytes().decode("utf-8"))
+        if content.pop("checksum") == _checksum(content):
+            return Manifest(**content)
+    raise InputError(
+        f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged. Restore it from a copy, or resume "
+        "with the version of grpo_lab that wrote it; or start a new run in another folder, with a checkpoint as model"
+    )
 
 
 def check_savable(model) -> None:
@@ -110,18 +181,14 @@ def publish(unfinished: Path, final: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file is on the disk, or the names in a folder, where the system can flush a folder."""
     is_folder = path.is_dir()
-    if is_folder and os.name == "nt":  # has no such thing, and needs none
-        return
-    number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
-    try:
-        os.fsync(number)
-    except OSError:
-        if not is_folder:  # some network file systems cannot flush a folder
-            raise
-    finally:
-        os.close(number)
+    with contextlib.suppress(OSError) if is_folder else contextlib.nullcontext():
+        number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def as_json(value: Any, **how) -> str:
@@ -132,3 +199,7 @@ def as_json(value: Any, **how) -> str:
 
 def as_lines(records: Iterable[dict]) -> str:
     return "".join(as_json(record) + "\n" for record in records)
+
+
+def _checksum(content: dict) -> str:
+    return hashlib.sha256(as_json(content, sort_keys=True).encode()).hexdigest()

@@ -1,24 +1,27 @@
 """The folder of a run: one run at a time, what is written into it, and where the run goes on from."""
 
 import contextlib
+import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.config import MAY_CHANGE, SETTINGS_FILE, GRPOConfig
+from grpo_lab.config import SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, as_lines, fault, flush, names_below, publish
-from grpo_lab.trainer.folder.manifest import COMPLETIONS, METRICS, Manifest, check_folder, check_free, of_model
+from grpo_lab.trainer.folder.checkpoint import MANIFEST, UNFINISHED, Manifest, as_json, as_lines, publish, write_whole
+from grpo_lab.trainer.given import of_model
 from grpo_lab.trainer.stopping import RESUME
 
-LOCK = "grpo_run.lock"
+LOCK, METRICS, COMPLETIONS = "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
+CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
+MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
 
 
 class RunFolder:
@@ -26,7 +29,8 @@ class RunFolder:
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
-        self.settings = settings | {name: str(value) for name, value in settings.items() if value == math.inf}
+        infinite = {name: str(value) for name, value in settings.items() if value == math.inf}
+        self.settings = json.loads(as_json(settings | infinite))
         self.manifest: Manifest | None = None
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
@@ -43,12 +47,11 @@ class RunFolder:
         return self
 
     def __exit__(self, *details):
-        try:
-            for left in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
-                with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
-                    left()
-        finally:
-            self._lock.release()  # last, for after it another run may hold the folder
+        with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+            (self.path / UNFINISHED).rmdir()
+        with contextlib.suppress(OSError):
+            (self.path / LOCK).unlink()
+        self._lock.release()  # last, for after it another run may hold the folder
 
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
@@ -59,23 +62,25 @@ class RunFolder:
         checkpoint.check_savable(model)
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
         with self._explained():
-            if self.manifest is None or not self.config.resume_from_checkpoint:
-                return self._begin(prints)
-            self.manifest.check_same_run(self.path, self.settings, prints)
-            self._finish_renames()
-            good, broken = self._newest_good()
-            if good is None:
+            if self.manifest is not None and self.config.resume_from_checkpoint:
+                self.manifest.check_same_run(self.path, self.settings, prints)
+                self._finish_renames()
+                if good := self._newest_good():
+                    state, source = checkpoint.load(good, model, optimizer, reference), good.as_posix()
+                    self._go_back_to(good.name, state["log_history"], prints)  # only now that all of it is loaded
+                    print(f"Resumed at step {state['step']} of {self.config.max_steps} from {source!r}")
+                    return state["step"], state["log_history"]
                 print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
-                return self._begin(prints)
-            state = checkpoint.load(self.path / good, model, optimizer, reference)
-            self._tidy(good, broken, state["log_history"], prints)  # only now that all of it is loaded
-        print(f"Resumed at step {state['step']} of {self.config.max_steps} from {(self.path / good).as_posix()!r}")
-        return state["step"], state["log_history"]
+            self._commit(Manifest(self.settings, prints))
+            self._write_files([], 0)
+            return 0, []
 
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
         with self._explained(), open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.write(as_lines(records))
+            file.flush()
+            os.fsync(file.fileno())
 
     def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
         """Write the checkpoint of a step, unless it has one, and keep it."""
@@ -90,18 +95,15 @@ class RunFolder:
         write: makes the folder of this name, and describes its files as `checkpoint.write` does.
         model: its fingerprint, where a run may go on with the model of the checkpoint itself.
         """
-        name = f"checkpoint-{step}"
+        name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], self.manifest.checkpoints)
         with self._explained():
-            entry = {"step": step, "model": model, "files": self._write_unfinished(name, write)}
-            for path in (self.path / METRICS, self.path / COMPLETIONS):
-                entry[path.name] = path.stat().st_size if path.is_file() else 0
-                if path.is_file():
-                    flush(path)
+            entry = {"model": model, "files": self._write_unfinished(name, write)}
+            entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
             # The checkpoint counts from here on: the rest is made up for when the run goes on.
             self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
             self._finish_renames()
-            self._discard(self.manifest.surplus(self.config.save_total_limit))
+            self._commit(checkpoints=self._kept(name))
 
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
@@ -116,49 +118,39 @@ class RunFolder:
 
     def saved(self) -> str:
         """What is on the disk."""
-        names = self.manifest.newest_first() if self.manifest else []
+        names = self.manifest.newest_first if self.manifest else []
         return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
 
-    def _begin(self, prints: dict) -> tuple[int, list[dict]]:
-        self._commit(Manifest(self.settings, prints))
-        self._write_lines([], 0)
-        return 0, []
-
-    def _newest_good(self) -> tuple[str | None, list[str]]:
-        """The newest checkpoint that is as it was written, and those after it, which are not: each is reported."""
-        broken = []
-        for name in self.manifest.newest_first():
-            what = fault(self.path / name, self.manifest.checkpoints[name]["files"])
-            if what is None:
-                return name, broken
-            print(f"{str(self.path / name)!r} is broken ({what})")
-            broken.append(name)
-        if broken:
+    def _newest_good(self) -> Path | None:
+        """The newest checkpoint that is as it was written; those after it, which are not, are reported."""
+        for path in map(self.path.joinpath, self.manifest.newest_first):
+            if (what := checkpoint.fault(path, self.manifest.checkpoints[path.name]["files"])) is None:
+                return path
+            print(f"{str(path)!r} is broken ({what})")
+        if self.manifest.checkpoints:
             wanted = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {wanted}")
-        return None, []
+        return None
 
-    def _tidy(self, good: str, broken: list[str], history: list[dict], prints: dict) -> None:
+    def _go_back_to(self, good: str, history: list[dict], prints: dict) -> None:
         """Bring the folder back to the checkpoint from which the run goes on."""
-        self._discard(broken)
-        self._discard(self.manifest.surplus(self.config.save_total_limit))
-        check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
-        shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
-        before, anew = self.manifest, {"max_steps", *MAY_CHANGE} - {"output_dir", "resume_from_checkpoint"}
-        settings = before.settings | {name: self.settings[name] for name in anew}
+        before, completions = self.manifest, self.manifest.checkpoints[good][COMPLETIONS]
+        stays = {name: before.settings[name] for name in ("output_dir", "resume_from_checkpoint")}
         evaluated = {"eval_dataset": prints["eval_dataset"] or before.ingredients["eval_dataset"]}
-        self._commit(settings=settings, ingredients=before.ingredients | evaluated)
+        settings, ingredients = before.settings | self.settings | stays, before.ingredients | evaluated
+        self._commit(settings=settings, ingredients=ingredients, checkpoints=self._kept(good))
         metrics = self.path / METRICS
         if not (metrics.is_file() and metrics.read_bytes().startswith(as_lines(history).encode())):
             print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
-        self._write_lines(history, before.checkpoints[good].get(COMPLETIONS, math.inf))
+        self._write_files(history, completions)
 
-    def _write_lines(self, history: list[dict], completions: float) -> None:
+    def _write_files(self, history: list[dict], completions: int) -> None:
         """Write settings and metrics; of the completions, so many bytes stay: the other steps are made again."""
-        checkpoint.write_whole(self.path / SETTINGS_FILE, as_json(self.manifest.settings, indent=2) + "\n")
-        checkpoint.write_whole(self.path / METRICS, as_lines(history))
+        shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
+        write_whole(self.path / SETTINGS_FILE, as_json(self.manifest.settings, indent=2) + "\n")
+        write_whole(self.path / METRICS, as_lines(history))
         if (path := self.path / COMPLETIONS).is_file():
-            os.truncate(path, int(min(completions, path.stat().st_size)))
+            os.truncate(path, min(completions, path.stat().st_size))
 
     def _commit(self, manifest: Manifest | None = None, **changes) -> None:
         self.manifest = replace(manifest or self.manifest, **changes)
@@ -171,16 +163,19 @@ class RunFolder:
             if unfinished.is_dir() and not final.exists():
                 publish(unfinished, final)
 
-    def _discard(self, names: list[str]) -> None:
-        """Remove checkpoints, then forget them: a removal that was cut short is repeated. Files of others stay."""
-        kept = dict(self.manifest.checkpoints)
-        for path in map(self.path.joinpath, names):
-            if not names_below(path) <= kept.pop(path.name)["files"].keys():
+    def _kept(self, newest: str) -> dict[str, dict]:
+        """This checkpoint, and as many before it as there is room for; the others are removed, but for files of others.
+
+        They are forgotten after that: a removal that was cut short is repeated.
+        """
+        names, known = self.manifest.newest_first, self.manifest.checkpoints
+        kept = names[names.index(newest) :][: self.config.save_total_limit]
+        for path in [self.path / name for name in names if name not in kept]:
+            if not checkpoint.names_below(path) <= known[path.name]["files"].keys():
                 print(f"{str(path)!r} stays: it holds files that are not the run's")
             elif path.exists():
                 shutil.rmtree(path)
-        if names:
-            self._commit(checkpoints=kept)
+        return {name: known[name] for name in kept}
 
     def _write_unfinished(self, name: str, write: Callable) -> dict[str, list]:
         """Write something new. After an error nothing of it is left, so that the disk has its room back."""
@@ -202,10 +197,40 @@ class RunFolder:
             number = int(found[1]) if found else getattr(error, "errno", None)
             if number is None:
                 raise
-            where, remedy = getattr(error, "filename", None) or self.path, "start again, or choose another folder"
-            if self.manifest is not None:
-                remedy = f"go on with {RESUME}. {self.saved()}"
-            said = (
-                f"{os.fspath(where)!r} could not be read or written ({os.strerror(number)}): mend that, then {remedy}"
-            )
-            raise OSError(number, said) from error
+            where = os.fspath(getattr(error, "filename", None) or self.path)
+            again = f"go on with {RESUME}. {self.saved()}" if self.manifest else "start again, or choose another folder"
+            said = f"{where!r} could not be read or written ({os.strerror(number)})"
+            raise OSError(number, f"{said}: mend that, then {again}") from error
+
+
+def check_folder(config: GRPOConfig) -> Manifest | None:
+    """The manifest in the output folder, if the folder is fit for this run. Nothing is changed.
+
+    Raises FileExistsError if the run would write over another run, a model or another file; FileNotFoundError if there
+    is no run to resume.
+    """
+    folder, resume = Path(config.output_dir), config.resume_from_checkpoint
+    manifest, metrics = checkpoint.read_manifest(folder), folder / METRICS
+    if resume and manifest is None:
+        which = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
+        wanted = f"expected a run in {str(folder)!r}, which {which}; leave it out to start one, in a new folder"
+        raise FileNotFoundError(f"resume_from_checkpoint is True; {wanted}")
+    past, ours = 0, set()
+    if manifest is not None:
+        begun = manifest.checkpoints or (metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
+        if begun and not resume:
+            wanted = f"choose another folder, or continue it with {RESUME}"
+            raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {wanted}")
+        past = manifest.step  # up to which the run makes no checkpoint any more
+        ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
+    names = sorted(path.name for path in folder.glob("*"))
+    check_free(folder, [name for name in names if name in (*CHANGING, *MODEL) or checkpoint.step_of(name) > past], ours)
+    return manifest
+
+
+def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
+    """Raise FileExistsError if files or folders with these names are there and are not the run's."""
+    if found := [name for name in names if name not in ours and (folder / name).exists()]:
+        wanted = "move it away, or choose another folder"
+        said = f"holds {', '.join(found)}, not written by this run, which needs the name; {wanted}"
+        raise FileExistsError(f"output_dir {str(folder)!r} {said}")

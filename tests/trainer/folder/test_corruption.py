@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.folder import manifest
+from grpo_lab.trainer.folder import checkpoint
 from tests.support import resuming
 from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of, metrics_in, newest
 
@@ -40,7 +40,7 @@ def signed(path: Path, **changes) -> None:
     """A manifest that was edited by someone who knows its checksum."""
     content = json.loads(path.read_text(encoding="utf-8")) | changes
     content.pop("checksum")
-    path.write_text(json.dumps({"checksum": manifest._checksum(content)} | content), encoding="utf-8")
+    path.write_text(json.dumps({"checksum": checkpoint._checksum(content)} | content), encoding="utf-8")
 
 
 # In the newest checkpoint: the one before it is taken. (name, what is done to it, what is said to be wrong)
@@ -69,7 +69,7 @@ STOPS = [
     (Path.unlink, "resume_from_checkpoint is True; .* which holds no grpo_run.json; .* in a new folder"),
     (cut, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
     (flip, "grpo_run.json' is not what the run wrote"),
-    (lambda path: edit(path, '"step": 4', '"step": 2'), "grpo_run.json' is not what the run wrote"),
+    (lambda path: edit(path, "checkpoint-4", "checkpoint-3"), "grpo_run.json' is not what the run wrote"),
     (lambda path: signed(path, extra=2), "is not what the run wrote.*resume with the version of grpo_lab that wrote"),
 ]
 

@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.manifest import CHANGING, Manifest, of_model
-from grpo_lab.trainer.folder.run_folder import LOCK
+from grpo_lab.trainer.folder.run_folder import CHANGING, LOCK, RunFolder
+from grpo_lab.trainer.given import of_model
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
@@ -125,11 +125,12 @@ def kept(folder):
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
-def test_the_newest_stay():
+def test_the_newest_stay(tmp_path):
     steps = list(range(1, 13))
-    run = Manifest({}, {}, {f"checkpoint-{step}": {"step": step} for step in steps})
     for limit, want in {1: steps[-1:], 3: steps[-3:], 99: steps, None: steps}.items():
-        assert sorted({*run.checkpoints} - {*run.surplus(limit)}) == sorted(f"checkpoint-{step}" for step in want)
+        run = RunFolder(make_config(output_dir=str(tmp_path), save_total_limit=limit), {})
+        run.manifest = checkpoint.Manifest({}, {}, {f"checkpoint-{step}": {"files": {}} for step in steps})
+        assert sorted(run._kept("checkpoint-12")) == sorted(f"checkpoint-{step}" for step in want)
 
 
 # --- one checkpoint -------------------------------------------------------------------------------------------------

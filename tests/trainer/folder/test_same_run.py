@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.folder.manifest import Manifest
+from grpo_lab.trainer.folder.checkpoint import Manifest
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,
