@@ -12,7 +12,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory.planning import MODES, PROMPTS, choice, longest_prompt, plan
+from grpo_lab.memory.planning import MODES, choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rewards.task_spec import add_task_option, choose
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     prompt_length = spec.task.prompt_length
     if folder is not None:
         tokenizer = _open(AutoTokenizer, folder)
-        prompt_length = longest_prompt(tokenizer, spec.rows("train", None, seed=0)[:PROMPTS])
+        prompt_length = longest_prompt(tokenizer, spec.rows("train", None, seed=0))
     modes = (precision,) if precision else ("fp32",) if small else MODES[True]
     planned = plan(model_config, GRPOConfig(**(asked | chosen)), prompt_length=prompt_length, precision=modes[0])
     way, lines = choice(planned, int(budget * GIB), modes, asked)

@@ -44,6 +44,15 @@ class Setting:
         # What autocast copies to half precision: the head, and the linear maps of the layers.
         self.head_copy = parts.weight_bytes(head, self.product) if autocast else 0
         self.layer_copies = parts.weight_bytes(shape.linear, self.product) if autocast else 0
+        # What is kept for the backward pass: by one layer; by the last norm and the head; the masks of all layers, of
+        # the completions, each with its prompt, and of the prompts, for the query heads that share a key head.
+        L, width, columns = self.prompt_length, shape.width, rows * self.length + self.prompts * self.prompt_length
+        of_a_token = parts.layer_token_bytes(shape, self.product, self.weight, copies=3 if autocast else 0)
+        self.one_layer = self.tokens * of_a_token + parts.repeated_bytes(shape, 1, columns, self.product)
+        self.last = self.tokens * ((4 + self.weight) * width + 4) + self.completion_tokens * self.weight * width
+        in_line = shape.queries // shape.keys
+        self.masks = parts.mask_bytes(rows, in_line * (c.max_completion_length - 1), self.length, self.product)
+        self.masks += parts.mask_bytes(self.prompts, in_line * L, L, self.product)
 
     @property
     def prompts(self) -> int:
@@ -96,7 +105,7 @@ def logprobs(s: Setting) -> list[Parts]:
         return [{}]
     copies = s.layer_copies if several else 0
     in_the_air = parts.forward_bytes(s.shape, s.tokens, s.product, s.weight)
-    layers = {"activations": in_the_air + masks(s), "half copies": copies}
+    layers = {"activations": in_the_air + s.masks, "half copies": copies}
     hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * shape.width, s.weight)
     logits = parts.head_logprobs_bytes(shape, s.completion_tokens, s.chunk, s.product)
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
@@ -115,25 +124,23 @@ def _micro_batch(s: Setting, before: int) -> list[Parts]:
     and is added to the head's in place. If gradients of micro-batches before it are there, it stands beside them, and,
     if no chunks made the head's own, beside a sum.
     """
-    checkpointing, kept, one_layer = s.config.gradient_checkpointing, activations(s), _one_layer(s)
+    checkpointing = s.config.gradient_checkpointing  # a layer keeps its input alone
+    kept = s.shape.layers * (s.tokens * s.weight * s.shape.width if checkpointing else s.one_layer) + s.masks + s.last
     layer_copies = 0 if checkpointing else s.layer_copies  # in the graph
     forward = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
     backward = parts.head_update_bytes(s.shape, s.completion_tokens, s.chunk, s.weight)
-    at_work = one_layer + parts.backward_bytes(s.shape, s.tokens, s.product)
-    last_layer = kept - _last(s) + at_work - (0 if checkpointing else one_layer)
+    at_work = s.one_layer + parts.backward_bytes(s.shape, s.tokens, s.product)
+    last_layer = kept - s.last + at_work - (0 if checkpointing else s.one_layer)
     of_layers = s.gradients if before else s.gradients - s.embedding
     sums = (s.shape.tied and s.chunk is None) + 1 if before else 0
-    return [
-        _moment(before, kept, s.layer_copies + s.head_copy, forward),
-        _moment(before, kept, layer_copies + s.head_copy, backward),
-        _moment(before, last_layer, layer_copies, s.head_gradient),
-        _moment(of_layers, at_work, 0, s.head_gradient),
-        _moment(s.gradients, 0, 0, s.head_gradient + sums * s.embedding),
-    ]
-
-
-def _moment(gradients: int, activations: int, half_copies: int, head: int) -> Parts:
-    return {"gradients": gradients, "activations": activations, "half copies": half_copies, "head": head}
+    sizes = (
+        (before, kept, s.layer_copies + s.head_copy, forward),
+        (before, kept, layer_copies + s.head_copy, backward),
+        (before, last_layer, layer_copies, s.head_gradient),
+        (of_layers, at_work, 0, s.head_gradient),
+        (s.gradients, 0, 0, s.head_gradient + sums * s.embedding),
+    )
+    return [dict(zip(("gradients", "activations", "half copies", "head"), each, strict=True)) for each in sizes]
 
 
 def step(s: Setting) -> list[Parts]:
@@ -142,27 +149,3 @@ def step(s: Setting) -> list[Parts]:
 
 
 PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": step}
-
-
-def _one_layer(s: Setting) -> int:
-    kept = s.tokens * parts.layer_token_bytes(s.shape, s.product, s.weight, copies=3 if s.mode.autocast else 0)
-    columns = s.rows * s.length + s.prompts * s.prompt_length
-    return kept + parts.repeated_bytes(s.shape, 1, columns, s.product)
-
-
-def activations(s: Setting) -> int:
-    """What the forward pass keeps: all of each layer or only its input; the last norm, the masks, the head's input."""
-    per_layer = s.tokens * s.weight * s.shape.width if s.config.gradient_checkpointing else _one_layer(s)
-    return s.shape.layers * per_layer + masks(s) + _last(s)
-
-
-def masks(s: Setting) -> int:
-    """Of the completions, each with its prompt, and of the prompts; for the query heads that share a key head."""
-    in_line, L = s.shape.queries // s.shape.keys, s.prompt_length
-    of_completions = parts.mask_bytes(s.rows, in_line * (s.config.max_completion_length - 1), s.length, s.product)
-    return of_completions + parts.mask_bytes(s.prompts, in_line * L, L, s.product)
-
-
-def _last(s: Setting) -> int:
-    """What the last norm and the head keep."""
-    return s.tokens * ((4 + s.weight) * s.shape.width + 4) + s.completion_tokens * s.weight * s.shape.width

@@ -10,6 +10,7 @@ above all, is not counted.
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -32,7 +33,12 @@ class MemoryPlan:
     """The bytes of tensors alive in each phase of a step, by part."""
 
     setting: Setting
-    moments: dict[str, list[dict[str, int]]]  # phase -> its moments in order -> part -> bytes
+
+    @cached_property
+    def moments(self) -> dict[str, list[dict[str, int]]]:
+        """Phase -> its moments in order -> part -> bytes."""
+        always = phases.resident(self.setting)
+        return {name: [always | alive for alive in of(self.setting)] for name, of in phases.PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -58,7 +64,7 @@ class MemoryPlan:
 
     def with_setting(self, **changes) -> "MemoryPlan":
         """The plan for another configuration, mode, or whatever else a `Setting` holds."""
-        return _plan(replace(self.setting, **changes))
+        return MemoryPlan(replace(self.setting, **changes))
 
     def __str__(self) -> str:
         """In GiB: one row a part (those that take nothing are left out), and the totals."""
@@ -98,13 +104,7 @@ def plan(
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    return _plan(Setting(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
-
-
-def _plan(setting: Setting) -> MemoryPlan:
-    always = phases.resident(setting)
-    made = {name: [always | alive for alive in moments(setting)] for name, moments in phases.PHASES.items()}
-    return MemoryPlan(setting, made)
+    return MemoryPlan(Setting(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,15 @@ def ways(planned: MemoryPlan, modes: tuple[str, ...], given: Container[str] = ()
 
     given: settings that stay as they are.
     """
-    asked, rows = planned.setting.config.gradient_checkpointing, planned.setting.rows
-    checkpointing = (asked,) if "gradient_checkpointing" in given else (False, True)
-    for mode in modes:
-        for again in checkpointing:
-            yield _way(planned, mode, again, rows)
-    while rows > 1 and not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(given):
-        rows = next(rows // k for k in range(2, rows + 1) if rows % k == 0)
-        yield _way(planned, modes[-1], checkpointing[-1], rows)
+    config, rows = planned.setting.config, planned.setting.rows
+    checkpointing = (config.gradient_checkpointing,) if "gradient_checkpointing" in given else (False, True)
+    tried = [(mode, again, rows) for mode in modes for again in checkpointing]
+    if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(given):
+        tried += [(*tried[-1][:2], fewer) for fewer in range(rows - 1, 0, -1) if rows % fewer == 0]
+    for mode, again, rows in tried:
+        cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": config.update_batch_size // rows}
+        changed = replace(config, precision=None, bf16=False, fp16=False, gradient_checkpointing=again, **cut)
+        yield Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]), mode, again, rows)
 
 
 def choice(
@@ -159,14 +160,6 @@ def choice(
     smaller += f"generation_batch_size below {config.generation_batch_size}"
     smaller += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
     return every[-1], [*lines, f"none of them fits; what is left: {smaller}, or a smaller model"]
-
-
-def _way(planned: MemoryPlan, mode: str, again: bool, rows: int) -> Way:
-    config = planned.setting.config
-    parts = max(1, config.update_batch_size // rows)
-    cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts, "gradient_checkpointing": again}
-    changed = replace(config, precision=None, bf16=False, fp16=False, **cut)
-    return Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]), mode, again, rows)
 
 
 def longest_prompt(tokenizer, rows) -> int:
