@@ -8,16 +8,12 @@ apples, 6个苹果) is not looked up: one plural will do, and Chinese words that
 import re
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 
 from grpo_lab.rewards.answers import LONGEST
 
-_SAME = """
-mm 毫米 millimetre millimeter|cm 厘米 centimetre centimeter|dm 分米|m 米 metre meter|km 千米 公里 kilometre kilometer
-in inch inches|ft foot feet|mile|g 克 gram|kg 千克 公斤 kilogram|t 吨 ton tonne|lb pound|ml 毫升 millilitre milliliter
-l 升 litre liter|s 秒 second|min 分钟 minute|h 小时 时 hour|天 日 day|周 星期 week|月 个月 month|年 岁 year
-° 度 degree|°c 摄氏度|$ 美元 dollar|¥ 元 块 yuan|€ 欧元 euro|£ 英镑|cent 分钱|角|km/h 千米/时 千米每小时|m/s 米/秒
-"""
-_GROUPS = [group.split() for group in re.split(r"[|\n]", _SAME.strip())]
+# One unit a line: the names that are one and the same.
+_GROUPS = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
 _UNITS = {name: names[0] for names in _GROUPS for name in names}
 _POWERS = (("平方", "", 2), ("square ", "", 2), ("", "^2", 2), ("立方", "", 3), ("cubic ", "", 3), ("", "^3", 3))
 _UNITS |= {a + name + b: f"{unit}^{power}" for name, unit in _UNITS.items() for a, b, power in _POWERS}

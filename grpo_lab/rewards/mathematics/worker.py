@@ -13,7 +13,6 @@ import functools
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -67,11 +66,8 @@ class Worker:
             return
         self.end()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
-        alone = {
-            "creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            "start_new_session": True,
-        }  # by Ctrl-C, too
-        # -P: the file's folder must hide nobody's modules.
+        # Ctrl-C in a terminal is for the parent alone. -P: the file's folder must hide nobody's modules.
+        alone = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
         self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **alone)
         if (status := self._exchange("") or "it ended at once") != "ready":
             self.end()
@@ -84,12 +80,9 @@ class Worker:
         """End the process, if there is one; the next batch starts another."""
         process, self.process = self.process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-            # The pipe may have broken with a question still in its buffer, which closing tries to write.
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+            # A pipe may have broken with a question still in its buffer, which closing tries to write.
+            with contextlib.suppress(OSError), process:
+                process.kill()
 
     def forget(self) -> None:
         """In a forked copy the process is the parent's, and the lock may be held by a thread that is not there."""
@@ -175,8 +168,6 @@ def main() -> None:
     """Answer questions, one JSON line in, one JSON line out."""
     # Whatever a library prints must not end up among the replies.
     replies, sys.stdout = sys.stdout, sys.stderr
-    # Ctrl-C in a terminal reaches the whole process group; only the parent has to act on it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit, and some refuse to set it
