@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in, same_quantity
+from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
@@ -85,8 +85,9 @@ def judge_form(expected: str, given: str) -> bool | tuple[str, str]:
     gold, answer = tidy(expected), tidy(given) if len(given) <= max(LONGEST, 2 * len(expected)) else ""
     (name, value), (its_name, its_value) = _equation(gold), _equation(answer)
     if number := quantity_in(value):
-        its_number = quantity_in(its_value)
-        return its_number is not None and same_quantity(number, its_number) and (its_name in ("", name) or not name)
+        (size, unit), (its_size, its_unit) = number, quantity_in(its_value) or (None, "")
+        units_agree = unit == its_unit or "" in (unit, its_unit)
+        return size == its_size and units_agree and (its_name in ("", name) or not name)
     if _WORDS.fullmatch(gold):
         return loose_text(gold) == loose_text(answer)
     # Also where nothing is given: Math-Verify says whether the expected one can be read at all.

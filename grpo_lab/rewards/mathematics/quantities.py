@@ -72,11 +72,6 @@ def _value_of(found: re.Match) -> Fraction | None:
     return whole + part if part < 1 or not whole else None  # 3 3/2 is no mixed number
 
 
-def same_quantity(a: tuple[Fraction, str], b: tuple[Fraction, str]) -> bool:
-    """Equal numbers, and no contradiction between their units."""
-    return a[0] == b[0] and (a[1] == b[1] or "" in (a[1], b[1]))
-
-
 def unit_of(tail: str) -> str | None:
     """The unit that the words behind a number name; "" for none, and for a thing that is counted; None for others.
 
