@@ -243,7 +243,6 @@ def finish(app, error) -> None:
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
-            page = page.replace("▶ Play", "▶ 播放")
             page = re.sub(r'(admonition-title">)([^<]+)', lambda m: m[1] + SAID.get(m[2], m[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")

@@ -84,8 +84,8 @@
   class Range extends Prediction {
     makeInputs() {
       const [low, high] = this.hint.textContent.match(/-?\d+(\.\d+)?/g).map(Number);
-      const whole = Number.isInteger(low) && Number.isInteger(high) && high - low >= 100;
-      this.step = whole ? Math.max(1, Math.round((high - low) / 100)) : (high - low) / 100;
+      const whole = Number.isInteger(low) && Number.isInteger(high) && high - low >= 100 && high - low < 200;
+      this.step = whole ? 1 : (high - low) / 100; // both ends are reached
       this.share = (value) => (value - low) / (high - low);
       const values = () => ends.map((end) => Number(end.value));
       const paint = (moved) => {

@@ -43,6 +43,10 @@ WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["input", "where", "yours", "expected", "gradient of {0}:", "The gradient of {0}:", "no gradient"]
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
+WORDS += ["| loss | ratio of | far from ratio 1 | divided by | by the std | TRL `loss_type`"]
+WORDS += ["| loss | trainer | settings", "token", "sequence", "product over the answer", "hard clip", "soft gate"]
+WORDS += ["hard clip, higher ceiling", "weight bounded, gradient never lost", "smooth weight", "length, then answers"]
+WORDS += ["a constant", "answers", "tokens of the update", "tokens of the micro-batch", "yes", "no"]
 WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
 
@@ -251,9 +255,9 @@ def translate_output(output: nbformat.NotebookNode) -> None:
     if "alt" in picture:
         picture["alt"] = data["text/plain"] = translated(picture["alt"], LANG)
     if "text/html" in data:
-        parts = re.split(r'(?<= alt=")([^"]*)', data["text/html"])
-        parts[1::2] = [html.escape(translated(html.unescape(alt), LANG)) for alt in parts[1::2]]
-        data["text/html"] = "".join(parts)
+        said = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
+        ours = re.sub(said, lambda text: html.escape(translated(html.unescape(text[0]), LANG)), data["text/html"])
+        data["text/html"] = ours
 
 
 def write(name: str) -> None:

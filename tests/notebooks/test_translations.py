@@ -50,9 +50,9 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
 
 
 def as_run(output) -> str:
-    """Without captions, alternative texts and predictions."""
+    """Without captions, alternative texts, predictions and what stands on a fold or before a legend."""
     data = {kind: value for kind, value in output.get("data", {}).items() if not kind.startswith("text/")}
-    page = re.sub(' alt="[^"]*"', "", output.get("data", {}).get("text/html", ""))
+    page = re.sub(' alt="[^"]*"|(?<=<summary>)[^<]*|value:|数值：', "", output.get("data", {}).get("text/html", ""))
     return json.dumps([data, page, output.get("text"), output.output_type])
 
 

@@ -25,7 +25,8 @@ def animate(draw: Callable, name: str, values: Sequence, frames: Sequence, *, ca
     if in_ipython():
         source = f"data:image/gif;base64,{_gif(draw, name, values, look.get('ylabel'))}"
         picture = f'<img alt="{html.escape(_(alt))}" src="{source}">'
-        display({"text/html": f"<details><summary>▶ Play</summary>{picture}</details>", "text/plain": "an animation"})
+        fold = f"<details><summary>{_('▶ Play')}</summary>{picture}</details>"
+        display({"text/html": fold, "text/plain": "an animation"})
 
 
 def strip(

@@ -7,6 +7,7 @@ import numpy as np
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import View
+from grpo_lab.commands.language import _
 from grpo_lab.teaching.plots.intervals import finite
 from grpo_lab.teaching.plots.style import BACKGROUND, OKABE_ITO
 
@@ -32,7 +33,7 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     shares = (-1.0, -0.5, 0.0, 0.5, 1.0) if signs else (0.0, 0.5, 1.0)
     legend = " ".join(patch(written(share * limit, "+" if signs else ""), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
-    markup = f'<div style="{box}">{"".join(parts)}<br>value: {legend}</div>'
+    markup = f'<div style="{box}">{"".join(parts)}<br>{_("value:")} {legend}</div>'
     text = " ".join(f"{visible(token)}[{value}]" for token, value in zip(tokens, said, strict=True))
     return View(markup, text, "text/html")
 
