@@ -91,7 +91,7 @@ class GRPOConfig(LossSettings, RunSettings):
     max_grad_norm: float = setting(1.0, "(0, inf]", "inf: gradients are not clipped")
     num_iterations: int = setting(1, "[1, inf)", "mu, passes over each batch of rollouts")
     per_device_train_batch_size: int | None = setting(None, "[1, inf)", "at once (none: the update)", trl="ours")
-    gradient_accumulation_steps: int = setting(1, "[1, inf)", trl="ours")
+    gradient_accumulation_steps: int = setting(1, "[1, inf)")
     gradient_checkpointing: bool = setting(False)
     precision: str | None = setting(None, tuple(PRECISIONS), "none: as flags and model say", trl="ours")
     bf16: bool = setting(False, "", 'the name in TRL of precision "fp32-master"', trl="ours")

@@ -22,7 +22,6 @@ from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.own import OwnProblems
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
-from grpo_lab.train.engines.processes import is_main, one_prints
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -36,11 +35,6 @@ HELD_OUT = 100  # problems of an evaluation during the run
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
     given = read_options(arguments)
-    with one_prints():
-        _run(given)
-
-
-def _run(given: dict) -> None:
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from transformers import AutoConfig, AutoTokenizer
 
@@ -54,8 +48,7 @@ def _run(given: dict) -> None:
     parameters = count_parameters(name, device.type)
     spec, config, chosen = plan_run(given, parameters, device.type)
     engine.check(config)
-    if is_main():
-        check_folder(config)  # before a model is loaded; the run checks it again
+    check_folder(config)  # before a model is loaded; the run checks it again
     rows = spec.rows("train", None, config.seed)
     held_out = _held_out(spec, config)
     print(*spec.described(rows), described(chosen, parameters), sep="\n")

@@ -5,7 +5,6 @@ from dataclasses import fields
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES, LossSettings
-from grpo_lab.train.engines.processes import world_size
 
 SAME = tuple(name for name, each in SETTINGS.items() if each.metadata["trl"] == "same")
 FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}  # precision -> TRL's name for it
@@ -28,27 +27,9 @@ def check_settings(config: GRPOConfig) -> None:
     if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
-    rows_of_a_process(config)
 
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
     others = {each.name for each in fields(LossSettings)} - LOSSES[config.loss_type].reads
     return {name: getattr(config, name) for name in SAME if name not in others}
-
-
-def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
-    """How each of the processes takes its part of an update, so that an update sees the rows that it sees on one."""
-    processes = world_size()
-    rows, parts = config.rows_at_once, config.gradient_accumulation_steps
-    if rows % processes == 0:
-        rows //= processes
-    elif parts % processes == 0:
-        parts //= processes
-    else:
-        allowed = f"expected a multiple of {processes}, the number of processes, which share the rows of an update"
-        raise InputError("per_device_train_batch_size", rows, allowed)
-    if processes > 1 and LOSSES[config.loss_type].divided_by == "part":
-        found = f"is {config.loss_type!r}, which TRL averages in each process by itself"
-        raise InputError("loss_type", config.loss_type, "expected another one", found=found)
-    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}

@@ -13,15 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.processes import is_main, together, world_size
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer
 from grpo_lab.trainer import Run
@@ -30,7 +27,7 @@ from grpo_lab.trainer.folder import METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE, as_json, flushed
 from grpo_lab.trainer.given import fingerprints
 from grpo_lab.trainer.reports import Reports
-from grpo_lab.trainer.stopping import RESUME, Stopping
+from grpo_lab.trainer.stopping import Stopping
 
 
 def train(
@@ -41,84 +38,53 @@ def train(
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
-    fsdp: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
     With `eval_dataset` the model is evaluated before the first step, too: the line of step 0 in metrics.jsonl.
 
-    fsdp: whether the processes share parameters, gradients and optimizer state by FSDP2. The model that was given is in
-        pieces then, and the trained one is in `output_dir` alone.
-
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
-        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
+        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came and the step at hand was finished and saved.
     """
     check_settings(config)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    told = {"engine": "trl", "fsdp": fsdp}
-    config = _for_this_process(model, config)
+    told = {"engine": "trl"}
+    config = _in_its_precision(model, config)
     with ExitStack() as stack:
         folder, begun = None, (0, [])
-        if config.output_dir is not None and is_main():
+        if config.output_dir is not None:
             folder = stack.enter_context(RunFolder(config, config.saved() | told))
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
-            begun = _go_on(folder, model, prints)
+            begun = folder.open(model, None, None, prints)
         given = model, tokenizer, eval_dataset, reward_funcs, config
         evaluate = partial(evaluate_policy, *given, cache_implementation="dynamic")  # the model's own forward pass
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         stack.callback(model.train, model.training)
         steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
-        if world_size() == 1:
-            stack.enter_context(steps.stopping)
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, fsdp)
-        _train(trainer, steps, begun)
-        whole = in_one_piece(model) if fsdp else model
+        stack.enter_context(steps.stopping)
+        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
+        _train(trainer, steps, *begun)
         if folder is not None:
-            folder.finish(whole, tokenizer)
+            folder.finish(model, tokenizer)
     return steps.history
 
 
-def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
-    """The configuration with the precision that the model is trained in; all processes but the main one are silent."""
+def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
+    """The configuration with the precision that the model is trained in."""
     mode = precision_of(model, config).name
     if mode not in FLAGS:
         raise InputError("precision", mode, f"expected one of {', '.join(FLAGS)} with --engine trl")
-    silent = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
-    return replace(config, precision=mode, bf16=False, fp16=False, **silent)
+    return replace(config, precision=mode, bf16=False, fp16=False)
 
 
-def _go_on(folder: RunFolder, model, data: dict) -> tuple[int, list[dict]]:
-    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
-    step, lines = folder.open(model, None, None, data)
-    if step:
-        files = folder.manifest.checkpoints[f"checkpoint-{step}"]["files"]
-        before, now = sum(name.startswith("rng_state") for name in files), world_size()  # one for each process
-        if before != now:
-            wanted = f"expected {before}, the number of processes of the run in {str(folder.path)!r}"
-            raise InputError("WORLD_SIZE", now, wanted)
-    return step, lines
-
-
-def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]]) -> None:
-    """All steps that are left, on all processes."""
-    done, steps.lines = broadcast_object_list(list(begun))
-    with together(steps.how_to_go_on):
-        trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
+def _train(trainer: Trainer, steps: "Steps", done: int, lines: list[dict]) -> None:
+    """All steps that are left after those that are done, of which the lines are the metrics."""
+    steps.lines = lines
+    trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its own `forward` back
     if steps.stopping.asked:
         steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
-
-
-def in_one_piece(model):
-    """A copy on the CPU of a model that FSDP2 has divided among the processes; all of them have to call this."""
-    from transformers import AutoModelForCausalLM
-
-    state = {name: tensor.full_tensor().cpu() for name, tensor in model.state_dict().items()}
-    whole = AutoModelForCausalLM.from_config(model.config, dtype=model.dtype)
-    whole.load_state_dict(state)
-    whole.generation_config = model.generation_config
-    return whole
 
 
 def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
@@ -177,20 +143,16 @@ class Steps(TrainerCallback):
             control.should_save, control.should_training_stop = self.folder is not None, True
 
     def on_save(self, args, state, control, **_):
-        PartialState().wait_for_everyone()  # each process has written its part
         if self.folder is not None:
             written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
             self.folder.keep(step, partial(self._keep, written / f"checkpoint-{state.global_step}", step))
 
     def _keep(self, written: Path, step: int, unfinished: Path) -> dict[str, list]:
-        """Make of what all processes have written a checkpoint that the run can go on from."""
+        """Make of what TRL has written a checkpoint that the run can go on from."""
         written.rename(unfinished)
         written.parent.rmdir()
         (unfinished / ENGINE_STATE).write_text(as_json({"step": step, "log_history": self.lines}), encoding="utf-8")
         return flushed(unfinished)
-
-    def how_to_go_on(self) -> str:
-        return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write(self, metrics: dict) -> None:
         self.lines.append(metrics)

@@ -3,13 +3,11 @@
 import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
-import torch
 import trl
-from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -19,21 +17,17 @@ from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
-from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
+from grpo_lab.train.engines.settings import FLAGS, passed_on
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 
 
-def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps, fsdp=False) -> "Trainer":
+def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
-    shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
-    args = trl_config(config, use_cpu=model.device.type == "cpu", shards=shards)
-    if args.device.type == "cpu":
-        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
     trainer = Trainer(
         model=model,
         reward_funcs=as_trl_calls_them(reward_funcs, rows),
-        args=args,
+        args=trl_config(config, use_cpu=model.device.type == "cpu"),
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
@@ -45,15 +39,6 @@ def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOC
 
 class Trainer(trl.GRPOTrainer):
     """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
-
-    def create_accelerator_and_postprocess(self) -> None:
-        super().create_accelerator_and_postprocess()
-        if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
-            for state in (PartialState(), self.accelerator.state):
-                state.distributed_type = DistributedType.FSDP
-            self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-            self.is_fsdp_enabled = True
 
     def create_model_card(self, *_, **__) -> None:
         """None: it would lie in the folder of the run."""
@@ -77,23 +62,20 @@ class Trainer(trl.GRPOTrainer):
         return self.lr_scheduler
 
 
-def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) -> trl.GRPOConfig:
-    """The same run as TRL configures it. TRL counts updates, and we count rollouts.
-
-    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
-    """
+def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
+    """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
     updates, flags = config.updates_per_step, FLAGS[config.precision]
     sync, saves = config.ref_model_sync_steps, config.output_dir is not None
     return trl.GRPOConfig(
         **passed_on(config),
-        **rows_of_a_process(config),
+        per_device_train_batch_size=config.rows_at_once,
         max_steps=config.max_steps * updates,
         logging_steps=updates,
         bf16="bf16" in flags,
         fp16="fp16" in flags,
         sync_ref_model=sync is not None,
         **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        # where the processes put a checkpoint that is not whole yet; else where nothing is written
+        # where a checkpoint lies that is not whole yet; else where nothing is written
         output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if saves else tempfile.gettempdir(),
         save_strategy="steps" if saves else "no",  # and after the last one
         save_steps=(config.save_steps or config.max_steps) * updates,
@@ -102,8 +84,6 @@ def trl_config(config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = ()) ->
         logging_nan_inf_filter=False,
         shuffle_dataset=False,  # the rows come in our order
         use_cpu=use_cpu,
-        ddp_find_unused_parameters=False,
-        **({"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": list(shards)}} if shards else {}),
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )
@@ -122,7 +102,7 @@ def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
                 found = score_completions(function, prompts, completions, completion_ids, columns)[1]
-            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
+            # Every time, for TRL takes their mean; `Steps` leaves zeros out, as our own loop does.
             log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
             return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
 

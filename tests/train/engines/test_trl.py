@@ -120,12 +120,10 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 
 
 REFUSED = [
-    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
     ("--engine trl --log_completions true", "--log_completions is True; leave it out"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--engine trl --fsdp perhaps", "argument --fsdp: 'perhaps' is neither true nor false"),
     ("--engine verl", "argument --engine: invalid choice: 'verl'"),
 ]
 
@@ -165,7 +163,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    assert refused(command.main, *run, "--fsdp", "false").endswith("and the name of this folder)")
+    assert refused(command.main, *run).endswith("and the name of this folder)")
 
 
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
@@ -200,17 +198,16 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
     assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
 
 
-def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
+def test_what_another_engine_began_and_several_processes_are_refused(base, tmp_path, monkeypatch):
     run = [*load_policy(base), ROWS, letter_reward]
     begun, resumed = (make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True))
     trl.train(*run, begun)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
         train(*load_policy(base), *run[2:], resumed)
-    with pytest.raises(ValueError, match=r"\(fsdp: was False, is True\)"):
-        trl.train(*load_policy(base), *run[2:], resumed, fsdp=True)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
-        trl.train(*load_policy(base), *run[2:], resumed)
+    for name in (options.OURS, options.TRL):
+        with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
+            options.Engine(name).check(begun)
 
 
 def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
