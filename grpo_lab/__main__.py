@@ -12,7 +12,6 @@ from grpo_lab.commands.checks import InputError, InputFileError
 COMMANDS = {
     "doctor": "what works on this machine, and which command fixes the rest",
     "lessons": "copy the notebooks into a folder of yours",
-    "tasks": "which tasks there are, and two problems of one",
     "train": "train a model on a task of the course or of your own",
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",

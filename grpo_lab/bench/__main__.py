@@ -12,7 +12,7 @@ from grpo_lab.bench.process import in_a_process
 from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.commands.checks import InputError, InputPackageError, check_at_least, check_between
 from grpo_lab.commands.parser import installed_version, write_at_once
-from grpo_lab.config.precision import PRECISIONS, slow_here
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import LARGEST_SEED
 
 
@@ -31,9 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import usable_folder
 
-    if said := slow_here(pick_device(args.device), PRECISIONS[args.precision]):
-        print(said, file=sys.stderr)
-    usable_folder(args.model, args.device)
+    usable_folder(args.model, pick_device(args.device).type)
     setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
     setup, report = setup | {"threads": 1 if on_cpu else None}, {"machine": machine(args.device)}
     if on_cpu:

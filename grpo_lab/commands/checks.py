@@ -41,10 +41,6 @@ class RowError(InputTypeError):
         self.dataset, self.row, self.column = dataset, row, column
         super().__init__(f"{dataset} row {row}" + f": {column}" * bool(column), *value_and_allowed, found=found)
 
-    def at(self, place: str) -> InputError:
-        """The same of the place where the row stands for its reader, such as "mine.jsonl, line 21"."""
-        return InputError(place + self.argument.removeprefix(f"{self.dataset} row {self.row}") + self.said)
-
 
 class RunError(InputError, RuntimeError):
     """The same for what a run cannot go on with: a reward function that fails, logits that are not finite."""

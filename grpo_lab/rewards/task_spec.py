@@ -30,7 +30,7 @@ def add_task_option(group: ArgumentParser) -> None:
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
     group.add_argument(
         "--task", default=SUMS, metavar="TASK",
-        help=f"{about}; gym:NAME, of reasoning-gym (`grpo-lab tasks gym` lists them); "
+        help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); "
         f'or FILE.jsonl, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
     )  # fmt: skip
     group.add_argument(

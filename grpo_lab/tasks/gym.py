@@ -65,7 +65,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     """A generator's name, its options as JSON, and its dataset, of which `[index]` makes a problem."""
     name, _, text = generator.partition(":")
     if name not in generator_names():
-        wanted = f"expected {PREFIX}NAME; `python -m grpo_lab.tasks gym` lists the names"
+        wanted = f"expected {PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
         raise InputError("task", PREFIX + generator, wanted)
     make, settings = _reasoning_gym().factory.DATASETS[name]
     try:

@@ -5,21 +5,19 @@ To call this module is to call `grpo_lab.trainer.train`, so that `from grpo_lab 
 """
 
 import argparse
-import contextlib
 import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
-from grpo_lab.commands.checks import InputError, InputFileError, RowError
+from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.config.arguments import settings_parser, words_in
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import TASKS
-from grpo_lab.tasks.own import OwnProblems
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 
@@ -58,8 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         config = fitted(shape, tokenizer, rows, config, device, given)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
-    with _rows_by_their_lines(spec.task.own):
-        history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
+    history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
     if history:
         print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
@@ -134,17 +131,6 @@ def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
     if not spec.task.held_out:
         print(f"task {spec.task.name}: no problem is held out; the evaluations see those of the training")
     return {"eval_dataset": spec.rows("test", None, seed=1)[:HELD_OUT]}
-
-
-@contextlib.contextmanager
-def _rows_by_their_lines(own: OwnProblems | None) -> Iterator[None]:
-    """Of a file of one's own, "mine.jsonl, line 21" for "dataset row 16": what can be looked up."""
-    try:
-        yield
-    except RowError as error:
-        if own is None:
-            raise
-        raise error.at(own.places("train" if error.dataset == "dataset" else "test")[error.row]) from None
 
 
 def _closing_lines(last: dict) -> Iterator[str]:

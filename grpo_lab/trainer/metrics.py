@@ -1,4 +1,4 @@
-"""How a step is measured: the clock, the metrics of its updates, and a warning when nothing is learnt."""
+"""How a step is measured: the clock, and the metrics of its updates."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,8 +8,6 @@ from functools import partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-from grpo_lab.config import GRPOConfig
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 
@@ -77,22 +75,3 @@ def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, f
     """The share of completions to which a reward did not apply, for each reward of which there are some."""
     shares = per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
-
-
-def without_signal(history: list[dict], config: GRPOConfig) -> str | None:
-    """What to say of a run that learns nothing: since when, and where causes are named. None if it learns, or was told.
-
-    It learns nothing when the rewards gave no gradient in the last steps (12, or half of a shorter run), even if a KL
-    term or an entropy bonus did. Of 12 steps, one may be another.
-    """
-    count = min(12, max(4, config.max_steps // 2))
-    last = history[-count:]
-    equal = "frac_reward_zero_std" if config.needs_every_row and config.advantage != "none" else None
-    silent = [metrics for metrics in last if metrics.get("grad_norm") == 0 or metrics.get(equal) == 1]
-    if len(last) < count or len(silent) < count - count // 12 or any("warning" in metrics for metrics in history):
-        return None
-    rewards = [metrics["reward"] for metrics in last if metrics["reward"] is not None]
-    earned = f"a reward of {max(rewards):g} at most" if rewards else "no reward at all"
-    said = f"step {last[-1]['step']}: in {len(silent)} of the last {count} steps the rewards gave no gradient. "
-    said += f"All completions of a prompt earned the same, {earned}."
-    return said + (f" `grpo-lab diagnose {config.output_dir}` names causes and remedies." if config.output_dir else "")

@@ -1,7 +1,6 @@
 """What carries a run through its steps: order of the data, reference model, files, progress, resuming."""
 
 import functools
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,9 +21,9 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
 from grpo_lab.trainer.logprobs import kl_to_reference
-from grpo_lab.trainer.metrics import Clock, without_signal
+from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, quoted
+from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -43,7 +42,6 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._first_text = None  # the first completion of the step at hand, once it was observed
         self._opened = self._step = None  # the step at hand, until it is recorded
         # With the precision that the model decided, where the configuration does not say one.
         chosen = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
@@ -111,7 +109,6 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
         config, done, metrics = self.config, step + 1, {}
-        self._first_text = experience.rollout.texts[0]
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
@@ -136,10 +133,6 @@ class Run:
         tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
         metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
-        if warning := without_signal(self.history, self.config):
-            example = f" One of them: {quoted(self._first_text, 200)}" if self._first_text is not None else ""
-            metrics["warning"] = warning + example
-            tqdm.write(metrics["warning"], file=sys.stderr)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])

@@ -59,7 +59,7 @@ def test_every_metric_that_a_run_writes_is_in_the_glossary():
     """A run with held-out rows, a KL, and a reward that does not always apply."""
     config = make_config(eval_steps=1, generation_batch_size=12, beta=0.1)
     rows = train(*make_world(), ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS[:2])
-    names = {name for row in rows for name in row} - {"step", "warning"}
+    names = {name for row in rows for name in row} - {"step"}
     assert {"kl", "eval/reward", "rewards/letter_reward/std"} <= names
     assert not [name for name in names if not explained(name)] and not explained("eval/anything")
 

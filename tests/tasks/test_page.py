@@ -35,7 +35,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
         assert main([command, *words, *MORE.get(command, [])]) == 0, (command, words)
     sys.modules.pop("my_rewards")  # of this folder; another test has one of its own
     said = capsys.readouterr().out
-    assert '"rewards/gym_reward/mean"' in said and "defaults: min_numbers=4" in said and len(commands) == 11
+    assert '"rewards/gym_reward/mean"' in said and len(commands) == 9
     made = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
     needed = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert needed | {"chat_template.jinja"} <= made, "what a hub and the GGUF converter read"

@@ -152,15 +152,15 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, 
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
-def test_a_row_of_a_file_is_named_by_its_line_and_what_cannot_be_measured_is_not_offered(base, here, capsys):
+def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_offered(base, here, capsys):
     row = '{"prompt": "1+1=?", "answer": "2"}\n'
     (here / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
     (here / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
     given = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SMALL]
     too_long = [*given, "--eval_steps", "1", "--max_completion_length", "8"]
-    assert command.main(too_long) == 2 and "error: one.test.jsonl, line 1: prompt has 6" in capsys.readouterr().err
+    assert command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
     wide = [*given, "--max_completion_length", "100000"]
-    assert command.main(wide) == 2 and "error: one.jsonl, line 3: prompt has " in capsys.readouterr().err
+    assert command.main(wide) == 2 and "error: dataset row 0: prompt has " in capsys.readouterr().err
     (here / "one.test.jsonl").unlink()
     assert command.main(given) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "saved to out"

@@ -11,7 +11,6 @@ from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import metrics as clock_module
-from grpo_lab.trainer.metrics import without_signal
 from tests.support.axe import Killed
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
@@ -123,32 +122,3 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     monkeypatch.setattr(recompute, "packed_hidden", lambda *arguments: 0.9 * hidden(*arguments))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
-
-
-@pytest.mark.parametrize("settings", [{}, {"beta": 0.1}], ids=str)
-def test_a_run_without_signal_says_so_once_on_stderr_and_in_its_folder(settings, tmp_path, capsys):
-    def wrong(completions, **_):
-        return [0.0] * len(completions)
-
-    _, history = run(reward=wrong, max_steps=10, output_dir=str(tmp_path / "out"), **settings)
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "of the last" in line]
-    assert line.startswith("step 5: in 5 of the last 5 steps the rewards gave no gradient. All")
-    assert "All completions of a prompt earned the same, a reward of 0 at most. `grpo-lab diagnose " in line
-    assert " One of them: '" in line
-    written = [json.loads(text) for text in (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for metrics in (history, written):
-        assert {m["step"]: m["warning"] for m in metrics if "warning" in m} == {5: line}
-
-
-def steps(norms):
-    usual = {"frac_reward_zero_std": 1.0, "reward": None}
-    return [usual | {"step": step, "grad_norm": norm} for step, norm in enumerate(norms, 1)]
-
-
-def test_one_step_of_twelve_may_have_a_signal_and_two_are_a_run_that_learns():
-    config = make_config(max_steps=100)
-    assert without_signal(steps([0.0] * 11), config) is None, "too early to say"
-    assert without_signal(steps([0.1, 0.0, 0.2] + [0.0] * 9), config) is None
-    said = without_signal(steps([0.1, 0.2, 0.0, 0.2] + [0.0] * 10), config)
-    assert said.startswith("step 14: in 11 of the last 12 steps the rewards gave no") and "no reward at all" in said
-    assert without_signal(steps([0.1] * 12), config) is None, "advantages of one's own, where rewards are equal"
