@@ -8,7 +8,6 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Iterable
 from itertools import takewhile
 
 from grpo_lab.course.exercise import Exercise
@@ -56,14 +55,9 @@ def _body(exercise: Exercise, changes: dict[str, str]) -> str:
     return without_markers("".join(changed[first:]))
 
 
-def stub_imports(exercise: Exercise) -> tuple[str, ...]:
-    """The import lines that its signature and its lines need, such as "from jaxtyping import Float"."""
-    return _imports(exercise, [ast.parse(stub_source(exercise))])
-
-
-def solution_imports(exercise: Exercise) -> tuple[str, ...]:
-    """The import lines that the whole reference needs; helpers of its own module are imported from there."""
-    return _imports(exercise, [_source(exercise)[1]])
+def imports_of(exercise: Exercise, source: str) -> tuple[str, ...]:
+    """Import lines, such as "from jaxtyping import Float", for what this source names of the reference's module."""
+    return _import_lines(exercise, {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)})
 
 
 def named_imports(exercise: Exercise) -> tuple[str, ...]:
@@ -117,39 +111,17 @@ def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
     return [f"{line}\n" for line in source.splitlines()], node
 
 
-def _imports(exercise: Exercise, nodes: Iterable[ast.AST]) -> tuple[str, ...]:
-    """One line for each name of the nodes that the module of the reference imports or defines."""
-    return _import_lines(exercise, {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)})
-
-
 def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
+    """One line for each of the names that the module of the reference imports or defines."""
     module = inspect.getmodule(inspect.unwrap(exercise.function))
-    lines = {}
+    own = names & vars(module).keys() - {exercise.name}
+    lines = {name: f"from {_public_module(module.__name__, name)} import {name}" for name in own}
     for statement in ast.parse(inspect.getsource(module)).body:
-        lines |= dict(_names_of_import(statement) or _names_of_definition(statement, module.__name__))
-    return tuple(sorted({lines[name] for name in names - {exercise.name} if name in lines}))
-
-
-def _names_of_import(statement: ast.stmt) -> list[tuple[str, str]]:
-    """(name, import line) for what an import at the top of a module brings."""
-    found = []
-    for alias in statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else ():
-        start = f"from {_public_module(statement.module, alias.name)} " if isinstance(statement, ast.ImportFrom) else ""
-        line = f"{start}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-        found.append((alias.asname or alias.name.split(".")[0], line))
-    return found
-
-
-def _names_of_definition(statement: ast.stmt, module: str) -> list[tuple[str, str]]:
-    """(name, import line) for what a statement at the top of a module defines."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        names = [statement.name]
-    elif isinstance(statement, ast.Assign | ast.AnnAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-    else:
-        names = []
-    return [(name, f"from {_public_module(module, name)} import {name}") for name in names]
+        package = getattr(statement, "module", "")
+        for name in own & {alias.name for alias in getattr(statement, "names", ())}:
+            start = f"from {_public_module(package, name)} " if package else ""
+            lines[name] = f"{start}import {name}"
+    return tuple(sorted(lines.values()))
 
 
 def _public_module(module: str, name: str) -> str:

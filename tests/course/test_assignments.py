@@ -11,9 +11,8 @@ import pytest
 from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import EXERCISES, NAMES
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, notebook_text, of_notebook
-from grpo_lab.course.release.written import WRITTEN
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
@@ -32,10 +31,10 @@ def test_committed_notebook_is_what_the_exercises_give(number):
 
 
 def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path):
-    assert set(RUBRIC) == set(WRITTEN)
+    assert set(RUBRIC) == set(NAMES)
     main(["release", str(tmp_path / "students")])
     assert (tmp_path / "students" / "README.md").is_file()
-    places = [*(tmp_path / "students").rglob("*.*"), *(ROOT / "grpo_lab" / "course").rglob("*.py")]
+    places = [*(tmp_path / "students").rglob("*.*"), *(ROOT / "grpo_lab" / "course").rglob("*.[pmy]*")]
     handed_out = "".join(path.read_text(encoding="utf-8") for path in places)
     for items in RUBRIC.values():
         assert len(items) >= 2 and not [item for item in items if item in handed_out]

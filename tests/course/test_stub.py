@@ -11,7 +11,7 @@ from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading.grade import mark
-from grpo_lab.course.stub import planted_body, solution_body, solution_imports, stub_imports
+from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.lines import MARKER
 from tests.course.proof.trials import SEEDS, outcomes
@@ -29,8 +29,9 @@ SOME = [MEAN, *(EXERCISES[name] for name in NAMES)]
 @pytest.mark.parametrize("exercise", [MEAN, *EXERCISES.values()], ids=lambda e: e.name)
 def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exercise):
     source, namespace = stub_source(exercise), {}
-    assert not any("import _" in line for line in stub_imports(exercise))
-    exec("\n".join([*stub_imports(exercise), source]), namespace)
+    imports = imports_of(exercise, source)
+    assert not any("import _" in line for line in imports)
+    exec("\n".join([*imports, source]), namespace)
     function, reference = namespace[exercise.name], inspect.unwrap(exercise.function)
     assert str(inspect.signature(function)) == str(inspect.signature(reference))
     assert inspect.getdoc(function) == inspect.getdoc(reference)
@@ -51,7 +52,7 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_whic
     for e in equations(exercise.function):
         assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
     namespace = {"__name__": "answers"}
-    exec("\n".join([*solution_imports(exercise), whole]), namespace)
+    exec("\n".join([*imports_of(exercise, whole), whole]), namespace)
     assert namespace[exercise.name] is not exercise.function
     assert check(namespace[exercise.name], exercise).right
 
@@ -63,7 +64,8 @@ def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_not
     assert set(exercise.misconceptions) >= set(exercise.planted)
     assert planted_body(exercise) != body and not MARKER.search(stub_source(exercise))
     namespace: dict = {}
-    exec("\n".join([*stub_imports(exercise), stub_source(exercise)]), namespace)
+    stub = stub_source(exercise)
+    exec("\n".join([*imports_of(exercise, stub), stub]), namespace)
     given = namespace[exercise.name]
     verdict = check(given)
     assert (verdict.status, verdict.points, verdict.misconceptions) == ("not started", 0, ())

@@ -14,7 +14,7 @@ import grpo_lab.objective
 from grpo_lab.course import check, using
 from grpo_lab.course.exercises import earlier, exercise
 from grpo_lab.course.grading.grade import grade
-from grpo_lab.course.stub import stub_imports, stub_source
+from grpo_lab.course.stub import imports_of, stub_source
 from grpo_lab.kl import kl_estimate as reference
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import policy_loss
@@ -143,7 +143,8 @@ def token_logprobs(logits, token_ids, temperature=1.0):
 
 
 def stub(name: str) -> str:
-    return "\n".join([*stub_imports(exercise(name)), stub_source(exercise(name))])
+    source = stub_source(exercise(name))
+    return "\n".join([*imports_of(exercise(name), source), source])
 
 
 @pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])

@@ -50,15 +50,15 @@ def exercise(name_or_function: str | Callable) -> Exercise:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
         module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
         made: Exercise = getattr(module, name.upper())
-        told = _told(_NOTEBOOKS[name])[name]
+        told = told_of(_NOTEBOOKS[name])[name]
         task = f"{told['task']}\n\n```python\n{made.shows}```" if made.shows else told["task"]
         _loaded[name] = replace(made, notebook=_NOTEBOOKS[name], **told | {"task": task})
     return _loaded[name]
 
 
 @cache
-def _told(notebook: str) -> dict[str, dict]:
-    """What is said in the exercises of a notebook, by name: fields of `Exercise`."""
+def told_of(notebook: str) -> dict:
+    """What is said in the exercises of a notebook, by name: fields of `Exercise`; and the question in words."""
     return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 

@@ -12,7 +12,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.grading.similar import similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
-from grpo_lab.course.release.written import WRITTEN
+from grpo_lab.course.release.notebooks import question
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
 RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rubric.json"  # of a checkout, for teachers
@@ -107,7 +107,7 @@ def _state(state: str) -> str:
 def written_page(grading: Grading) -> str:
     """The question in words, what a full answer has, and what each student wrote."""
     number = grading.assignment[:2]
-    body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(WRITTEN[number])}</p>"]
+    body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]
     if RUBRIC.is_file():
         full = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
         body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{html_of(one)}</li>' for one in full)}</ul>")

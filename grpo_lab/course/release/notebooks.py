@@ -6,6 +6,7 @@ the same bytes, on every machine.
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,9 @@ import grpo_lab
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, of_notebook
+from grpo_lab.course.exercises import NAMES, of_notebook, told_of
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
-from grpo_lab.course.release.written import WRITTEN
-from grpo_lab.course.stub import named_imports, stub_imports, stub_source
+from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.formulas.source import read_equations
 
 TITLES = {
@@ -57,21 +57,6 @@ HOW_IT_WORKS = """\
    a mistake is paid for once.
 6. The points are for the functions. The questions in words are for you and your teacher."""
 
-README = """\
-# Your assignments
-
-One notebook for each lecture notebook: functions to write, each checked at once, and a question to answer in words.
-
-1. Install the package, as its README says; you need no GPU. Open a notebook of this folder in JupyterLab. Its links to
-   the lessons lead one folder up: put this folder into the one that holds them.
-2. Each notebook begins with how it works. Stuck? Go on: every exercise stands by itself.
-3. Hand in the notebook under its name. One that you hand in again replaces the one before it.
-
-What is marked: each function runs on the inputs that the check shows you, and on fresh ones of the same kind. Keep the
-names and the arguments of the functions; beyond that write them as you like. Cells that you add are run too, in order,
-so keep long experiments in another notebook. Your teacher reads the answer in words; the points are for the functions.
-"""
-
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
 IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
@@ -102,8 +87,7 @@ def release(folder: Path) -> list[Path]:
     """
     refuse_unless_new(folder)
     written = build(folder)
-    (folder / "README.md").write_text(README, encoding="utf-8", newline="\n")
-    return [*written, folder / "README.md"]
+    return [*written, Path(shutil.copy(Path(__file__).with_name("README.md"), folder))]
 
 
 def refuse_unless_new(folder: Path) -> None:
@@ -137,20 +121,25 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     """(kind, source, mark) of each cell."""
     exercises = of_notebook(number)
     yield "markdown", head(number, exercises), {"role": "head"}
-    yield "code", setup_source(line for e in exercises.values() for line in stub_imports(e)), {"role": "setup"}
+    yield (
+        "code",
+        setup_source(line for e in exercises.values() for line in imports_of(e, stub_source(e))),
+        {"role": "setup"},
+    )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
     text, code = DEMONSTRATIONS[number]
     yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
     yield "code", code, {"role": "demo"}
-    yield "markdown", written_text(number), {"role": "question"}
+    yield "markdown", f"## In your own words\n\n{question(number)}", {"role": "question"}
     yield "markdown", ANSWER_HERE, {"role": "written"}
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
 
 
-def written_text(number: str) -> str:
-    return f"## In your own words\n\n{WRITTEN[number]}"
+def question(number: str) -> str:
+    """To be answered in words; no test can mark the answer. What a full one has: notebooks/assignments/rubric.json."""
+    return told_of(number)["in your own words"]
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
@@ -194,9 +183,10 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
     Without functions that the student writes in this notebook, and without what the import cell has.
     """
-    known, own = stub_imports(exercise), of_notebook(exercise.notebook)
+    source, own = stub_source(exercise), of_notebook(exercise.notebook)
+    known = imports_of(exercise, source)
     lines = [line for line in named_imports(exercise) if line not in known and line.split()[-1] not in own]
-    return "\n".join([*lines, *["", ""] * bool(lines), stub_source(exercise).strip()])
+    return "\n".join([*lines, *["", ""] * bool(lines), source.strip()])
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
