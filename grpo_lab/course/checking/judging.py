@@ -27,9 +27,7 @@ FAULTS = {
     "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
     "leave them as they are.",
     "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
-    "flood": "Your function printed without end and was stopped. Take the print out, or print a shape instead.",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
-    "input": "Your function waits for somebody to type something (input). All that it needs is in its arguments.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }

@@ -33,7 +33,7 @@ class Outcome:
     value: the result; gradients: by argument; attached: whether the result carries a gradient; changed: the arguments
     that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
     error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
-    fault: what the guard had to stop: "endless", "flood", "exit", "input", "signature", or "".
+    fault: what the guard had to stop: "endless", "exit", "signature", or "".
     printed: what it printed, in bounds.
     """
 

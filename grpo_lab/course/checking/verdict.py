@@ -41,7 +41,7 @@ class Verdict:
     """The answer of `check`.
 
     status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
-    by its numbers, which: "signature", "endless", "flood", "exit", "input", "kind", "shape", "dtype",
+    by its numbers, which: "signature", "endless", "exit", "kind", "shape", "dtype",
     "inplace", "detached", "library". parts: what is said at once; more: what is folded.
     misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
     right; full: the points for all of them.
