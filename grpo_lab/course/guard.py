@@ -13,11 +13,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-SHOWN = 1_500  # characters of what was printed
+SHOWN, MOST = 1_500, 10_000_000  # characters that are shown, and after which nobody believes in an end
 
 
 class Stop(BaseException):
-    """Raised where the time is up, again and again: a function that catches it is stopped by the next one."""
+    """Raised where time or paper is up, again and again: a function that catches it is stopped by the next one."""
 
 
 @dataclass
@@ -39,6 +39,8 @@ def guarded(call: Callable[[], Any], seconds: float) -> Ran:
             pass
         except (SystemExit, GeneratorExit):
             ran.fault = ran.fault or "exit"
+    if output.length > MOST:
+        ran.fault = "endless"
     more = f"\n… and {output.length - SHOWN} more characters" if output.length > SHOWN else ""
     return Ran(None if ran.fault else ran.result, ran.fault, output.getvalue() + more)
 
@@ -51,6 +53,8 @@ class _Output(io.StringIO):
     def write(self, text: str) -> int:
         super().write(text[: max(0, SHOWN - self.length)])
         self.length += len(text)
+        if self.length > MOST:
+            raise Stop
         return len(text)
 
 
