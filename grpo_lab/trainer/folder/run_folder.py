@@ -47,11 +47,12 @@ class RunFolder:
         return self
 
     def __exit__(self, *details):
-        with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
-            (self.path / UNFINISHED).rmdir()
-        with contextlib.suppress(OSError):
-            (self.path / LOCK).unlink()
-        self._lock.release()  # last, for after it another run may hold the folder
+        try:
+            for left in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
+                with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+                    left()
+        finally:
+            self._lock.release()  # last, for after it another run may hold the folder
 
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
@@ -139,6 +140,7 @@ class RunFolder:
         evaluated = {"eval_dataset": prints["eval_dataset"] or before.ingredients["eval_dataset"]}
         settings, ingredients = before.settings | self.settings | stays, before.ingredients | evaluated
         self._commit(settings=settings, ingredients=ingredients, checkpoints=self._kept(good))
+        check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
         metrics = self.path / METRICS
         if not (metrics.is_file() and metrics.read_bytes().startswith(as_lines(history).encode())):
             print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")

@@ -76,3 +76,14 @@ def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path, capsys):
     assert contents(folder / "checkpoint-1")["note.txt"] == b"the best so far"
     assert "checkpoint-1' stays: it holds files that are not the run's" in capsys.readouterr().out
     assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
+
+
+def test_a_broken_checkpoint_with_a_file_of_theirs_is_in_the_way_before_the_first_step(undisturbed, tmp_path):
+    folder = copy_of(undisturbed[0], tmp_path / "out")
+    theirs = put(folder, {"checkpoint-4/note.txt": "the best so far"})
+    (folder / "checkpoint-4/model.safetensors").unlink()
+    with pytest.raises(FileExistsError, match="holds checkpoint-4, not written by this run"):
+        cheap_run(folder, callback=lambda *_: pytest.fail("a step was made"))
+    assert theirs.items() <= contents(folder).items()
+    (folder / "checkpoint-4").rename(tmp_path / "away")
+    assert_same_end(cheap_run(folder), undisturbed)
