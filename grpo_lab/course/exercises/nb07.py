@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05 import the_loss
 from grpo_lab.logprobs import completion_mask, token_logprobs
-from grpo_lab.models import frozen_copy
 from grpo_lab.objective import microbatch_loss, policy_loss
 from grpo_lab.rollout import read_sequences
 from grpo_lab.trainer.experience import compute_advantages
@@ -185,78 +184,6 @@ COMPUTE_ADVANTAGES = Exercise(
         },
         "nan-spreads": nan_spreads,
         "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
-    },
-)
-
-
-INPUT = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
-
-
-def after_an_update(reference, args, kwargs):
-    """Move every tensor of the model, and see what that does to the reference."""
-    (model,) = args
-    if not isinstance(reference, nn.Module):
-        return {"kind of the result": "no model"}
-    own = {tensor.data_ptr() for tensor in model.state_dict().values()}
-    shared = _listed(name for name, tensor in reference.state_dict().items() if tensor.data_ptr() in own)
-    found = {"kind of the result": "a model", "tensors that reference and model share": shared}
-    for name, one in (("reference", reference), ("model", model)):
-        modes = dict.fromkeys("training" if module.training else "evaluation" for module in one.modules())
-        found[f"modes in the {name}"] = _listed(modes)
-        taking = _listed(name for name, parameter in one.named_parameters() if parameter.requires_grad)
-        found[f"parameters of the {name} that take gradients"] = taking
-    with torch.no_grad():
-        for tensor in model.state_dict().values():
-            tensor.add_(1)
-        x = INPUT.to(next(reference.parameters()).dtype)
-        found["output of the reference after the model has moved"] = reference.eval()(x)
-    return found
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words) or "none"
-
-
-class Shifted(nn.Module):
-    """With a buffer, which a copy of the parameters alone would share or lose."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
-        self.register_buffer("shift", torch.ones(2))
-
-    def forward(self, x):
-        return self.inner(x) + self.shift
-
-
-def _partly_frozen(dice: Dice) -> tuple:
-    model = dice.fill(Shifted())
-    model.inner[0].requires_grad_(False)
-    return (model,)
-
-
-FROZEN_COPY = Exercise(
-    function=frozen_copy,
-    cases=(
-        drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2)),)),
-        drawn(
-            "two layers and dropout",
-            lambda dice: (dice.fill(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))),),
-        ),
-        drawn("a buffer", lambda dice: (dice.fill(Shifted()),)),
-        drawn("a policy in evaluation mode", lambda dice: (dice.fill(Shifted()).eval(),)),
-        drawn("a policy of which one part is frozen", _partly_frozen),
-        at_scale("a policy in float32", lambda dice: (dice.fill(Shifted()).float(),)),
-    ),
-    observe=after_an_update,
-    mistakes={
-        "ref-not-frozen": {"deepcopy()": "return model"},
-        "parameters-shared": {"deepcopy()": "return copy.copy(model).requires_grad_(False).eval()"},
-        "policy-frozen": {
-            "deepcopy()": "return copy.deepcopy(model.requires_grad_(False)).requires_grad_(False).eval()"
-        },
-        "takes-gradients": {"deepcopy()": "return copy.deepcopy(model).eval()"},
-        "dropout-on": {"deepcopy()": "return copy.deepcopy(model).requires_grad_(False)"},
     },
 )
 
