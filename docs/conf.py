@@ -51,6 +51,13 @@ SAID = {
     "previous": "上一页",
     "next": "下一页",
     "Search": "搜索",
+    "System Settings": "跟随系统",
+    "Color mode": "配色",
+    "Toggle primary sidebar": "课程目录",
+    "Toggle secondary sidebar": "本页目录",
+    "Link to this heading": "本节的链接",
+    "Main": "课程",
+    "Page": "本页",
     "Code": "代码",
     "Code of this figure": "画图的代码",
     "Show the source": "打开代码",
@@ -243,7 +250,8 @@ def finish(app, error) -> None:
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
-            page = re.sub(r'(admonition-title">)([^<]+)', lambda m: m[1] + SAID.get(m[2], m[2]), page)
+            shown = r'(admonition-title">| title="| aria-label=")([^<"]+)'
+            page = re.sub(shown, lambda text: text[1] + SAID.get(text[2], text[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
     for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():

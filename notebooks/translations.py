@@ -253,7 +253,7 @@ def translate_output(output: nbformat.NotebookNode) -> None:
     if "text/markdown" in data:
         data["text/markdown"] = translated(data["text/markdown"], LANG)
     if "alt" in picture:
-        picture["alt"] = data["text/plain"] = translated(picture["alt"], LANG)
+        picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANG)
     if "text/html" in data:
         said = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
         ours = re.sub(said, lambda text: html.escape(translated(html.unescape(text[0]), LANG)), data["text/html"])
