@@ -4,20 +4,11 @@ No reward sees them. They are too few to measure ability; they are enough to not
 """
 
 import re
+import tomllib
+from pathlib import Path
 
-# Question, and what one of the answers that a child would give holds.
-QUESTIONS = (
-    ("What is the capital of France?", ("Paris",)),
-    ("What is the capital of Italy?", ("Rome",)),
-    ("Which planet do we live on?", ("Earth",)),
-    ("What is the opposite of hot?", ("cold",)),
-    ("How many days does a week have?", ("7", "seven")),
-    ("What do bees make?", ("honey",)),
-    ("Which animal barks?", ("dog",)),
-    ("What is frozen water called?", ("ice",)),
-    ("Who wrote Romeo and Juliet?", ("Shakespeare",)),
-    ("What gas do plants take from the air?", ("carbon dioxide", "CO2")),
-)
+# Pairs of a question, and what one of the answers that a child would give holds.
+QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items())
 
 
 def remembers(question: int, reply: str) -> bool:

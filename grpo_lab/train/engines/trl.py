@@ -41,8 +41,6 @@ def train(
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
-    With `eval_dataset` the model is evaluated before the first step, too: the line of step 0 in metrics.jsonl.
-
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came and the step at hand was finished and saved.
@@ -67,7 +65,7 @@ def train(
         _train(trainer, steps, *begun)
         if folder is not None:
             folder.finish(model, tokenizer)
-    return steps.history
+    return steps.lines
 
 
 def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
@@ -84,7 +82,7 @@ def _train(trainer: Trainer, steps: "Steps", done: int, lines: list[dict]) -> No
     trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its own `forward` back
     if steps.stopping.asked:
-        steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
+        steps.stopping.stop(f"after step {steps.lines[-1]['step']} of {steps.config.max_steps}")
 
 
 def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
@@ -112,15 +110,8 @@ class Steps(TrainerCallback):
         self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
         self.reports, self.stopping, self.lines = reports, Stopping(folder and folder.saved), []
 
-    @property
-    def history(self) -> list[dict]:
-        """The metrics of the steps, without what was evaluated before the first."""
-        return [line for line in self.lines if line["step"] > 0]
-
     def on_train_begin(self, args, state, control, **_):
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on
-        if self.config.eval_steps is not None and not self.lines:
-            self._write({"step": 0} | self.evaluate())
         self._started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
@@ -134,7 +125,9 @@ class Steps(TrainerCallback):
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
         self._started = now
-        self._write(metrics)
+        self.lines.append(metrics)
+        if self.folder is not None:
+            self.folder.append(METRICS, [metrics])
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
@@ -153,8 +146,3 @@ class Steps(TrainerCallback):
         written.parent.rmdir()
         (unfinished / ENGINE_STATE).write_text(as_json({"step": step, "log_history": self.lines}), encoding="utf-8")
         return flushed(unfinished)
-
-    def _write(self, metrics: dict) -> None:
-        self.lines.append(metrics)
-        if self.folder is not None:
-            self.folder.append(METRICS, [metrics])

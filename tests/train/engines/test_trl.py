@@ -153,9 +153,9 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     run = ["--model", base, "--output_dir", out, *QUICK]
     assert command.main([*run, "--eval_steps", "2", "--num_iterations", "2"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()]
-    assert [line["step"] for line in lines] == [0, 1, 2]
-    assert [line.get("eval/reward") is not None for line in lines] == [True, False, True]
-    assert [line.get("learning_rate") for line in lines] == pytest.approx([None, 4e-5, 8e-5])
+    assert [line["step"] for line in lines] == [1, 2]
+    assert [line.get("eval/reward") is not None for line in lines] == [False, True]
+    assert [line["learning_rate"] for line in lines] == pytest.approx([4e-5, 8e-5])
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
     assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
     assert [folder.name for folder in tmp_path.glob("out/checkpoint-*")] == ["checkpoint-2"]
@@ -194,7 +194,7 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
     again, same_history = run("broken", resume_from_checkpoint=True)
     assert same_weights(again, whole) and same_history == history
     ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
-    assert ours == theirs and [line["step"] for line in theirs] == [0, 1, 2, 3, 4, 5]
+    assert ours == theirs and [line["step"] for line in theirs] == [1, 2, 3, 4, 5]
     assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
 
 
