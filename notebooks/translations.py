@@ -7,6 +7,7 @@ notebook; only captions, alternative texts and predictions are replaced in the o
 
 import ast
 import html
+import inspect
 import os
 import re
 from collections import Counter
@@ -41,7 +42,7 @@ SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variable
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
-WORDS += ["input", "where", "yours", "expected", "gradient of {0}:", "The gradient of {0}:", "no gradient"]
+WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
 WORDS += ["| loss | ratio of | far from ratio 1 | divided by | by the std | TRL `loss_type`"]
 WORDS += ["| loss | trainer | settings", "token", "sequence", "product over the answer", "hard clip", "soft gate"]
@@ -95,6 +96,8 @@ def messages(name: str) -> dict[str, str]:
         for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
             found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions.values()], "verdict")
+            seen = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
+            found |= dict.fromkeys(seen, "seen")
             found |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
     return found
 

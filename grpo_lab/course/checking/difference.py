@@ -198,4 +198,4 @@ def _name(value: Any) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"The {text[4:]}" if text.startswith("the ") else text

@@ -86,10 +86,10 @@ def progress(notebook: str | None = None) -> View:
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
     if exercise.name not in ENTRIES:
-        return exercise.name, f"0 of {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
+        return exercise.name, f"0 / {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
     entry = ENTRIES[exercise.name]
     status = entry.verdict.status
-    points = f"{entry.verdict.points:g} of {exercise.points}"
+    points = f"{entry.verdict.points:g} / {exercise.points}"
     return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"
 
 

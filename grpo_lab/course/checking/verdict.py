@@ -13,7 +13,8 @@ from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
-_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(gradient of \w+:)?(.*?)(?:  \((.+)\))?")
+_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(?:([a-z][\w ()?]*): )?(.*?)(?:  \((.+)\))?")
+_NO_VALUE = re.compile(r"(?<!\S)(no\sgradient|unchanged)$")
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
     "right": "right",
@@ -115,12 +116,18 @@ def _values(text: str) -> str:
 
 
 def _line(label: str, space: str, what: str, value: str, case: str) -> str:
-    said, of, none = _(label), _(what), "no gradient"
+    said, of = _(label), what and _compared(f"{what}: ")
     wide = sum(character > "\u2e7f" for character in said)
     space = space if len(space) < 2 else " " * max(len(label + space) - len(said) - wide, 1)
-    value = value.removesuffix(none) + _(none) if value.endswith(f" {none}") else value
-    value = value.lstrip() if of.endswith("：") else value
+    value = _NO_VALUE.sub(lambda said: _(said[0]), value)
     return f"{said}{space}{of}{value}" + (f"  ({_(case)})" if case else "")
+
+
+def _compared(title: str) -> str:
+    """A title, or what is compared and ": ", such as "gradient of logp: ", in the reader's language."""
+    what = title[:1].lower() + title[1:].rstrip(": ")
+    known = (said for one in (what, f"the {what}") if (said := _(one)) != one)
+    return next((f"{said}：" for said in known), _(title))
 
 
 def _earned(share: float) -> float:
@@ -137,7 +144,7 @@ def html_of(text: str) -> str:
 def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
-        title = f"<div>{html_of(_(part.title))}</div>" if part.title else ""
+        title = f"<div>{html_of(_compared(part.title))}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(_values(part.text))}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
@@ -154,7 +161,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([_(part.title), *(f"    {line}" for line in _values(part.text).split("\n"))]).lstrip("\n")
+        return "\n".join([_compared(part.title), *(f"    {line}" for line in _values(part.text).split("\n"))]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))
