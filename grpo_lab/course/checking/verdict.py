@@ -161,7 +161,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([_compared(part.title), *(f"    {line}" for line in _values(part.text).split("\n"))]).lstrip("\n")
+        return "\n".join([_compared(part.title), textwrap.indent(_values(part.text), "    ")]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))
