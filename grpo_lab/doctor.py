@@ -47,7 +47,7 @@ class Report(dict[str, Check]):
         return some if fail or warn else "Everything works."
 
     def __repr__(self) -> str:
-        rows = [f"{check.status.replace('fail', 'FAIL'):<5} {name:<12} {check}" for name, check in self.items()]
+        rows = [f"{check.status.replace('fail', 'FAIL'):<5} {_(name):<12} {check}" for name, check in self.items()]
         return "\n".join([*rows, "", _(self.summary())])
 
     def _repr_markdown_(self) -> str:

@@ -209,8 +209,11 @@ def sections() -> dict[str, str]:
         for line in "\n".join(texts).splitlines():
             if line.startswith("#"):
                 anchor = line.lstrip("# ").replace(" ", "-")
-            for name in re.findall(r"`(\w+)`", line.partition("**Now ")[2]):
-                found.setdefault(name, f"{path.name}#{anchor}")
+            asked = line.partition("**Now ")[2]
+            of = re.search(r"assignments/(\w+?)_", asked) or re.match(r"(\w+?)_", path.name)
+            for name in re.findall(r"`(\w+)`", asked):
+                if of and name in NAMES.get(of[1], ()):
+                    found.setdefault(name, f"{path.name}#{anchor}")
     return found
 
 
