@@ -207,7 +207,7 @@ COPIES = (
 def test_the_shape_of_an_answer_is_bounded():
     exercise = {"token_entropy": EXERCISES["token_entropy"]}
     long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
-    assert len(shapes_of(long, exercise)["token_entropy"]) < 2 * len(SHAPE)
+    assert len(shapes_of(long, exercise)["token_entropy"]) < 1000 < len(long) / 4
     short = "def token_entropy(logits, temperature=1.0):\n    return logits"
     assert shapes_of(short, exercise) == {"token_entropy": ""}, "too short to say anything"
 

@@ -18,7 +18,6 @@ from grpo_lab.course.grading.downloads import (
     class_of,
     listed_by_gradescope,
     owner_of,
-    without_the_archive,
 )
 from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run, written_answer
 from grpo_lab.course.grading.untrusted import (
@@ -51,7 +50,7 @@ def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list
     Raises:
         ValueError: if the folder is none and no zip archive, if it is empty, and for an assignment that there is not.
     """
-    files = class_of(list(_files(folder)))
+    files = class_of(list(_files(folder)), archive=folder.is_file())
     lists = [file for file in files if file.parts == (GRADESCOPE_LIST,)]
     listed = listed_by_gradescope(lists)
     by_student: dict[tuple[str, str], list[tuple[Submission, File]]] = {}
@@ -70,7 +69,7 @@ def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list
 
 def _files(folder: Path) -> Iterable[File]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        yield from without_the_archive(list(archived((folder,), (folder.name,))))
+        yield from archived((folder,), (folder.name,))
         return
     if not folder.is_dir():
         raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")

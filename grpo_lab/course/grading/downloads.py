@@ -60,31 +60,24 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
     return Submission(own, file)
 
 
-def class_of(files: list[File]) -> list[File]:
+def class_of(files: list[File], archive: bool) -> list[File]:
     """The class itself: folders and archives around a platform's download are no student, and are taken off.
 
     Only where all files lie in them, and never below the name that a platform gave a student: what somebody packs into
-    a submission does not become the class.
+    a submission does not become the class. An archive stands for the class, whoever made it, and so does a single
+    folder in it that holds a folder for each student.
     """
-    inner = files
-    for _ in range(MAX_AROUND + 1):
+    layers = [files]
+    for _ in range(MAX_AROUND + 1 + archive):
+        inner = layers[-1]
         if _is_download(inner):
             return inner
-        outer = {owner_of((file.parts[0], "")).platform for file in inner if len(file.parts) > 1}
-        if outer != {""} or len({file.parts[0] for file in inner}) > 1:
+        outer = {file.parts[0] if len(file.parts) > 1 else "" for file in inner}
+        if len(outer) != 1 or outer == {""} or owner_of((*outer, "")).platform:
             break
-        inner = [replace(file, parts=file.parts[1:]) for file in inner]
-    return files
-
-
-def without_the_archive(files: list[File]) -> list[File]:
-    """The archive stands for the class, and so does a single folder in it that holds a folder for each student."""
-    depth = 1
-    while files and min(len(file.parts) for file in files) > depth + 2 and len({f.parts[depth] for f in files}) == 1:
-        if owner_of(files[0].parts[depth:]).platform:
-            break
-        depth += 1
-    return [replace(file, parts=file.parts[depth:] or file.parts) for file in files]
+        layers.append([replace(file, parts=file.parts[1:]) for file in inner])
+    whole = [layer for layer in layers[2:] if min(len(file.parts) for file in layer) > 1]
+    return [*layers[:2], *whole][-1] if archive else files
 
 
 def _is_download(files: list[File]) -> bool:

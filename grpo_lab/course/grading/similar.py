@@ -16,7 +16,7 @@ from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 FEWEST_NODES = 25  # below, equality is no surprise
 SMALLEST_CLASS = 10  # as if there were so many: with three students, nothing is rare
-LONG = 40  # nodes after which a common answer says twice as much
+LONG = 60  # nodes and contexts after which a common answer says twice as much
 ENOUGH, AT_LEAST = 10.0, 2.0  # bits for any pair; and for one that agrees in nearly all that both have written
 NEARLY_ALL = 0.8
 
@@ -44,7 +44,7 @@ def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
 
 def _surprise(shape: str, often: int, students: int) -> float:
     """How much a common answer says, in bits: more the rarer it is, and the longer."""
-    return log2(max(students, SMALLEST_CLASS) / often) * max(1.0, shape.count(" ") / LONG)
+    return log2(max(students, SMALLEST_CLASS) / often) * max(1.0, shape.count("(") / LONG)
 
 
 def _of_student(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
@@ -75,23 +75,13 @@ def _of_library(exercise: Exercise) -> str:
 
 
 def _shape(function: ast.FunctionDef) -> str:
-    kinds: dict[str, int] = {}
-    parts = []
-    for statement in body_of(function)[len(given_checks(function)) :]:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                parts.append(f"name{kinds.setdefault(node.id, len(kinds))}")
-            elif isinstance(node, ast.Attribute):
-                parts.append(f".{node.attr}")
-            elif isinstance(node, ast.Constant):
-                parts.append(_constant(node.value))
-            elif not isinstance(node, ast.expr_context):
-                parts.append(type(node).__name__)
-    return " ".join(parts) if len(parts) >= FEWEST_NODES else ""
-
-
-def _constant(value: object) -> str:
-    """Words do not matter, and a whole number may be too long to be written in decimals."""
-    if isinstance(value, str | bytes):
-        return f"={type(value).__name__}"
-    return f"={hash(value)}" if type(value) is int else f"={value!r}"
+    """Its syntax: variables are numbered, words are gone, and of a constant, which may be long, the hash is left."""
+    numbers: dict[str, int] = {}
+    body = ast.Module(body_of(function)[len(given_checks(function)) :], [])
+    nodes = [node for node in ast.walk(body) if not isinstance(node, ast.expr_context)]
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = str(numbers.setdefault(node.id, len(numbers)))
+        elif isinstance(node, ast.Constant):
+            node.value = "" if isinstance(node.value, str | bytes) else hash(node.value)
+    return ast.dump(body) if len(nodes) > FEWEST_NODES else ""
