@@ -1,12 +1,13 @@
 """The folder of a run: one run at a time, what is written into it, and where the run goes on from."""
 
 import contextlib
+import functools
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,31 @@ from grpo_lab.commands.checks import InputError
 from grpo_lab.config import SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import MANIFEST, UNFINISHED, Manifest, as_json, as_lines, publish, write_whole
-from grpo_lab.trainer.given import of_model
 from grpo_lab.trainer.stopping import RESUME
 
 LOCK, METRICS, COMPLETIONS = "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
 MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
+
+
+def explained(method: Callable) -> Callable:
+    """Say in one sentence what is wrong with the disk, what is saved, and how to go on once that is mended."""
+
+    @functools.wraps(method)
+    def call(self, *given):
+        try:
+            return method(self, *given)
+        except Exception as error:
+            found = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
+            number = int(found[1]) if found else getattr(error, "errno", None)
+            if number is None:
+                raise
+            where = os.fspath(getattr(error, "filename", None) or self.path)
+            again = f"go on with {RESUME}. {self.saved()}" if self.manifest else "start again, or choose another folder"
+            said = f"{where!r} could not be read or written ({os.strerror(number)})"
+            raise OSError(number, f"{said}: mend that, then {again}") from error
+
+    return call
 
 
 class RunFolder:
@@ -34,16 +54,16 @@ class RunFolder:
         self.manifest: Manifest | None = None
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
+    @explained
     def __enter__(self):
         if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
             check_folder(self.config)
-        with self._explained():
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                self._lock.acquire()
-            except Timeout as error:
-                said = f"output_dir is {str(self.path)!r}, where another run is at work"
-                raise BlockingIOError(f"{said}; wait for its end, stop it, or choose another folder") from error
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            said = f"output_dir is {str(self.path)!r}, where another run is at work"
+            raise BlockingIOError(f"{said}; wait for its end, stop it, or choose another folder") from error
         return self
 
     def __exit__(self, *details):
@@ -54,6 +74,7 @@ class RunFolder:
         finally:
             self._lock.release()  # last, for after it another run may hold the folder
 
+    @explained
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
@@ -62,34 +83,28 @@ class RunFolder:
         """
         checkpoint.check_savable(model)
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
-        with self._explained():
-            if self.manifest is not None and self.config.resume_from_checkpoint:
-                self.manifest.check_same_run(self.path, self.settings, prints)
-                self._finish_renames()
-                if good := self._newest_good():
-                    state, source = checkpoint.load(good, model, optimizer, reference), good.as_posix()
-                    self._go_back_to(good.name, state["log_history"], prints)  # only now that all of it is loaded
-                    print(f"Resumed at step {state['step']} of {self.config.max_steps} from {source!r}")
-                    return state["step"], state["log_history"]
-                print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
-            self._commit(Manifest(self.settings, prints))
-            self._write_files([], 0)
-            return 0, []
+        if self.manifest is not None and self.config.resume_from_checkpoint:
+            self.manifest.check_same_run(self.path, self.settings, prints)
+            self._finish_renames()
+            if good := self._newest_good():
+                state, source = checkpoint.load(good, model, optimizer, reference), good.as_posix()
+                self._go_back_to(good.name, state["log_history"], prints)  # only now that all of it is loaded
+                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {source!r}")
+                return state["step"], state["log_history"]
+            print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
+        self._commit(Manifest(self.settings, prints))
+        self._write_files([], 0)
+        return 0, []
 
+    @explained
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
-        with self._explained(), open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
+        with open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.write(as_lines(records))
             file.flush()
             os.fsync(file.fileno())
 
-    def save(self, step: int, history: list[dict], model, tokenizer, optimizer, reference) -> None:
-        """Write the checkpoint of a step, unless it has one, and keep it."""
-        if f"checkpoint-{step}" not in self.manifest.checkpoints:
-            state = {"step": step, "log_history": history}
-            parts = model, tokenizer, optimizer, state, reference
-            self.keep(step, lambda unfinished: checkpoint.write(unfinished, *parts), of_model(model))
-
+    @explained
     def keep(self, step: int, write: Callable, model: dict | None = None) -> None:
         """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
 
@@ -98,24 +113,23 @@ class RunFolder:
         """
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], self.manifest.checkpoints)
-        with self._explained():
-            entry = {"model": model, "files": self._write_unfinished(name, write)}
-            entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
-            # The checkpoint counts from here on: the rest is made up for when the run goes on.
-            self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
-            self._finish_renames()
-            self._commit(checkpoints=self._kept(name))
+        entry = {"model": model, "files": self._write_unfinished(name, write)}
+        entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
+        # The checkpoint counts from here on: the rest is made up for when the run goes on.
+        self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
+        self._finish_renames()
+        self._commit(checkpoints=self._kept(name))
 
+    @explained
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
-        with self._explained():
-            files = self._write_unfinished("model", lambda unfinished: checkpoint.write(unfinished, model, tokenizer))
-            check_free(self.path, files, self.manifest.model)
-            self._commit(model=files)
-            for name in files:
-                (self.path / name).parent.mkdir(exist_ok=True)
-                publish(self.path / UNFINISHED / "model" / name, self.path / name)
-            shutil.rmtree(self.path / UNFINISHED / "model")
+        files = self._write_unfinished("model", lambda unfinished: checkpoint.write(unfinished, model, tokenizer))
+        check_free(self.path, files, self.manifest.model)
+        self._commit(model=files)
+        for name in files:
+            (self.path / name).parent.mkdir(exist_ok=True)
+            publish(self.path / UNFINISHED / "model" / name, self.path / name)
+        shutil.rmtree(self.path / UNFINISHED / "model")
 
     def saved(self) -> str:
         """What is on the disk."""
@@ -188,21 +202,6 @@ class RunFolder:
         except Exception:
             shutil.rmtree(path, ignore_errors=True)
             raise
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say in one sentence what is wrong with the disk, what is saved, and how to go on once that is mended."""
-        try:
-            yield
-        except Exception as error:
-            found = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
-            number = int(found[1]) if found else getattr(error, "errno", None)
-            if number is None:
-                raise
-            where = os.fspath(getattr(error, "filename", None) or self.path)
-            again = f"go on with {RESUME}. {self.saved()}" if self.manifest else "start again, or choose another folder"
-            said = f"{where!r} could not be read or written ({os.strerror(number)})"
-            raise OSError(number, f"{said}: mend that, then {again}") from error
 
 
 def check_folder(config: GRPOConfig) -> Manifest | None:
