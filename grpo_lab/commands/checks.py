@@ -34,14 +34,6 @@ class InputPackageError(InputError, ImportError):
     """The same for a package that is not installed, or in which something is missing."""
 
 
-class RowError(InputTypeError):
-    """The same for a row of a data set: `dataset` is its name, `row` its number, from 0."""
-
-    def __init__(self, dataset: str, row: int, column: str = "", *value_and_allowed: Any, found: str | None = None):
-        self.dataset, self.row, self.column = dataset, row, column
-        super().__init__(f"{dataset} row {row}" + f": {column}" * bool(column), *value_and_allowed, found=found)
-
-
 class RunError(InputError, RuntimeError):
     """The same for what a run cannot go on with: a reward function that fails, logits that are not finite."""
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from grpo_lab.commands.checks import InputError, RowError
+from grpo_lab.commands.checks import InputError, InputTypeError
 from grpo_lab.rollout.fast_paths import context_length
 
 
@@ -59,7 +59,7 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, dataset: str = "dataset") -> None:
-    """All prompts of a run before its first step, or a RowError; those that clearly have room are not encoded."""
+    """All prompts of a run before its first step; those that clearly have room are not encoded."""
     limit = context_length(model.config) or sys.maxsize
     for index, prompt in enumerate(prompts):
         try:
@@ -68,5 +68,5 @@ def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: in
             if not size or most + max_completion_length > limit:
                 check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
         except InputError as error:
-            column, found = error.argument, error.said.removeprefix(" ")
-            raise RowError(dataset, index, column, error.value, found=found) from error
+            row = f"{dataset} row {index}: {error.argument}"
+            raise InputTypeError(row, error.value, found=error.said.removeprefix(" ")) from error

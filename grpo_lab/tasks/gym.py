@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import random
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -73,7 +72,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         options = {"seed": seed, "size": SIZE}
         problems = make(settings(**given, **options))
     except Exception as error:  # no YAML, an unknown option, an assertion, and whatever another type leads to
-        said = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200}); usual are {usual_options(name)}"
+        said = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
         raise InputError("task", PREFIX + generator, said) from error
     return name, json.dumps(given | options), problems
 
@@ -81,12 +80,6 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
 def generator_names() -> list[str]:
     """Every generator that is taken, in the order of the alphabet."""
     return sorted(_reasoning_gym().factory.DATASETS.keys() - {*LEFT_OUT})
-
-
-def usual_options(name: str) -> str:
-    """The options of a generator with their defaults, as they are typed: "min_terms=2,max_terms=6"."""
-    usual = _reasoning_gym().factory.DATASETS[name][1]()
-    return ",".join(f"{f.name}={getattr(usual, f.name)}" for f in fields(usual) if f.name not in ("seed", "size"))
 
 
 def _reasoning_gym() -> Any:

@@ -7,7 +7,7 @@ one that says whether a completion is right.
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,25 +40,18 @@ class Task:
     language: str = "en"
     held_out: bool = True  # whether the split "test" has other problems than "train"
     warmed_up: int | None = None  # tokens that the tiny model needs for a problem, if it has learnt the task's form
+    usual: dict[str, int] = field(default_factory=dict)  # problems of a split where no number is said
     own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
 
     def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
         """`n` problems of a split; None for as many as are usual."""
         if n is not None:
             check_at_least("n", n, 1)
-        return self.problems(split, n, seed)
+        return self.problems(split, n or self.usual.get(split), seed)
 
     def completion_length(self, small: bool) -> int:
         """Tokens that a completion may have; `small`: for a model as small as the tiny one."""
         return self.warmed_up if small and self.warmed_up else self.max_completion_length
-
-
-def _sums(split: str, n: int | None, seed: int) -> list[Row]:
-    return addition_problems(split, n or {"train": TRAINING_SUMS, "test": MANY}[split], seed)
-
-
-def _stories(split: str, n: int | None, seed: int, language: str) -> list[Row]:
-    return word_problems(split, n or {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]}[split], seed, language)
 
 
 def _chats(split: str, n: int | None, seed: int, language: str) -> list[Row]:
@@ -84,18 +77,20 @@ def _first(rows: list[Row], n: int | None, name: str) -> list[Row]:
 
 
 _WORDS = {"reward_funcs": ("math", "format"), "reward_weights": (1.0, 0.1), "max_completion_length": 256}
+_WORDS |= {"usual": {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]}}
 _CHAT = {"reward_funcs": ("contains",), "reward_weights": None, "max_completion_length": 48, "held_out": False}
 TASKS = {
     task.name: task
     for task in (
-        Task("sums", "sums of three numbers, which the tiny model has met", _sums, ("accuracy", "think"), (1.0, 0.0),
-             max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64),
+        Task("sums", "sums of three numbers, which the tiny model has met", addition_problems, ("accuracy", "think"),
+             (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64,
+             usual={"train": TRAINING_SUMS, "test": MANY}),
         Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
              ("last",), None, max_completion_length=20, prompt_length=48),
-        Task("word-problems", "twelve stories whose numbers change", partial(_stories, language="en"),
+        Task("word-problems", "twelve stories whose numbers change", partial(word_problems, language="en"),
              **_WORDS, prompt_length=128),
-        Task("word-problems-zh", "the same in Chinese, for a model that speaks it", partial(_stories, language="zh"),
-             **_WORDS, prompt_length=160, language="zh"),
+        Task("word-problems-zh", "the same in Chinese, for a model that speaks it",
+             partial(word_problems, language="zh"), **_WORDS, prompt_length=160, language="zh"),
         Task("chat", "four short questions; none is held out", partial(_chats, language="en"),
              **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["en"]),
         Task("chat-zh", "the same in Chinese; all Chinese that the tiny model knows", partial(_chats, language="zh"),

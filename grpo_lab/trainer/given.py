@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from grpo_lab.commands.checks import InputError, InputTypeError, RowError
+from grpo_lab.commands.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
@@ -72,10 +72,11 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
         raise InputError(name, rows, "expected at least one row", found="is empty")
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise RowError(name, index, "", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
+            raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
         if "prompt" not in row or row.keys() != rows[0].keys():
             wanted = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
-            raise RowError(name, index, "", row, f"expected {wanted}", found=f"has the columns {sorted(row)}")
+            found = f"has the columns {sorted(row)}"
+            raise InputTypeError(f"{name} row {index}", row, f"expected {wanted}", found=found)
 
 
 def plain_numbers(metrics: dict) -> dict:

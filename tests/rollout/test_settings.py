@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from grpo_lab.commands.checks import RowError
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
 from grpo_lab.rollout.prompt_checks import check_prompts
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
@@ -168,6 +167,5 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     monkeypatch.setattr(prompt_checks, "encode_prompt", lambda tokenizer, prompt: encoded.append(prompt) or [0] * 4000)
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["b" * 4000]
-    with pytest.raises(RowError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected") as caught:
+    with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):
         check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")
-    assert (caught.value.dataset, caught.value.row) == ("eval_dataset", 1)

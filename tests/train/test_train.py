@@ -69,7 +69,7 @@ def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
 
 @pytest.fixture(autouse=True)
 def few_problems(monkeypatch):
-    monkeypatch.setattr(table, "TRAINING_SUMS", 30)
+    monkeypatch.setitem(table.TASKS["sums"].usual, "train", 30)
 
 
 @pytest.fixture
