@@ -105,7 +105,8 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.functions == command.REWARDS == [accuracy_reward, think_rate]
     assert command.REWARD_WEIGHTS == [1.0, 0.0] and command.TRAINING_PROBLEMS == 20_000
-    assert choice.rows("train", None, 2) == addition_problems("train", table.TRAINING_SUMS, 2)
+    monkeypatch.undo()
+    assert choice.rows("train", None, 2) == addition_problems("train", command.TRAINING_PROBLEMS, 2)
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
