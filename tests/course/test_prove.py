@@ -60,7 +60,7 @@ def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in EXERCISES.items():
         kinds = [TESTS.index(case.tests) for case in exercise.cases]
         assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
-        assert len(exercise.misconceptions) >= 3, name
+        assert len(exercise.misconceptions) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 

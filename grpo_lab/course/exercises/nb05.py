@@ -2,18 +2,7 @@
 
 import torch
 
-from grpo_lab.course.exercise import (
-    NAN,
-    Exercise,
-    at_scale,
-    drawn,
-    extreme,
-    f64,
-    given,
-    log,
-    nan_padded,
-    padded,
-)
+from grpo_lab.course.exercise import NAN, Exercise, at_scale, drawn, extreme, f64, given, log, nan_padded, padded
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
 
 

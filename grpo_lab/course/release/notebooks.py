@@ -87,7 +87,7 @@ def release(folder: Path) -> list[Path]:
     """
     refuse_unless_new(folder)
     written = build(folder)
-    return [*written, Path(shutil.copy(Path(__file__).with_name("README.md"), folder))]
+    return [*written, Path(shutil.copyfile(Path(__file__).with_name("README.md"), folder / "README.md"))]
 
 
 def refuse_unless_new(folder: Path) -> None:
