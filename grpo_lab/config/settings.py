@@ -21,6 +21,7 @@ LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_see
 ALONE = "only our own loop has it"  # of a setting that --engine trl refuses
 OURS = {"trl": "ours", "may_change": True}
 A_FOLDER = {"when": "output_dir"} | OURS
+THE_END = {"trl": "it saves the end alone, and a run does not go on"}
 SHOWN = {"trl": ALONE, "may_change": True}
 TABLE = {"when": "log_completions"} | SHOWN
 AT_EVAL = {"when": "eval_steps", "trl": "ours"}
@@ -33,9 +34,9 @@ class RunSettings:
     output_dir: str | None = setting(None, "", "for checkpoints and metrics; none keeps nothing", "the run", **OURS)
     seed: int = setting(0, f"[0, {LARGEST_SEED}]")
     max_steps: int = setting(100, "[0, inf)", trl="ours")
-    save_steps: int = setting(50, "[0, inf)", "a checkpoint every so many steps; 0 saves only the end", **A_FOLDER)
-    save_total_limit: int | None = setting(2, "[1, inf)", "how many stay (none: all)", **A_FOLDER)
-    resume_from_checkpoint: bool = setting(False, **OURS)
+    save_steps: int = setting(50, "[0, inf)", "a checkpoint every so many steps; 0: only the end", **A_FOLDER | THE_END)
+    save_total_limit: int | None = setting(2, "[1, inf)", "how many stay (none: all)", **A_FOLDER | THE_END)
+    resume_from_checkpoint: bool = setting(False, **OURS | THE_END)
 
     disable_tqdm: bool = setting(False, group="what it shows", **OURS)
     report_to: str = setting("none", ("none", "tensorboard"), "where metrics go beside metrics.jsonl", **A_FOLDER)

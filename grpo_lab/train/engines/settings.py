@@ -24,9 +24,6 @@ def check_settings(config: GRPOConfig) -> None:
         ways = ", ".join(FLAGS)
         found = f"is {config.precision!r}, which only our optimizer has"
         raise InputError("precision", config.precision, f"--engine trl takes {ways}", found=found)
-    if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
-        allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
-        raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
 
 
 def passed_on(config: GRPOConfig) -> dict:

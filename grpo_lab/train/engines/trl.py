@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import TrainerCallback
@@ -20,14 +19,12 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.settings import FLAGS, check_settings
-from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer
+from grpo_lab.train.engines.trl_trainer import make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder
-from grpo_lab.trainer.folder.checkpoint import ENGINE_STATE, as_json, flushed
 from grpo_lab.trainer.given import fingerprints
 from grpo_lab.trainer.reports import Reports
-from grpo_lab.trainer.stopping import Stopping
 
 
 def train(
@@ -39,33 +36,33 @@ def train(
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
 ) -> list[dict]:
-    """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
+    """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`; its end alone is
+    kept, and a run that was broken off does not go on.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
-        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came and the step at hand was finished and saved.
     """
     check_settings(config)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     told = {"engine": "trl"}
     config = _in_its_precision(model, config)
     with ExitStack() as stack:
-        folder, begun = None, (0, [])
+        folder = None
         if config.output_dir is not None:
             folder = stack.enter_context(RunFolder(config, config.saved() | told))
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
-            begun = folder.open(model, None, None, prints)
+            folder.open(model, None, None, prints)
         given = model, tokenizer, eval_dataset, reward_funcs, config
         evaluate = partial(evaluate_policy, *given, cache_implementation="dynamic")  # the model's own forward pass
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         stack.callback(model.train, model.training)
-        steps = Steps(config, callback, evaluate, folder, Reports(stack, config, begun[0]))
-        stack.enter_context(steps.stopping)
+        steps = Steps(config, callback, evaluate, folder, Reports(stack, config, 0))
         trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
-        _train(trainer, steps, *begun)
+        trainer.train()
+        trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
         if folder is not None:
             folder.finish(model, tokenizer)
-    return steps.lines
+    return steps.history
 
 
 def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
@@ -76,22 +73,13 @@ def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
     return replace(config, precision=mode, bf16=False, fp16=False)
 
 
-def _train(trainer: Trainer, steps: "Steps", done: int, lines: list[dict]) -> None:
-    """All steps that are left after those that are done, of which the lines are the metrics."""
-    steps.lines = lines
-    trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
-    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its own `forward` back
-    if steps.stopping.asked:
-        steps.stopping.stop(f"after step {steps.lines[-1]['step']} of {steps.config.max_steps}")
-
-
 def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
     """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
 
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
-    alone = config.without(output_dir=None, resume_from_checkpoint=False, beta=0.0)
+    alone = config.without(output_dir=None, beta=0.0)
     run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
@@ -108,10 +96,9 @@ class Steps(TrainerCallback):
 
     def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
         self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
-        self.reports, self.stopping, self.lines = reports, Stopping(folder and folder.saved), []
+        self.reports, self.history = reports, []
 
     def on_train_begin(self, args, state, control, **_):
-        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on
         self._started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
@@ -125,24 +112,10 @@ class Steps(TrainerCallback):
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
         self._started = now
-        self.lines.append(metrics)
+        self.history.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
             self.callback(done, metrics)
-        if self.stopping.asked:
-            control.should_save, control.should_training_stop = self.folder is not None, True
-
-    def on_save(self, args, state, control, **_):
-        if self.folder is not None:
-            written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
-            self.folder.keep(step, partial(self._keep, written / f"checkpoint-{state.global_step}", step))
-
-    def _keep(self, written: Path, step: int, unfinished: Path) -> dict[str, list]:
-        """Make of what TRL has written a checkpoint that the run can go on from."""
-        written.rename(unfinished)
-        written.parent.rmdir()
-        (unfinished / ENGINE_STATE).write_text(as_json({"step": step, "log_history": self.lines}), encoding="utf-8")
-        return flushed(unfinished)

@@ -4,21 +4,17 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import datasets
 import trl
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
-from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
-from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.train.engines.settings import FLAGS, passed_on
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 
 
 def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps) -> "Trainer":
@@ -40,14 +36,6 @@ def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOC
 class Trainer(trl.GRPOTrainer):
     """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
 
-    def create_model_card(self, *_, **__) -> None:
-        """None: it would lie in the folder of the run."""
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        with without_bars():  # they would break up the progress bar of the run
-            super()._save(output_dir, state_dict)
-        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
-
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
 
@@ -65,7 +53,7 @@ class Trainer(trl.GRPOTrainer):
 def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
     """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
     updates, flags = config.updates_per_step, FLAGS[config.precision]
-    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
+    sync = config.ref_model_sync_steps
     return trl.GRPOConfig(
         **passed_on(config),
         per_device_train_batch_size=config.rows_at_once,
@@ -75,10 +63,8 @@ def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
         fp16="fp16" in flags,
         sync_ref_model=sync is not None,
         **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        # where a checkpoint lies that is not whole yet; else where nothing is written
-        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if saves else tempfile.gettempdir(),
-        save_strategy="steps" if saves else "no",  # and after the last one
-        save_steps=(config.save_steps or config.max_steps) * updates,
+        output_dir=tempfile.gettempdir(),  # where nothing is written
+        save_strategy="no",
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,

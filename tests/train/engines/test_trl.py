@@ -2,7 +2,6 @@
 
 import copy
 import json
-import signal
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from grpo_lab import evaluate
 from grpo_lab import train as command
-from grpo_lab.commands import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import load_policy
 from grpo_lab.train.engines import options, settings
@@ -19,8 +17,7 @@ from tests.parity.engines import engine as installed
 from tests.support.differences import MEANINGS
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
-from tests.support.resuming import files, metrics_in
-from tests.support.worlds import letter_reward, make_config, same_weights, weights, without_times
+from tests.support.worlds import letter_reward, make_config, weights
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.train.engines.trl")
@@ -122,7 +119,8 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 REFUSED = [
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
     ("--engine trl --log_completions true", "--log_completions is True; leave it out"),
-    ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
+    ("--engine trl --resume_from_checkpoint true", "--resume_from_checkpoint is True; leave it out with --engine trl:"),
+    ("--engine trl --save_steps 10", "--save_steps is 10; leave it out with --engine trl: it saves the end alone"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
     ("--engine verl", "argument --engine: invalid choice: 'verl'"),
 ]
@@ -158,44 +156,12 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     assert [line["learning_rate"] for line in lines] == pytest.approx([4e-5, 8e-5])
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
     assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
-    assert [folder.name for folder in tmp_path.glob("out/checkpoint-*")] == ["checkpoint-2"]
+    assert not list(tmp_path.glob("out/checkpoint-*")) and not list(tmp_path.rglob("training_args.bin"))
     capsys.readouterr()
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
     assert refused(command.main, *run).endswith("and the name of this folder)")
-
-
-def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
-    """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
-    settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
-    settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
-
-    def run(name, callback=None, rows=ROWS, **more):
-        (model, tokenizer), config = load_policy(base), make_config(output_dir=str(tmp_path / name), **settings | more)
-        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
-        return weights(model), without_times(history)
-
-    def fail(step, metrics):
-        if step == 3:
-            raise RuntimeError("broken")
-
-    def stop(step, metrics):
-        if step == 4:
-            signal.raise_signal(signal.SIGINT)
-
-    whole, history = run("whole")
-    with pytest.raises(RuntimeError, match="broken"):
-        run("broken", fail)
-    with pytest.raises(ValueError, match="dataset differs from that of the run"):
-        run("broken", resume_from_checkpoint=True, rows=ROWS[:3])
-    with pytest.raises(Stopped, match=r"after step 4 of 5 by Ctrl-C. '.*/checkpoint-4' is saved. Go on with resume"):
-        run("broken", stop, resume_from_checkpoint=True)
-    again, same_history = run("broken", resume_from_checkpoint=True)
-    assert same_weights(again, whole) and same_history == history
-    ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
-    assert ours == theirs and [line["step"] for line in theirs] == [1, 2, 3, 4, 5]
-    assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
 
 
 def test_what_another_engine_began_and_several_processes_are_refused(base, tmp_path, monkeypatch):
