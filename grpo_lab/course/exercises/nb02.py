@@ -32,6 +32,10 @@ GROUP_ADVANTAGES = Exercise(
         "residue-as-spread": {"2.1": "from_first = rewards"},
         "std-over-batch": {"2.3": "std = (rewards - rewards[0, 0]).std(correction=ddof)"},
         "no-centre": {"2.2": "centred = rewards", "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)"},
+        "one-mean-for-all": {
+            "2.2": "centred = rewards - rewards.mean()",
+            "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)",
+        },
         "group-mixed": {
             "2.1": "from_first = rewards - rewards[:1]",
             "2.2": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
@@ -47,7 +51,8 @@ GROUP_ADVANTAGES = Exercise(
             "2.3": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
         },
     },
-    equations={"std-no-eps": "2.4", "no-centre": "2.2", "group-mixed": "2.2", "spread-of-the-centred": "2.3"},
+    equations={"std-no-eps": "2.4", "spread-of-the-centred": "2.3"}
+    | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed"), "2.2"),
 )
 
 
