@@ -14,8 +14,6 @@ LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 50, 60, 5
 MOST_WORDS, MOST_LINES, MOST_FOLDS, MOST_FIGURES = 1700, 270, 8, 6
 FIGURES = ("finish", "token_heat")  # beside one animation
 HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(, \d\db?)*)\*")
-# Not measured again since the third edition; who measures one drops it here.
-HEADS_NOT_YET = {"05"}
 ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
 WHOLE_LOOP = ("03", "07", "09")  # where "you are here" would say nothing
 
@@ -52,7 +50,7 @@ def test_the_head_says_what_it_takes(lesson):
     said = HEAD.fullmatch(budget)
     assert said, budget
     assert int(said[2]) <= LONGEST
-    assert abs(int(said[2]) - build.reading_minutes(lesson)) <= 5 or lesson.number in HEADS_NOT_YET  # said by readers
+    assert abs(int(said[2]) - build.reading_minutes(lesson)) <= 5  # said by readers
 
 
 def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
