@@ -72,15 +72,11 @@ def count(number: int | float, word: str) -> str:
 
 
 def _settings(value: Any) -> Any:
+    """Of a configuration, by name, what differs from its defaults."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    chosen = {}
-    for field in dataclasses.fields(value):
-        now = getattr(value, field.name)
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if default is dataclasses.MISSING or not same(plain(now), plain(default), 0.0):
-            chosen[field.name] = now
-    return chosen
+    usual = vars(type(value)())
+    return {name: now for name, now in vars(value).items() if now != usual[name]}
 
 
 def _lines(name: str, value: Any) -> list[str]:
