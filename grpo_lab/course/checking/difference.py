@@ -101,12 +101,9 @@ def _of_parts(what: str, got: dict, expected: dict, view: _View) -> Difference:
         return Difference(what, list(got.values()), list(expected.values()), text, "kind")
     missing, extra = [[str(k) for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
     if missing or extra:
-        words = [
-            f"{', '.join(names[:6])} {'is' if len(names) == 1 else 'are'} {word}"
-            for names, word in ((missing, "missing"), (extra, "too much"))
-            if names
-        ]
-        return Difference(what, list(got), list(expected), f"In {what}, {' and '.join(words)}.", "kind")
+        lacks = f"{_capital(what)} lacks {', '.join(missing[:6])}." if missing else ""
+        more = f"{_capital(what)} has {', '.join(extra[:6])} too much." if extra else ""
+        return Difference(what, list(got), list(expected), f"{lacks} {more}".strip(), "kind")
     inside = what.removeprefix("the ")
     found = [d for key in expected if (d := _of_values(f"{inside}[{key!r}]", got[key], expected[key], view))]
     return next((d for d in found if d.fault), found[0])
