@@ -24,13 +24,28 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     simple = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    found = {"values": fmean(equal_values(got, right, exercise) for got, right in simple)}
+    found = {"values": fmean(_share(got, right, exercise) for got, right in simple)}
     if exercise.gradient_of:
         found["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in simple)
     if extreme:  # gradients that are wrong everywhere cost their own share only
         agree = equal if found.get("gradients", 1) == 1 else equal_values
         found["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
     return found if found["values"] == 1 else dict.fromkeys(found, 0.0) | {"values": found["values"]}
+
+
+def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
+    """1 if a case is right; three of four results that are right, or more, are that share of it; else 0."""
+    if equal_values(got, expected, exercise):
+        return 1.0
+    results = [list(made.values()) if isinstance(made, dict) else made for made in map(_results, (got, expected))]
+    if got.fault or got.error or not all(isinstance(made, list | tuple) and len(made) > 1 for made in results):
+        return 0.0
+    share = fmean(same(a, b, exercise.tolerance) for a, b in zip(*results, strict=False))
+    return share if share >= 0.75 and len(results[0]) == len(results[1]) else 0.0
+
+
+def _results(outcome: Outcome) -> Any:
+    return outcome.value if outcome.observed is None else outcome.observed
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:

@@ -68,7 +68,9 @@ def likely(exercise: Exercise, got: Sequence[Outcome], seed: int) -> dict[Miscon
     found: dict[Misconception, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in got):
-            continue  # which is said as such: many a mistake has no gradient with some inputs
+            if not all(no_gradient(outcome.gradients.get(argument)) for outcome in expected):
+                return {}  # which is said as such: many a mistake has no gradient with some inputs
+            continue
         gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
         found = _cover(exercise, got, seed, gradient) | found
     return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST])

@@ -97,7 +97,8 @@ def worth(*verdicts: Verdict) -> int | float:
     """The points of an answer, from one verdict on it or several on other inputs: the smallest share counts.
 
     What holds in all cases has its weight; what holds in most of them half of its share of that, so that a wrong rule
-    never earns more than half. Values that hold on one verdict's inputs only were written down for them.
+    never earns more than half; nor do gradients that are wrong in most cases, since they train something else. Values
+    that hold on one verdict's inputs only were written down for them.
     """
     names = {name: None for verdict in verdicts for name in verdict.properties}
     shares = {name: [verdict.properties.get(name, 0.0) for verdict in verdicts] for name in names}
@@ -105,7 +106,9 @@ def worth(*verdicts: Verdict) -> int | float:
         return 0
     earned = {name: _earned(min(found)) for name, found in shares.items()}
     whole = sum(WEIGHTS[name] for name in names)
-    points = round(verdicts[0].full * sum(WEIGHTS[name] * earned[name] for name in names) / whole, 1)
+    share = sum(WEIGHTS[name] * earned[name] for name in names) / whole
+    share = share if earned.get("gradients", 1) else min(share, 0.5)
+    points = round(verdicts[0].full * share, 1)
     return int(points) if points == int(points) else points
 
 

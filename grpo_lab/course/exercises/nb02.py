@@ -72,6 +72,9 @@ RLOO_ADVANTAGES = Exercise(
             "2.5": "advantages = rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]"
         },
         "no-centre": {"2.5": "advantages = rewards"},
+        "group-mixed": {
+            "2.5": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[1] - 1)"
+        },
         "divided-by-std": {
             "2.5": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
             "keepdim=True) + 0.0001)"

@@ -17,7 +17,7 @@ def _batch(d, B, slots, below=40):
 STRAGGLER_BUBBLE = Exercise(
     function=straggler_bubble,
     cases=(
-        given("two slots, 3 tokens and 1", lengths(3, 1), 2),
+        given("two slots, 4 tokens and 1", lengths(4, 1), 2),
         given("the free slot takes the next", lengths(3, 1, 2), 2),
         given("a long answer comes last", lengths(1, 1, 1, 9), 3),
         given("more slots than answers", lengths(4, 4), 3),
