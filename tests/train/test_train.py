@@ -78,6 +78,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "my_rewards.py").write_text(REWARD, encoding="utf-8")
     rows = [{"prompt": f"{n}+1=?", "answer": str(n + 1), "level": n % 3} for n in range(60)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)  # another test's
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("my_rewards", None)
