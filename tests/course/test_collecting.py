@@ -1,7 +1,8 @@
-"""What students really send: names that platforms make, archives, odd endings; graded, or listed with a reason."""
+"""What students and platforms really send: names, archives, a class around them; graded, or listed with a reason."""
 
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from grpo_lab.course.grading import untrusted
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.untrusted import MAX_DEPTH
-from tests.course.submitted import file_name, submission
+from tests.course.submitted import LINUX, file_name, submission
 
 RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
 
@@ -100,30 +101,49 @@ def test_a_class_as_an_archive(outer, tmp_path):
     assert wrote(people["bob"]) and "r.pdf is no notebook" in people["carol"].problem
 
 
-def test_what_is_no_archive_or_cannot_be_read_is_said(tmp_path):
-    flipped = bytearray(zipped({"01.ipynb": notebook()}))
-    flipped[200] ^= 0xFF
-    files = {
-        "broken.zip": b"PK\x03\x04 and then nothing",
-        "bomb.zip": zipped({"01.ipynb": b"\0" * 40_000_000}),
-        "matryoshka.zip": zipped({"a.zip": zipped({"b.zip": zipped({"01.ipynb": notebook()})})}),
-        "flipped.zip": bytes(flipped),
-    }
-    problems = {name: one.problem for name, one in found(written(tmp_path, files)).items()}
-    assert "zip archive" in problems["broken"] and "40 MB" in problems["bomb"]
-    assert "archive in an archive in an archive" in problems["matryoshka"]
-    assert "out of its archive" in problems["flipped"]
+def spoilt(content: bytes) -> bytes:
+    """The archive with one byte of its member turned over."""
+    return content[:200] + bytes([content[200] ^ 0xFF]) + content[201:]
 
 
-def test_encodings(tmp_path):
-    files = {
-        "bom.ipynb": b"\xef\xbb\xbf" + notebook(),
-        "wide.ipynb": notebook().decode().encode("utf-16"),
-        "latin.ipynb": submission(reinforce_loss="# Grüße").replace(b"\\u00fc", b"\xfc"),
-    }
-    people = found(written(tmp_path, files))
-    assert wrote(people["bom"]) and wrote(people["wide"])
-    assert "UnicodeDecodeError" in people["latin"].problem
+NOT_GRADED = {
+    "broken.ipynb": (b"{not json", "JSONDecodeError"),
+    "other.ipynb": (b'{"cells": 3}', "no list of cells"),
+    "deep.ipynb": (b"[" * 200_000, "RecursionError"),
+    "huge.ipynb": (b" " * 40_000_000, "40 MB"),
+    "latin.ipynb": (submission(reinforce_loss="# Grüße").replace(b"\\u00fc", b"\xfc"), "UnicodeDecodeError"),
+    "report.pdf": (b"%PDF", "report.pdf is no notebook"),
+    "carol/answer.py": (b"x = 1", "answer.py is no notebook"),
+    "noise.zip": (b"PK\x03\x04 and then nothing", "zip archive"),
+    "bomb.zip": (zipped({"01.ipynb": b"\0" * 40_000_000}), "40 MB"),
+    "matryoshka.zip": (
+        zipped({"a.zip": zipped({"b.zip": zipped({"01.ipynb": notebook()})})}),
+        "archive in an archive in an archive",
+    ),
+    "flipped.zip": (spoilt(zipped({"01.ipynb": notebook()})), "out of its archive"),
+}
+
+
+def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_path):
+    written(tmp_path, {name: content for name, (content, _) in NOT_GRADED.items()})
+    honest = written(tmp_path, {"honest/01.ipynb": notebook(), ".hidden/01.ipynb": notebook()}) / "honest" / "01.ipynb"
+    (tmp_path / "bob").mkdir()
+    said = {Path(name).parts[0].split(".")[0]: words for name, (_, words) in NOT_GRADED.items()}
+    said |= {"honest": "", "bob": "no notebook (.ipynb)"}
+    if LINUX:
+        (tmp_path / "linked.ipynb").symlink_to(honest)
+        (tmp_path / "via-link").mkdir()
+        (tmp_path / "via-link" / honest.name).symlink_to(honest)
+        os.mkfifo(tmp_path / "pipe.ipynb")
+        said |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
+    problems = {name: one.problem for name, one in found(tmp_path).items()}
+    assert problems.keys() == said.keys() and not problems["honest"]
+    assert not [name for name, words in said.items() if words not in problems[name]]
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + notebook(), notebook().decode().encode("utf-16")])
+def test_encodings(content, tmp_path):
+    assert wrote(found(written(tmp_path, {"alice.ipynb": content}))["alice"])
 
 
 def test_two_files_of_one_student(tmp_path):
@@ -145,16 +165,6 @@ def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
     people = found(tmp_path)
     assert f"more than {MAX_DEPTH} deep" in people["deep"].problem
     assert wrote(people["many"]) and any("more than 50 files" in note for note in people["many"].notes)
-
-
-def test_nothing_is_silently_missing(tmp_path):
-    for folder in ("bob", ".hidden"):
-        (tmp_path / folder).mkdir()
-    written(tmp_path, {"alice.pdf": b"%PDF", "carol/answer.py": b"x = 1"})
-    problems = {name: one.problem for name, one in found(tmp_path).items()}
-    assert set(problems) == {"alice", "bob", "carol"}
-    assert "alice.pdf is no notebook" in problems["alice"] and "answer.py is no notebook" in problems["carol"]
-    assert problems["bob"] == "no notebook (.ipynb)"
 
 
 def test_names_that_would_look_alike_are_told_apart(tmp_path):
@@ -191,3 +201,72 @@ def test_cells_beat_the_name_of_the_file(tmp_path):
     (one,) = found(written(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
     assert one.assignment == "01_policy_gradient"
     assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in one.notes[0]
+
+
+ONE = """\
+submission_{key}:
+  :submitters:
+  - :name: {name}
+    :sid: '{sid}'
+    :email: {email}
+  :created_at: 2026-11-10 20:00:00.000000000 Z
+"""
+SMITHS = [(301, "Anna Schmidt", "1001"), (305, "Noah Smith", "1011"), (306, "Noah Smith", "1012")]
+EXPORT = {f"assignment_7_export/submission_{key}/{file_name('01')}": notebook() for key, *_ in SMITHS} | {
+    "assignment_7_export/submission_metadata.yml": "".join(
+        ["---\n", *(ONE.format(key=k, name=n, sid=s, email=f"s{s}@x.org") for k, n, s in SMITHS)]
+    ).encode()
+}
+MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/01.ipynb": notebook() for name in ("Ada_1", "Bob_2")}
+
+
+@pytest.mark.parametrize("how", ["the archive", "in a folder", "unpacked", "inner folder"])
+def test_gradescopes_export(how, tmp_path):
+    folder = tmp_path / "in"
+    if how in ("the archive", "in a folder"):
+        written(folder, {"export.zip": zipped(EXPORT)})
+    else:
+        written(folder, EXPORT)
+    place = {"the archive": folder / "export.zip", "inner folder": folder / "assignment_7_export"}.get(how, folder)
+    people = found(place)
+    assert {name: one.number for name, one in people.items()} == {
+        "Anna Schmidt": "1001", "Noah Smith (1011)": "1011", "Noah Smith (1012)": "1012",
+    }  # fmt: skip
+    assert people["Anna Schmidt"].email == "s1001@x.org"
+
+
+@pytest.mark.parametrize("listed", [b"submission_5: !ruby/object x", b"submission_5: 3", b"[", b"\xff\xfe\xfa", b"- 1"])
+def test_a_list_that_cannot_be_read_is_said_and_costs_nobody(listed, tmp_path, capsys):
+    written(tmp_path, {"submission_5/01.ipynb": notebook(), "submission_metadata.yml": listed})
+    assert set(found(tmp_path)) == {"submission_5"}
+    assert "submission_metadata.yml cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("around", ["", "term/week 2/"])
+def test_moodles_download_below(around, tmp_path):
+    unpacked = {f"{around}{name}": content for name, content in MOODLE.items()}
+    assert set(found(written(tmp_path / "a", unpacked))) == {"Ada", "Bob"}
+    assert set(found(written(tmp_path / "b", {f"{around}download.zip": zipped(MOODLE)}))) == {"Ada", "Bob"}
+
+
+def test_nobody_packs_a_class_into_a_submission(tmp_path):
+    """Else one student could hand in for another."""
+    written(tmp_path / "a", {"Ada_1_assignsubmission_file_/x.zip": zipped(MOODLE)})
+    assert set(found(tmp_path / "a")) == {"Ada"}
+    written(tmp_path / "b", {"eve.zip": zipped(MOODLE), "Bob.ipynb": notebook()})
+    assert set(found(tmp_path / "b")) == {"eve", "Bob"}
+
+
+@pytest.mark.parametrize(
+    ("names", "counts"),
+    [
+        (["ada_1_9001_05_grpo_objective.ipynb", "ada_1_9002_05_grpo_objective-1.ipynb"], "05_grpo_objective-1.ipynb"),
+        (["ada_1_9002_05_grpo_objective-2.ipynb", "ada_1_9001_05_grpo_objective-9.ipynb"], "05_grpo_objective-9.ipynb"),
+        (["ada/05_grpo_objective.ipynb", "ada/05_grpo_objective (1).ipynb"], "05_grpo_objective (1).ipynb"),
+        (["ada/05_grpo_objective(2).ipynb", "ada/05_grpo_objective (1).ipynb"], "05_grpo_objective(2).ipynb"),
+    ],
+)  # fmt: skip
+def test_the_last_version_counts(names, counts, tmp_path):
+    written(tmp_path, {name: notebook("05") for name in names})
+    (one,) = found(tmp_path, None).values()
+    assert one.file == counts and "is for the same assignment, and was left out" in one.notes[0]

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,11 @@ import pytest
 
 import grpo_lab
 from grpo_lab.course.exercises import EXERCISES, earlier
-from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.runner import Channel, run_cells
 from grpo_lab.course.release import ASSIGNMENTS
 from tests.course.proof.trials import outcomes
-from tests.course.submitted import LINUX, file_name, submit
 from tests.course.toys import MEAN, not_masked, scaled_mean
 
 PACKAGE = Path(grpo_lab.__file__).parent
@@ -72,25 +69,6 @@ def test_an_exercise_calls_only_those_before_it():
         for name in names:
             called = {n.id for n in ast.walk(ast.parse(library_source(EXERCISES[name]))) if isinstance(n, ast.Name)}
             assert (called - {name}) & set(names) <= set(earlier(name)), name
-
-
-def test_what_is_no_notebook_gets_a_clear_entry(tmp_path):
-    honest = submit(tmp_path / "honest" / file_name("01"))
-    texts = {"broken": "{not json", "other": '{"cells": 3}', "deep": "[" * 200_000, "huge": " " * 40_000_000}
-    for name, text in texts.items():
-        (tmp_path / f"{name}.ipynb").write_text(text, encoding="utf-8")
-    (tmp_path / "empty").mkdir()
-    said = {"honest": "", "broken": "JSONDecodeError", "deep": "RecursionError", "other": "no list of cells"}
-    said |= {"huge": "40 MB", "empty": "no notebook"}
-    if LINUX:
-        (tmp_path / "linked.ipynb").symlink_to(honest)
-        (tmp_path / "via-link").mkdir()
-        (tmp_path / "via-link" / honest.name).symlink_to(honest)
-        os.mkfifo(tmp_path / "pipe.ipynb")
-        said |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
-    found = {one.student: one.problem for one in find_submissions(tmp_path)[1]}
-    assert found.keys() == said.keys() and all(words in found[student] for student, words in said.items())
-    assert not found["honest"]
 
 
 @pytest.mark.parametrize(

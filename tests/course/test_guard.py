@@ -12,11 +12,6 @@ from grpo_lab.course.guard import SHOWN, guarded
 from tests.course.toys import MEAN, scaled_mean
 
 
-def endless(values, mask, scale=1.0):
-    while True:
-        pass
-
-
 def endless_and_stubborn(values, mask, scale=1.0):
     tries = 0
     while tries < 10**12:
@@ -27,7 +22,6 @@ def endless_and_stubborn(values, mask, scale=1.0):
 
 
 FAULTS = [
-    (endless, "endless"),
     (endless_and_stubborn, "endless"),
     (lambda values, mask, scale=1.0: [print("all work and no play") for _ in itertools.count()], "endless"),
     (lambda values, mask, scale=1.0: sys.exit(0), "exit"),

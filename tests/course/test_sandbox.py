@@ -5,19 +5,21 @@ import socket
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
 from grpo_lab.course.grading.walls import AS_NOBODY, strongest_wall
-from tests.course import attacks
 from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 
 SEED, ROOT = 20_011, Path(__file__).parents[2]
+attacks = SimpleNamespace(**yaml.safe_load(Path(__file__).with_name("attacks.yaml").read_text(encoding="utf-8")))
 RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
 needs_bubblewrap = pytest.mark.skipif(
     strongest_wall(trust=True) != "bubblewrap", reason="bubblewrap is not installed, or may not be used here"

@@ -18,17 +18,6 @@ def stop_by_the_token_before(table, completion_ids, advantages, end, learning_ra
     return table - learning_rate * torch.autograd.grad(loss, policy)[0]
 
 
-def stop_by_lengths(table, completion_ids, advantages, end, learning_rate=1.0):
-    policy = table.clone().requires_grad_()
-    starts = torch.zeros_like(completion_ids[:, :1])
-    logp = token_logprobs(policy[torch.cat([starts, completion_ids[:, :-1]], dim=1)], completion_ids)
-    lengths = (completion_ids != end).sum(-1, keepdim=True) + 1
-    mask = torch.arange(completion_ids.shape[1]) < lengths
-    loss = -torch.where(mask, advantages[:, None] * logp, 0).sum() / mask.sum()
-    loss.backward()
-    return table - learning_rate * policy.grad
-
-
 def stay_without_in_place(logits, rewards, beta, learning_rate, steps):
     policy, distances = logits, []
     for _ in range(steps):
@@ -80,7 +69,7 @@ def train_in_a_table(logits, answers, old_logp, rewards, temperature, learning_r
 
 
 RIGHT = {
-    "learn_to_stop": (stop_by_the_token_before, stop_by_lengths),
+    "learn_to_stop": (stop_by_the_token_before,),
     "stay_near_reference": (stay_without_in_place,),
     "many_small_steps": (steps_in_float32, steps_onto_a_model),
     "held_out_accuracy": (accuracy_from_the_right_answers,),
