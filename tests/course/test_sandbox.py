@@ -109,7 +109,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
 @pytest.mark.slow
 def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     hand_in(tmp_path / "class")
-    found = {one.submission.student: one for one in grade_in(tmp_path, jobs=2, seconds=15.0).students}
+    found = {one.submission.student: one for one in grade_in(tmp_path, jobs=2, seconds=30.0).students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(found) == names, "everybody has an entry"
     assert points(found["honest"]) == POINTS and found["honest"].cells == {}
