@@ -187,8 +187,8 @@
   for (const image of window.ImageDecoder ? document.querySelectorAll("details > img[src^='data:image/gif']") : [])
     image.parentElement.addEventListener("toggle", () => player(image.parentElement, image), { once: true });
 
-  addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // wide formulas, by keys
-    document.querySelectorAll("div.math").forEach((made) => made.scrollWidth > made.clientWidth && (made.tabIndex = 0));
+  addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys
+    for (const wide of document.querySelectorAll("div.math, td")) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }));
 
   for (const table of document.querySelectorAll("article table")) {

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from grpo_lab.formulas.source import ANCHOR, comments_behind_code
-from tests.course.proof.operators import variants
 from tests.mutants.mutant import ROOT, Mutant, files_of_tests, place_of, read
+from tests.mutants.operators import variants
 
 
 def anchored_modules() -> list[str]:

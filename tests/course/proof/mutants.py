@@ -15,7 +15,7 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 from grpo_lab.course.wrong_answers import built_anew, tree_of
-from tests.course.proof.operators import variants
+from tests.mutants.operators import variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end
 
