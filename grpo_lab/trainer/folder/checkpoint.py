@@ -23,7 +23,6 @@ from grpo_lab.trainer.given import check_same
 
 MANIFEST = "grpo_run.json"
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
-ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
@@ -118,12 +117,7 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
 
 
 def load(folder: Path, model, optimizer, reference=None) -> dict:
-    """Put what was saved into the model, the optimizer and the reference; returns the state.
-
-    optimizer: None for the checkpoint of an engine, of which the state alone is read.
-    """
-    if optimizer is None:
-        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
+    """Put what was saved into the model, the optimizer and the reference; returns the state."""
     load_weights(folder, model)
     if reference is not None:
         load_weights(folder / _REFERENCE, reference)
