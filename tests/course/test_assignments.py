@@ -34,7 +34,8 @@ def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path)
     assert set(RUBRIC) == set(NAMES)
     main(["release", str(tmp_path / "students")])
     assert (tmp_path / "students" / "README.md").is_file()
-    places = [*(tmp_path / "students").rglob("*.*"), *(ROOT / "grpo_lab" / "course").rglob("*.[pmy]*")]
+    sources = [path for kind in ("py", "md", "yaml") for path in (ROOT / "grpo_lab" / "course").rglob(f"*.{kind}")]
+    places = [*(tmp_path / "students").rglob("*.*"), *sources]
     handed_out = "".join(path.read_text(encoding="utf-8") for path in places)
     for items in RUBRIC.values():
         assert len(items) >= 2 and not [item for item in items if item in handed_out]
