@@ -78,7 +78,7 @@ class RunFolder:
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
-        optimizer: None for an engine, which reads its checkpoint itself.
+        optimizer: None for an engine, whose runs have no checkpoints to go on from.
         prints: as `fingerprints` returns them.
         """
         checkpoint.check_savable(model)
@@ -105,15 +105,14 @@ class RunFolder:
             os.fsync(file.fileno())
 
     @explained
-    def keep(self, step: int, write: Callable, model: dict | None = None) -> None:
+    def keep(self, step: int, print_of_model: dict, *parts) -> None:
         """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
 
-        write: makes the folder of this name, and describes its files as `checkpoint.write` does.
-        model: its fingerprint, where a run may go on with the model of the checkpoint itself.
+        print_of_model: a run may go on with the model of the checkpoint itself, too. parts: of `checkpoint.write`.
         """
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], self.manifest.checkpoints)
-        entry = {"model": model, "files": self._write_unfinished(name, write)}
+        entry = {"model": print_of_model, "files": self._write_unfinished(name, *parts)}
         entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
         # The checkpoint counts from here on: the rest is made up for when the run goes on.
         self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
@@ -123,7 +122,7 @@ class RunFolder:
     @explained
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
-        files = self._write_unfinished("model", lambda unfinished: checkpoint.write(unfinished, model, tokenizer))
+        files = self._write_unfinished("model", model, tokenizer)
         check_free(self.path, files, self.manifest.model)
         self._commit(model=files)
         for name in files:
@@ -193,12 +192,12 @@ class RunFolder:
                 shutil.rmtree(path)
         return {name: known[name] for name in kept}
 
-    def _write_unfinished(self, name: str, write: Callable) -> dict[str, list]:
-        """Write something new. After an error nothing of it is left, so that the disk has its room back."""
+    def _write_unfinished(self, name: str, *parts) -> dict[str, list]:
+        """`checkpoint.write`; after an error nothing of it is left, so that the disk has its room back."""
         path = self.path / UNFINISHED / name
         shutil.rmtree(path, ignore_errors=True)
         try:
-            return write(path)
+            return checkpoint.write(path, *parts)
         except Exception:
             shutil.rmtree(path, ignore_errors=True)
             raise
