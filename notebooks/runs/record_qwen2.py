@@ -103,6 +103,7 @@ class Recorder:
         tokenizer.save_pretrained(self.weights)
         self.record = {
             "what": WHAT if self.shape == "qwen2" else f"a model of the shape {self.shape!r}",
+            "second": "in this run",
             "shape": self.shape,
             "parameters": model.num_parameters(),
             "machine": machine(self.device.type),

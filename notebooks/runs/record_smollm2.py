@@ -6,7 +6,8 @@
 
 Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
 there. So it may be stopped and started again, and several processes may share the work. On a card the same command
-takes more steps, and trains in bf16 with 8-bit AdamW and in float32, into smollm2_gpu.json.
+takes more steps, and trains in bf16 with 8-bit AdamW and in float32, into smollm2_gpu.json. The one that notebook 08
+shows was made there with `--precision fp32-master --steps 32 --arms plain bf16 "bf16 weights"`.
 """
 
 import argparse
