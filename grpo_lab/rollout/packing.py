@@ -6,7 +6,7 @@ each prompt. A pass over few tokens takes as long as the weights do, and a secon
 more: hence one.
 """
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from grpo_lab.rollout.cache import additive_mask, arithmetic, attention
@@ -51,7 +52,8 @@ def packed_hidden(
     if read.any():
         blocks.append(_block(model, place, is_token, read.shape[1]))
     outputs = torch.cat([prompt_mask.flatten(), read.flatten()]).nonzero()[:, 0]  # of the blocks, those of tokens
-    with _checkpointed(model), attention(model, NAME):
+    _recompute_alike(model)
+    with attention(model, NAME):
         packed = {"blocks": blocks, "outputs": outputs}
         out = model.base_model(ids[None], position_ids=position[None], use_cache=False, **packed)
     before = place[:, length - 1 :][mask]  # [aligned]
@@ -89,23 +91,12 @@ def _taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.
     return taken.view(*place.shape, *taken.shape[1:]).transpose(1, 2)
 
 
-@contextmanager
-def _checkpointed(model):
-    """A checkpointed layer is computed again in the backward pass: it then has to attend as it did here."""
-    layers = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
-    kept = [layer._gradient_checkpointing_func for layer in layers]
-    for layer, checkpoint in zip(layers, kept, strict=True):
-        layer._gradient_checkpointing_func = partial(_checkpoint, checkpoint, model)
-    try:
-        yield
-    finally:
-        for layer, checkpoint in zip(layers, kept, strict=True):
-            layer._gradient_checkpointing_func = checkpoint
+def _recompute_alike(model) -> None:
+    """A checkpointed layer is computed again in the backward pass: it then has to attend as it did at first."""
 
+    def at_first_and_again():
+        return nullcontext(), attention(model, model.config._attn_implementation)
 
-def _checkpoint(checkpoint, model, layer, *inputs):
-    def attending(*inputs):
-        with attention(model, NAME):
-            return layer(*inputs)
-
-    return checkpoint(attending, *inputs)
+    for layer in model.modules():
+        if getattr(layer, "gradient_checkpointing", False):
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=at_first_and_again)

@@ -199,12 +199,8 @@ class Decoder:
         return inverse_cdf(log_pi, torch.rand(len(self.sequences), dtype=torch.float64)[self.rows])
 
     def _logits(self) -> Float[Tensor, "B V"]:
-        keywords = {
-            "attention_mask": self._mask(),
-            "position_ids": self.position,
-            "past_key_values": self.cache,
-            "use_cache": True,
-        }
+        where = {"attention_mask": self._mask(), "position_ids": self.position}
+        keywords = where | {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
             out = functional_call(self.model, self.copies, (self.token,), keywords, tie_weights=False)
         ids = torch.where(self.visible, self.sequences.index_select(0, self.rows), self.token)
