@@ -93,10 +93,11 @@ def _taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.
 
 def _recompute_alike(model) -> None:
     """A checkpointed layer is computed again in the backward pass: it then has to attend as it did at first."""
-
-    def at_first_and_again():
-        return nullcontext(), attention(model, model.config._attn_implementation)
-
+    again = partial(checkpoint, use_reentrant=False, context_fn=partial(_at_first_and_again, model))
     for layer in model.modules():
         if getattr(layer, "gradient_checkpointing", False):
-            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=at_first_and_again)
+            layer._gradient_checkpointing_func = again
+
+
+def _at_first_and_again(model):
+    return nullcontext(), attention(model, model.config._attn_implementation)
