@@ -1,13 +1,15 @@
-"""Run a student's code and come back from an endless loop, a flood of print and `sys.exit`.
+"""Run a student's code and come back from an endless loop, a flood of print and `sys.exit`, on every system.
 
-The clock is one of processor time, where the system has it. What sleeps, waits for somebody to type, or works inside a
-C function, is for the interrupt of the notebook to stop; `os._exit` and a crash take the process along. The grader has
-a process of its own for each submission, and a clock outside of it.
+The clock is one of processor time. What sleeps, waits for somebody to type, or works inside a C function, is for the
+interrupt of the notebook to stop; `os._exit` and a crash take the process along. The grader has a process of its own
+for each submission, and a clock outside of it.
 """
 
 import io
 import signal
 import threading
+import time
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -60,22 +62,28 @@ class _Output(io.StringIO):
 
 @contextmanager
 def _clock(ran: Ran, seconds: float) -> Iterator[None]:
-    """Only the main thread is stopped, and not on Windows."""
-    if not hasattr(signal, "SIGPROF") or threading.current_thread() is not threading.main_thread():
+    """A thread looks at the clock, and sends a signal to the main thread, which alone is stopped."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running = True
+    running, over, end = True, threading.Event(), time.process_time() + seconds
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if time.process_time() > end:
+                interrupt_main(signal.SIGTERM)  # Windows has it, too
 
     def ring(*_) -> None:
         if running:
             ran.fault = "endless"
             raise Stop
 
-    before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 0.05)
+    before, watcher = signal.signal(signal.SIGTERM, ring), threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         running = False
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        over.set()
+        watcher.join()
+        signal.signal(signal.SIGTERM, before)

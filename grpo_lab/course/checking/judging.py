@@ -26,7 +26,8 @@ from grpo_lab.formulas.source import read_equations
 FAULTS = {
     "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
     "leave them as they are.",
-    "endless": "Your function did not come to an end and was stopped. Is there a loop whose condition never changes?",
+    "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
+    "condition never changes?",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
