@@ -1,6 +1,7 @@
-"""The page of a class, for the teacher: what was right, which mistakes were made, what to talk about in the lecture."""
+"""The page of a class, for the teacher: who is behind and why, which mistakes were made, what to talk about."""
 
 import json
+import textwrap
 from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
@@ -9,7 +10,7 @@ import grpo_lab
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.similar import similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import question
@@ -67,11 +68,10 @@ def class_page(grading: Grading, pages: list[str]) -> str:
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
         f'<p>{averaged(grading)}. Seed {grading.seed}. <a href="written.html">The answers in words</a>.</p>',
+        _students(grading, pages),
         _mistakes(mistakes(grading)),
         _exercises(grading),
-        _students(grading, pages),
         _alike(similar(grading)),
-        _problems(to_look_at(grading)),
     ]
     return html_page("The class", "\n".join(part for part in body if part))
 
@@ -91,13 +91,28 @@ def _exercises(grading: Grading) -> str:
 
 
 def _students(grading: Grading, pages: list[str]) -> str:
+    """Who has the fewest points comes first."""
     rows = []
-    for one, page in zip(grading.students, pages, strict=True):
-        signs = "".join(_state(one.state(exercise)) for exercise in grading.exercises.values())
+    for one, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
         link = f'<a href="students/{safe(quote(page))}">{safe(one.submission.student)}</a>'
-        rows.append(f'<tr><td>{link}</td>{signs}<td class="n">{one.total:g}</td></tr>')
-    words = "".join(f"<th><code>{safe(name)}</code></th>" for name in grading.exercises)
-    return _table("Students", f"<th>student</th>{words}<th class='n'>of {grading.out_of}</th>", rows)
+        signs = "".join(_state(one.state(exercise)) for exercise in grading.exercises.values())
+        said = "<br>".join(html_of(text) for text in reasons(one, grading))
+        rows.append(f'<tr><td>{link}</td><td class="n">{one.total:g}</td>{signs}<td class="why">{said}</td></tr>')
+    words = "".join(f"<th class='up'><code>{safe(name)}</code></th>" for name in grading.exercises)
+    head = f"<th>student</th><th class='n'>points</th>{words}<th>why</th>"
+    return _table("Students, those who are behind first", head, rows)
+
+
+def reasons(one: Graded, grading: Grading) -> list[str]:
+    """What stands between a student and all of the points, in a few words each."""
+    said = [*one.notes, *(f"cell {number}: {why}" for number, why in one.cells.items())]
+    for name, verdict in one.verdicts.items():
+        if one.state(grading.exercises[name]) in ("partly", "wrong"):
+            first = verdict.message.partition(". ")[0].replace("`", "")
+            said.append(f"`{name}`: {', '.join(verdict.misconceptions) or first}")
+    untouched = {one.state(exercise) for exercise in grading.exercises.values()} == {"none"}
+    said += ["nothing was begun"] * (untouched and not one.submission.problem)
+    return [textwrap.shorten(text, 110, placeholder=" …") for text in said]
 
 
 def _state(state: str) -> str:
@@ -138,8 +153,3 @@ def _alike(groups: list[tuple[list[str], list[str]]]) -> str:
     rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
     body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
     return f"<section><h2>Answers of the same shape</h2>{body}</section>" if rows else ""
-
-
-def _problems(lines: list[str]) -> str:
-    rows = "".join(f"<li>{safe(line)}</li>" for line in lines)
-    return f"<section><h2>To look at</h2><ul>{rows}</ul></section>" if rows else ""

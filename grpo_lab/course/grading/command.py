@@ -45,10 +45,11 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
 
 
 def write_results(grading: Grading, folder: Path) -> None:
-    """Write everything; each file whole or not at all. The table of before stays beside it, as grades-before.csv."""
+    """Write everything; each file whole or not at all. Each table of before stays beside it, numbered."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
     if (folder / "grades.csv").is_file():
-        shutil.copyfile(folder / "grades.csv", folder / "grades-before.csv")
+        number = len(list(folder.glob("grades-before-*.csv"))) + 1
+        shutil.copyfile(folder / "grades.csv", folder / f"grades-before-{number}.csv")
     platforms = {one.submission.platform for one in grading.students} - {""}
     texts = {KEPT: grading.as_json(), "grades.csv": tables.grades(grading)} | {
         f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms

@@ -48,11 +48,15 @@ class Graded:
         return round(sum(self.points.values()), 2)
 
     @property
+    def notes(self) -> list[str]:
+        """What there is to say of what was handed in."""
+        one = self.submission
+        return [f"{one.file}: {one.problem}".removeprefix(": ")] * bool(one.problem) + one.notes
+
+    @property
     def remarks(self) -> list[str]:
         """All that there is to say beside the points."""
-        said = [f"{self.submission.file}: {self.submission.problem}".removeprefix(": ")]
-        said = said if self.submission.problem else []
-        return [*said, *self.submission.notes, *(f"cell {number} failed" for number in self.cells)]
+        return [*self.notes, *(f"cell {number} failed" for number in self.cells)]
 
     def state(self, exercise: Exercise) -> str:
         """ "right", "partly", "wrong", or "none" for what nobody has begun."""
@@ -165,7 +169,8 @@ def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], see
         answers, failed = future.result()
         if one.problem:
             return Graded(one, nothing)
-        marks = {name: mark(exercise, _renamed(one, name, answers[name]), seed) for name, exercise in exercises.items()}
+        answers = {name: _missing(one, name, answer, failed) for name, answer in answers.items()}
+        marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
         one.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         return Graded(one, nothing)
@@ -173,10 +178,14 @@ def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], see
     return Graded(one, points, {name: verdict for name, (_, verdict) in marks.items()}, failed, seed)
 
 
-def _renamed(one: Submission, name: str, answer: dict[int, list] | str) -> dict[int, list] | str:
-    """Where there is no function of this name, and its cell defines another: that it does."""
-    own = [defined for cell in one.cells if cell.exercise == name for defined in cell.defines]
-    return f"You defined `{own[-1]}`; expected a function named `{name}`." if answer == MISSING and own else answer
+def _missing(one: Submission, name: str, answer: dict[int, list] | str, failed: Failures) -> dict[int, list] | str:
+    """Where there is no function of this name: why its cell failed, or which other it defines."""
+    for cell in one.cells if answer == MISSING else ():
+        if cell.exercise == name and str(cell.number) in failed:
+            return f"Its cell failed: {failed[str(cell.number)]}"
+        if cell.exercise == name and cell.defines:
+            return f"You defined `{cell.defines[-1]}`; expected a function named `{name}`."
+    return answer
 
 
 def _graded(one: dict) -> Graded:

@@ -79,6 +79,8 @@ def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
         source = source_of(cell)
         if cell.get("cell_type") != "code" or lab_metadata(cell).get("role") == "demo" or source.strip() in ("", run):
             continue
+        if re.fullmatch(r"check\(\w+\)", source.strip()):  # it says nothing here, and fails where there is no function
+            continue
         if len(source) > MAX_CELL:
             said.append(f"cell {number} has {len(source):,} characters and was left out")
         else:

@@ -11,11 +11,13 @@ STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
 @media (prefers-color-scheme: dark) {
   :root { --line: #555; --right: #4cc9a0; --wrong: #ff9d5c; --none: #aaa; --quiet: #2a2a2a; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
 td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
-section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: .5rem; }
+th { vertical-align: bottom; } .up { padding: .3rem; } .up code { writing-mode: vertical-rl; rotate: 180deg; }
+.why { font-size: .85rem; line-height: 1.35; }
+section { margin-top: 1.8rem; } h2 { font-size: 1.15rem; margin: 0 0 .4rem; }
 .right { color: var(--right); } .wrong, .partly { color: var(--wrong); } .none { color: var(--none); }
 pre { background: var(--quiet); padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet { color: var(--none); font-size: .9rem; }
