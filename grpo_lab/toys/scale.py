@@ -25,62 +25,13 @@ class Card(NamedTuple):
 H100 = Card()
 
 
-def importance_weights(
-    logp: Float[Tensor, "B T"], sampler_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
-) -> Float[Tensor, "B #T"]:
-    r"""How much likelier the trainer finds what was sampled than the sampler did.
-
-    d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{s}}_{b,t}) \tag{10.1}
-    w_{b,t} = \mathrm{sg} \big[ e^{d_{b,t}} \big] \tag{10.2}
-    w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.3}
-
-    Args:
-        logp: log-probabilities under the policy that is trained, before its update.
-        sampler_logp: of the same tokens, as the sampler recorded them.
-        mask: m, True where a token belongs to its completion. What stands elsewhere means nothing; the weight is 1.
-        level: "token" for weights of tokens, shape (B, T); "sequence" for one of each completion, shape (B, 1).
-
-    Returns:
-        w, without gradient. It multiplies each token's term of the loss.
-
-    Source: TRL 1.16, `vllm_importance_sampling_mode`.
-    """
-    check_choice("level", level, LEVELS)
-    check_shapes(logp=(logp, "B T"), sampler_logp=(sampler_logp, "B T"), mask=(mask, "B T"))
-    check_dtype("mask", mask, "bool")
-    difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.1)
-    if level == "token":
-        return difference.exp().detach()  # B T (10.2)
-    return difference.sum(-1, keepdim=True).exp().detach()  # B 1 (10.3)
-
-
-def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
-    r"""Keep one weight from outvoting all others.
-
-    w'_{b,t} = \min(w_{b,t}, C) \tag{10.4}
-    w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le C] \tag{10.5}
-
-    Args:
-        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.5): infinity times 0 is NaN.
-        cap: C > 0.
-        mode: "truncate" for w'; "mask" for w'', which leaves out what the other would cut.
-
-    Source: Ionides (2008), "Truncated Importance Sampling", for w'. The cap of 3 is TRL 1.16's.
-    """
-    check_choice("mode", mode, MODES)
-    check_positive("cap", cap)
-    if mode == "truncate":
-        return weights.clamp(max=cap)  # B T (10.4)
-    return torch.where(weights <= cap, weights, 0)  # B T (10.5)
-
-
 def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
     r"""The fraction of all slots' time that passes empty, from the first token of a batch to its last.
 
     Each completion, in the order given, goes to the slot that is free first; u says how long each has been busy.
 
-    u_s \leftarrow u_s + n_i, \quad s = \arg\min u \tag{10.6}
-    h = 1 - \frac{\sum_i n_i}{S \max_s u_s} \tag{10.7}
+    u_s \leftarrow u_s + n_i, \quad s = \arg\min u \tag{10.1}
+    h = 1 - \frac{\sum_i n_i}{S \max_s u_s} \tag{10.2}
 
     Args:
         lengths: n, tokens of each completion, at least 1. slots: S, rows that are sampled at the same time.
@@ -90,25 +41,51 @@ def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
     check_at_least("lengths.min()", int(lengths.min()), 1)
     busy = [0] * slots
     for length in lengths.tolist():
-        done = heapq.heappop(busy) + length  # scalar (10.6)
+        done = heapq.heappop(busy) + length  # scalar (10.1)
         heapq.heappush(busy, done)
-    bubble = 1 - int(lengths.sum()) / (slots * max(busy))  # scalar (10.7)
+    bubble = 1 - int(lengths.sum()) / (slots * max(busy))  # scalar (10.2)
     return bubble
+
+
+def decoding_seconds(
+    lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, cards: int = 1, card: Card = H100
+) -> Float[Tensor, " R"]:
+    r"""How long each of R samplers takes for its S rows, if its cards reach their peaks.
+
+    S_t = |\{ i : n_i \ge t \}| \tag{10.3}
+    Q_t = 2 K + q \, S_t \, (L + t) \tag{10.4}
+    \tau = \sum_t \max \Big( \frac{2 K S_t}{c F}, \frac{Q_t}{c M} \Big) \tag{10.5}
+
+    At token t, S_t rows are still written. Q_t bytes are read: all weights (2 bytes each), and the cache of these rows.
+    The sum ends with the longest row.
+
+    Args:
+        lengths: n_i, tokens of each completion. prompt: L, those of a prompt.
+        parameters: K. cache_bytes: q, of one token, as `grpo_lab.memory.parts.cache_bytes` counts them.
+        cards: c, that share one copy of the model; card: with F operations and M bytes a second.
+    """
+    check_shapes(lengths=(lengths, "R S"))
+    t = torch.arange(1, int(lengths.max()) + 1).expand(len(lengths), -1).contiguous()
+    writing = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
+    read = 2 * parameters * (writing > 0) + cache_bytes * writing * (prompt + t)  # R T (10.4)
+    arithmetic = 2.0 * parameters * writing / (cards * card.flops)
+    seconds = torch.maximum(arithmetic, read / (cards * card.memory)).sum(-1)  # R (10.5)
+    return seconds
 
 
 def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tensor, " B"]:
     r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
-    Slots are filled as in Eq. (10.6). Completions are learnt from in the order in which they end, `batch` at a time: so
-    the version of the weights counts the batches that have ended. Completion i begins at b and ends at e.
+    Slots are filled as in Eq. (10.1). Completions are learnt from in the order in which they end, `batch` at a time: so
+    the version of the weights counts the batches that have ended. Completion i ends at e.
 
-    v_i = \lfloor |\{ j : e_j \le b_i \}| / B \rfloor \tag{10.8}
-    a_i = \lfloor |\{ j : e_j < e_i \}| / B \rfloor - v_i \tag{10.9}
+    v_i = \lfloor |\{ j : e_j \le e_i - n_i \}| / B \rfloor \tag{10.6}
+    a_i = \lfloor |\{ j : e_j < e_i \}| / B \rfloor - v_i \tag{10.7}
 
     Of those that end at the same moment, the one given first counts as ending first.
 
     Args:
-        lengths: n = e - b, tokens of each completion, at least 1, in the order in which they begin.
+        lengths: n, tokens of each completion, at least 1, in the order in which they begin.
         slots: S, rows that are sampled at the same time. batch: B, completions of an update.
 
     Returns:
@@ -125,51 +102,75 @@ def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tenso
     begin = torch.tensor(begins)
     end = begin + lengths
     order = end.argsort(stable=True)
-    version = torch.searchsorted(end[order], begin, right=True) // batch  # B (10.8)
-    age = order.argsort() // batch - version  # B (10.9)
+    version = torch.searchsorted(end[order], begin, right=True) // batch  # B (10.6)
+    age = order.argsort() // batch - version  # B (10.7)
     return age
+
+
+def importance_weights(
+    logp: Float[Tensor, "B T"], sampler_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
+) -> Float[Tensor, "B #T"]:
+    r"""How much likelier the trainer finds what was sampled than the sampler did.
+
+    d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{sampler}}_{b,t}) \tag{10.8}
+    w_{b,t} = \mathrm{sg} \big[ e^{d_{b,t}} \big] \tag{10.9}
+    w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.10}
+
+    Args:
+        logp: log-probabilities under the policy that is trained, before its update.
+        sampler_logp: of the same tokens, as the sampler recorded them.
+        mask: m, True where a token belongs to its completion. What stands elsewhere means nothing; the weight is 1.
+        level: "token" for weights of tokens, shape (B, T); "sequence" for one of each completion, shape (B, 1).
+
+    Returns:
+        w, without gradient. It multiplies each token's term of the loss.
+
+    Source: TRL 1.16, `vllm_importance_sampling_mode`.
+    """
+    check_choice("level", level, LEVELS)
+    check_shapes(logp=(logp, "B T"), sampler_logp=(sampler_logp, "B T"), mask=(mask, "B T"))
+    check_dtype("mask", mask, "bool")
+    difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.8)
+    if level == "token":
+        return difference.exp().detach()  # B T (10.9)
+    return difference.sum(-1, keepdim=True).exp().detach()  # B 1 (10.10)
+
+
+def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
+    r"""Keep one weight from outvoting all others.
+
+    w'_{b,t} = \min(w_{b,t}, w_{\max}) \tag{10.11}
+    w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.12}
+
+    Args:
+        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.12): infinity times 0 is NaN.
+        cap: w_max > 0.
+        mode: "truncate" for w'; "mask" for w'', which leaves out what the other would cut.
+
+    Source: Ionides (2008), "Truncated Importance Sampling", for w'. The cap of 3 is TRL 1.16's.
+    """
+    check_choice("mode", mode, MODES)
+    check_positive("cap", cap)
+    if mode == "truncate":
+        return weights.clamp(max=cap)  # B T (10.11)
+    return torch.where(weights <= cap, weights, 0)  # B T (10.12)
 
 
 def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
     r"""Floating-point operations of a step of GRPO; those of attention, which grow with the length, are left out.
 
-    F_{\mathrm{sample}} = 2 n N \tag{10.10}
-    F_{\mathrm{logprobs}} = 2 n N k \tag{10.11}
-    F_{\mathrm{update}} = (6 + 2 a) \, n N \tag{10.12}
+    C_{\mathrm{sample}} = 2 K N \tag{10.13}
+    C_{\mathrm{logprobs}} = 2 K N k \tag{10.14}
+    C_{\mathrm{update}} = (6 + 2 x) \, K N \tag{10.15}
 
     Args:
-        parameters: n, that a token meets. tokens: N, of prompts and completions.
+        parameters: K, that a token meets. tokens: N, of prompts and completions.
         readings: k, passes that only compute log-probabilities: the policy's before its updates, the reference's.
-        checkpointing: a, whether the update computes its forward pass twice.
+        checkpointing: x, whether the update computes its forward pass twice.
 
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
-    sample = 2 * parameters * tokens  # scalar (10.10)
-    logprobs = 2 * parameters * tokens * readings  # scalar (10.11)
-    update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.12)
+    sample = 2 * parameters * tokens  # scalar (10.13)
+    logprobs = 2 * parameters * tokens * readings  # scalar (10.14)
+    update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.15)
     return {"sample": sample, "logprobs": logprobs, "update": update}
-
-
-def decoding_seconds(
-    lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, cards: int = 1, card: Card = H100
-) -> Float[Tensor, " R"]:
-    r"""How long each of R samplers takes for its S rows, if its cards reach their peaks.
-
-    s_t = |\{ i : n_i \ge t \}| \tag{10.13}
-    b_t = 2 n + \kappa \, s_t \, (L + t) \tag{10.14}
-    \tau = \sum_t \max \Big( \frac{2 n s_t}{c F}, \frac{b_t}{c M} \Big) \tag{10.15}
-
-    The sum ends with the longest row. Each of its tokens reads all weights (2 bytes each), and the cache of the rows.
-
-    Args:
-        lengths: n_i, tokens of each completion. prompt: L, those of a prompt.
-        parameters: n. cache_bytes: kappa, of one token, as `grpo_lab.memory.parts.cache_bytes` counts them.
-        cards: c, that share one copy of the model; card: with F operations and M bytes a second.
-    """
-    check_shapes(lengths=(lengths, "R S"))
-    t = torch.arange(1, int(lengths.max()) + 1).expand(len(lengths), -1).contiguous()
-    writing = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.13)
-    read = 2 * parameters * (writing > 0) + cache_bytes * writing * (prompt + t)  # R T (10.14)
-    arithmetic = 2.0 * parameters * writing / (cards * card.flops)
-    seconds = torch.maximum(arithmetic, read / (cards * card.memory)).sum(-1)  # R (10.15)
-    return seconds

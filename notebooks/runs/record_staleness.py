@@ -6,8 +6,8 @@
 
 The sampler is a copy of the policy from `age` updates ago (in the first updates, from the beginning), in `precision`.
 Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
-"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.4) with C = 3, "untruncated" with
-C infinite, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
+"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.11) cut at 3, "untruncated" with
+no cut, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
 """
 
 import argparse

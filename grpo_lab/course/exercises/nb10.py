@@ -28,11 +28,11 @@ STRAGGLER_BUBBLE = Exercise(
         at_scale("a thousand answers, 64 slots", lambda d: _batch(d, 1000, 64, 16_384)),
     ),
     mistakes={
-        "busy-fraction": {"10.7": "bubble = int(lengths.sum()) / (slots * max(busy))"},
-        "the-longest-answer": {"10.7": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
+        "busy-fraction": {"10.2": "bubble = int(lengths.sum()) / (slots * max(busy))"},
+        "the-longest-answer": {"10.2": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
         "in-turn": {
             "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.6": "busy[i % slots] += length",
+            "10.1": "busy[i % slots] += length",
             "heappush()": "pass",
         },
     },
@@ -61,13 +61,13 @@ ANSWER_AGES = Exercise(
         at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 16_384)),
     ),
     mistakes={
-        "in-the-order-given": {"10.9": "age = torch.arange(len(end)) // batch - version"},
-        "counted-in-answers": {"10.9": "age = order.argsort() - version * batch"},
+        "in-the-order-given": {"10.7": "age = torch.arange(len(end)) // batch - version"},
+        "counted-in-answers": {"10.7": "age = order.argsort() - version * batch"},
         "difference-first": {
-            "10.8": "version = torch.searchsorted(end[order], begin, right=True)",
-            "10.9": "age = (order.argsort() - version) // batch",
+            "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
+            "10.7": "age = (order.argsort() - version) // batch",
         },
-        "older-weights-at-the-start": {"10.8": "version = torch.searchsorted(end[order], begin) // batch"},
+        "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
         "no-slots": {"heapreplace()": "heapq.heapreplace(free, free[0])"},
     },
 )
@@ -95,14 +95,14 @@ IMPORTANCE_WEIGHTS = Exercise(
     ),
     gradient_of=("logp", "sampler_logp"),
     mistakes={
-        "upside-down": {"10.1": "difference = torch.where(mask, sampler_logp - logp, 0)"},
+        "upside-down": {"10.8": "difference = torch.where(mask, sampler_logp - logp, 0)"},
         "gradient-through-the-weight": {
-            "10.2": "return difference.exp()",
-            "10.3": "return difference.sum(-1, keepdim=True).exp()",
+            "10.9": "return difference.exp()",
+            "10.10": "return difference.sum(-1, keepdim=True).exp()",
         },
-        "padding-counted": {"10.1": "difference = logp - sampler_logp"},
+        "padding-counted": {"10.8": "difference = logp - sampler_logp"},
         "mean-of-the-sequence": {
-            "10.3": "return (difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()"
+            "10.10": "return (difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()"
         },
     },
 )
