@@ -16,6 +16,7 @@ from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
+from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.similar import shapes_of, similar
 from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
@@ -71,6 +72,9 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
     assert '<td class="n">3</td><td class="n">9</td>' in text[first:]
     numbers = "".join(f'<td class="n">{n}</td>' for n in (1, 0, 3, 1))
     assert numbers in text, "rloo: right, partly right, not right, not begun"
+    links = [text.index(f'href="students/{name}.html"') for name in ("carol", "zoe", "bob", "alice")]
+    assert links == sorted(links), "who is behind comes first, and why:"
+    assert "nothing was begun" in text and '<td class="why"><code>reinforce_loss</code>: ascends</td>' in text
     told = capsys.readouterr().out
     assert "most points lost in reinforce_loss" in told and "1 could not be graded" in told
     assert "zoe: zoe.ipynb: it cannot be read as a notebook (JSONDecodeError)" in told and "JSONDecodeError" in text
@@ -108,6 +112,13 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     assert rows(folder)["bob"]["points"] == "18"
 
 
+def test_a_cell_that_fails_is_told_at_its_function():
+    one = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
+    assert grade_module._missing(one, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
+    assert grade_module._missing(one, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
+    assert grade_module._missing(one, "g", MISSING, {"4": "SyntaxError"}) == MISSING
+
+
 def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
     submit(folder / "bob" / file_name("01"), reinforce_loss=RIGHT["reinforce_loss"].replace("def rein", "def my_rein"))
     run(folder)
@@ -140,7 +151,6 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
     [
         ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "18"]),
         ("canvas", "lovelaceada_4711_815000_01.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
-        ("gradescope", "submission_5/01.ipynb", ["submission_5", "5", "", "0", "18"]),
     ],
 )
 def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path, sandbox):

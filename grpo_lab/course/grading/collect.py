@@ -12,16 +12,9 @@ from itertools import count
 from pathlib import Path
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.course.grading.downloads import (
-    Submission,
-    as_listed,
-    class_of,
-    listed_by_gradescope,
-    owner_of,
-)
+from grpo_lab.course.grading.downloads import Submission, class_of, owner_of
 from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run, written_answer
 from grpo_lab.course.grading.untrusted import (
-    GRADESCOPE_LIST,
     MAX_NOTEBOOKS,
     File,
     archived,
@@ -39,9 +32,9 @@ _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{
 def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list[Submission]]:
     """The assignment that is graded, and what each student of a class handed in for it.
 
-    An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle, Canvas or
-    Gradescope made. Of two notebooks for the assignment, that with the assignment's own file name counts; of those that
-    differ in what a browser or Canvas put behind their name, ` (1)` or `-1`, the last; of others the first by name.
+    An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle or Canvas made.
+    Of two notebooks for the assignment, that with the assignment's own file name counts; of those that differ in what
+    a browser or Canvas put behind their name, ` (1)` or `-1`, the last; of others the first by name.
 
     Args:
         folder: where the submissions lie, or a zip archive of that, or a platform's download in a folder.
@@ -51,13 +44,10 @@ def find_submissions(folder: Path, wanted: str | None = None) -> tuple[str, list
         ValueError: if the folder is none and no zip archive, if it is empty, and for an assignment that there is not.
     """
     files = class_of(list(_files(folder)), archive=folder.is_file())
-    lists = [file for file in files if file.parts == (GRADESCOPE_LIST,)]
-    listed = listed_by_gradescope(lists)
     by_student: dict[tuple[str, str], list[tuple[Submission, File]]] = {}
     for file in files:
-        if file not in lists:
-            one = as_listed(owner_of(file.parts), listed)
-            by_student.setdefault((one.student, one.number), []).append((one, file))
+        one = owner_of(file.parts)
+        by_student.setdefault((one.student, one.number), []).append((one, file))
     if not by_student:
         raise InputError("folder", str(folder), "expected one folder or notebook a student, and found none")
     read = [_read_all(own) for _, own in sorted(by_student.items(), key=lambda item: item[0])]

@@ -1,21 +1,17 @@
-"""What learning platforms hand out: where a class begins in it, whose a file is, what Gradescope lists beside it."""
+"""What learning platforms hand out: where a class begins in it, and whose a file is."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import yaml
-
 from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.untrusted import GRADESCOPE_LIST, File, stem
+from grpo_lab.course.grading.untrusted import File, stem
 
 MAX_AROUND = 4  # folders and archives around a class
 
 # What learning platforms make of names. Moodle: "Ada Lovelace_1234567_assignsubmission_file_", a folder or the
-# beginning of a file's name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb". Gradescope: "submission_12345".
+# beginning of a file's name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb".
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+?_(?P<rest>.*)", re.DOTALL)
 _CANVAS = re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?P<file>\d{3,})_(?P<rest>.+)", re.DOTALL)
-_GRADESCOPE = re.compile(r"submission_(?P<id>\d+)")
 
 
 @dataclass
@@ -23,15 +19,14 @@ class Submission:
     """What one student handed in. `problem` says why it cannot be graded; empty if it can be.
 
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
-    it. platform: "moodle", "canvas", "gradescope", or ""; number, email: the platform's own, of the student; upload:
-    Canvas's number of the file. written: the answer to the question in words.
+    it. platform: "moodle", "canvas" or ""; number: the platform's own, of the student; upload: Canvas's, of the file.
+    written: the answer to the question in words.
     """
 
     student: str
     file: str = ""
     platform: str = ""
     number: str = ""
-    email: str = ""
     upload: int = 0
     assignment: str = ""
     cells: list[Cell] = field(default_factory=list)
@@ -55,8 +50,6 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
     if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own + "_"):
         file = match["rest"] or file if len(parts) == 1 else file
         return Submission(match["name"].strip(), file, "moodle", match["id"])
-    if match := _GRADESCOPE.fullmatch(own):
-        return Submission(own, file, "gradescope", match["id"])
     return Submission(own, file)
 
 
@@ -81,31 +74,6 @@ def class_of(files: list[File], archive: bool) -> list[File]:
 
 
 def _is_download(files: list[File]) -> bool:
-    """Gradescope's list, a name of Moodle's, or two names of another platform."""
-    owners = {file.parts[0]: owner_of(file.parts) for file in files}
-    made = [owner for owner in owners.values() if owner.platform]
-    return GRADESCOPE_LIST in owners or len(made) > 1 or any(owner.platform == "moodle" for owner in made)
-
-
-def listed_by_gradescope(files: Iterable[File]) -> dict[str, list[dict[str, str]]]:
-    """submission_12345 -> name, sid and email of each who handed it in, as the list among the files says."""
-    found = {}
-    for file in files:
-        try:
-            listed = yaml.safe_load(file.read())
-            for key, entry in listed.items():
-                people = entry.get(":submitters") or []
-                found[key] = [{name[1:]: str(value) for name, value in person.items()} for person in people]
-        except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:
-            print(f"note: {GRADESCOPE_LIST} cannot be read ({type(error).__name__}): submissions keep their numbers")
-    return found
-
-
-def as_listed(one: Submission, listed: dict[str, list[dict[str, str]]]) -> Submission:
-    """With what Gradescope's list says; who handed in alone has a number and an address of their own."""
-    people = listed.get(one.student, [])
-    names = " and ".join(person["name"] for person in people if person.get("name"))
-    one = replace(one, student=names or one.student)
-    if len(people) == 1:
-        one.number, one.email = people[0].get("sid") or one.number, people[0].get("email", "")
-    return one
+    """A name of Moodle's, or two of Canvas's."""
+    made = [owner_of(parts).platform for parts in {file.parts[0]: file.parts for file in files}.values()]
+    return "moodle" in made or made.count("canvas") > 1

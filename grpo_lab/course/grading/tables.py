@@ -1,4 +1,4 @@
-"""The marks as tables: one for every spreadsheet, and what Moodle, Canvas and Gradescope import."""
+"""The marks as tables: one for every spreadsheet, and what Moodle, Canvas and Gradescope's autograder take."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ MARK = "\ufeff"  # at the beginning of a file: without it, Excel reads names wit
 def grades(grading: Grading) -> str:
     """grades.csv: a row a student, with points for each function, the sum, what could be earned, and remarks."""
     names = list(grading.exercises)
-    rows: list[list] = [["student", "id", "email", *names, "points", "out of", "remarks"]]
+    rows: list[list] = [["student", "id", *names, "points", "out of", "remarks"]]
     for one in grading.students:
         points = [f"{one.points[name]:g}" for name in names]
         said = "; ".join(one.remarks)
@@ -30,15 +30,15 @@ def to_text(rows: list[list]) -> str:
 
 
 def _who(one: Graded) -> list[str]:
-    return [one.submission.student, one.submission.number, one.submission.email]
+    return [one.submission.student, one.submission.number]
 
 
 def moodle(grading: Grading) -> str:
     """Moodle's grading worksheet. Its identifier is the number in the names of a download."""
     rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade"]]
     for one in grading.students:
-        student, number, email = _who(one)
-        rows.append([f"Participant {number}" if number else "", student, email, f"{one.total:g}", grading.out_of])
+        student, number = _who(one)
+        rows.append([f"Participant {number}" if number else "", student, "", f"{one.total:g}", grading.out_of])
     return to_text(rows)
 
 
@@ -46,18 +46,11 @@ def canvas(grading: Grading) -> str:
     """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
     rows: list[list] = [[*head, grading.assignment], ["    Points Possible", "", "", "", "", grading.out_of]]
-    rows += [[*_who(one)[:2], "", "", "", f"{one.total:g}"] for one in grading.students]
+    rows += [[*_who(one), "", "", "", f"{one.total:g}"] for one in grading.students]
     return to_text(rows)
 
 
-def gradescope(grading: Grading) -> str:
-    """The table that Gradescope takes for points given elsewhere: who, by id and e-mail, and how many."""
-    rows: list[list] = [["Name", "Student ID", "Email", "Total Score", "Max Points"]]
-    rows += [[*_who(one), f"{one.total:g}", grading.out_of] for one in grading.students]
-    return to_text(rows)
-
-
-PLATFORMS = {"moodle": moodle, "canvas": canvas, "gradescope": gradescope}
+PLATFORMS = {"moodle": moodle, "canvas": canvas}
 
 
 def gradescope_results(grading: Grading, one: Graded) -> str:

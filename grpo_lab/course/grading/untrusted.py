@@ -19,7 +19,6 @@ MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
 MAX_DEPTH, MAX_FILES, MAX_MEMBERS = 12, 20_000, 200_000  # folders within folders; files of an entry, and of an archive
 MAX_NOTEBOOKS = 50  # of one student
-GRADESCOPE_LIST = "submission_metadata.yml"  # who handed in what, beside the submissions of a download
 UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems leave behind, and names with a dot
 
 
@@ -75,7 +74,7 @@ def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
     try:
         if len(place) > 2:
             raise InputError("an archive in an archive in an archive is not looked into")
-        with zipfile.ZipFile(_opened(place)) as archive:
+        with zipfile.ZipFile(_opened(*place)) as archive:
             members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
         said = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
@@ -89,27 +88,22 @@ def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
         if below[-1].lower().endswith(".zip"):
             yield from archived((*place, member), (*parts, *below))
         else:
-            yield File((*parts, *below), partial(_content, place, member, MAX_NOTEBOOK))
+            yield File((*parts, *below), partial(_content, MAX_NOTEBOOK, member, *place))
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
 
-def _opened(place: tuple) -> Path | io.BytesIO:
-    return io.BytesIO(_inner(*place)) if len(place) == 2 else place[0]
+@lru_cache(maxsize=1)  # of several files in one, one after the other is asked for
+def _opened(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
+    return io.BytesIO(_content(MAX_ARCHIVE, *member, path)) if member else path
 
 
-@lru_cache(maxsize=1)
-def _inner(path: Path, member: zipfile.ZipInfo) -> bytes:
-    """An archive within an archive; of several files in it, one after the other is asked for."""
-    return _content((path,), member, MAX_ARCHIVE)
-
-
-def _content(place: tuple, member: zipfile.ZipInfo, most: int) -> bytes:
+def _content(most: int, member: zipfile.ZipInfo, *place) -> bytes:
     """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
     if member.file_size > most:
         raise InputError(_too_large(member.file_size, most))
     try:
-        with zipfile.ZipFile(_opened(place)) as archive, archive.open(member) as file:
+        with zipfile.ZipFile(_opened(*place)) as archive, archive.open(member) as file:
             content = file.read(most + 1)
     except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
         raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
