@@ -19,7 +19,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
-from grpo_lab.trainer.given import check_given, fingerprints, of_model, plain_numbers
+from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
 from grpo_lab.trainer.logprobs import kl_to_reference
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -152,10 +152,10 @@ class Run:
 
     def _save(self, done: int) -> None:
         """Write the checkpoint of a step, unless it has one."""
-        if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest.checkpoints:
+        if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
             state = {"step": done, "log_history": self.history}
             parts = self.model, self.tokenizer, self.optimizer, state, self.reference
-            self.folder.keep(done, of_model(self.model), *parts)
+            self.folder.keep(done, *parts)
 
 
 @functools.lru_cache(maxsize=2)

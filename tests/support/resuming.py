@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.trainer import Run, train
 from grpo_lab.trainer.folder import run_folder
-from grpo_lab.trainer.folder.checkpoint import MANIFEST
+from grpo_lab.trainer.folder.run_folder import MANIFEST
 from tests.support.axe import Axe, Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 

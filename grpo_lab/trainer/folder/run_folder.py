@@ -1,27 +1,34 @@
-"""The folder of a run: one run at a time, what is written into it, and where the run goes on from."""
+"""The folder of a run: one run at a time, what is written into it, and where the run goes on from.
+
+The manifest says what the run began with ("settings", of which `max_steps` is that of its last part; "ingredients", as
+`fingerprints` describes them) and what it owns in the folder: "checkpoints", the newest last, and the files of the
+"trained" model. A checkpoint counts as soon as the manifest describes its files; only then it is moved into its place.
+"""
 
 import contextlib
 import functools
+import hashlib
 import json
-import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Container, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.config import SETTINGS_FILE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.checkpoint import MANIFEST, UNFINISHED, Manifest, as_json, as_lines, publish, write_whole
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
+from grpo_lab.trainer.given import check_same, of_model
 from grpo_lab.trainer.stopping import RESUME
 
-LOCK, METRICS, COMPLETIONS = "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
+MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
+CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
 MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
+_COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
 
 def explained(method: Callable) -> Callable:
@@ -49,18 +56,16 @@ class RunFolder:
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
-        infinite = {name: str(value) for name, value in settings.items() if value == math.inf}
-        self.settings = json.loads(as_json(settings | infinite))
-        self.manifest: Manifest | None = None
+        self.settings = json.loads(json.dumps(settings), parse_constant=str) | {"resume_from_checkpoint": False}
+        self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
     @explained
     def __enter__(self):
         if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
             check_folder(self.config)
-        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire()
+            self._lock.acquire()  # makes the folder, too
         except Timeout as error:
             said = f"output_dir is {str(self.path)!r}, where another run is at work"
             raise BlockingIOError(f"{said}; wait for its end, stop it, or choose another folder") from error
@@ -78,159 +83,159 @@ class RunFolder:
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
-        optimizer: None for an engine, whose runs have no checkpoints to go on from.
-        prints: as `fingerprints` returns them.
+        optimizer: None for an engine, whose runs have no checkpoints to go on from. prints: of `fingerprints`.
         """
-        checkpoint.check_savable(model)
+        if model.can_generate():
+            model.generation_config.validate(strict=True)  # else transformers would refuse to save the model later
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
-        if self.manifest is not None and self.config.resume_from_checkpoint:
-            self.manifest.check_same_run(self.path, self.settings, prints)
-            self._finish_renames()
+        state, completions = {"step": 0, "log_history": []}, 0
+        changes = {"settings": self.settings, "ingredients": prints, "checkpoints": {}, "trained": {}}
+        if self.config.resume_from_checkpoint:
+            self._check_same_run(prints)
             if good := self._newest_good():
-                state, source = checkpoint.load(good, model, optimizer, reference), good.as_posix()
-                self._go_back_to(good.name, state["log_history"], prints)  # only now that all of it is loaded
-                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {source!r}")
-                return state["step"], state["log_history"]
-            print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
-        self._commit(Manifest(self.settings, prints))
-        self._write_files([], 0)
-        return 0, []
+                state = checkpoint.load(good, model, optimizer, reference)
+                completions = self.manifest["checkpoints"][good.name][COMPLETIONS]
+                settings = self.manifest["settings"] | self.settings
+                changes = {"settings": settings, "checkpoints": self._kept(good.name)}
+                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {good.as_posix()!r}")
+            else:
+                print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
+        self._commit(**changes)
+        check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
+        shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
+        write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
+        write_whole(self.path / METRICS, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
+        if (path := self.path / COMPLETIONS).is_file():  # the other steps are made again
+            os.truncate(path, min(completions, path.stat().st_size))
+        return state["step"], state["log_history"]
 
     @explained
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
         with open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
-            file.write(as_lines(records))
-            file.flush()
-            os.fsync(file.fileno())
+            file.writelines(as_json(record) + "\n" for record in records)
+        flush(self.path / name)
 
     @explained
-    def keep(self, step: int, print_of_model: dict, *parts) -> None:
-        """Make a checkpoint of a step, then remove those for which `save_total_limit` has no room.
-
-        print_of_model: a run may go on with the model of the checkpoint itself, too. parts: of `checkpoint.write`.
-        """
+    def keep(self, step: int, *parts) -> None:
+        """Make a checkpoint of a step, with the parts of `checkpoint.write`; remove those beyond `save_total_limit`."""
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
-        check_free(self.path, [name], self.manifest.checkpoints)
-        entry = {"model": print_of_model, "files": self._write_unfinished(name, *parts)}
+        check_free(self.path, [name], ())
+        entry = {"model": of_model(parts[0]), "files": checkpoint.write(self.path / UNFINISHED / name, *parts)}
         entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
-        # The checkpoint counts from here on: the rest is made up for when the run goes on.
-        self._commit(checkpoints=self.manifest.checkpoints | {name: entry})
-        self._finish_renames()
+        self._commit(checkpoints=self.manifest["checkpoints"] | {name: entry})
+        publish(self.path / UNFINISHED / name, self.path / name)
         self._commit(checkpoints=self._kept(name))
 
     @explained
     def finish(self, model, tokenizer) -> None:
         """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
-        files = self._write_unfinished("model", model, tokenizer)
-        check_free(self.path, files, self.manifest.model)
-        self._commit(model=files)
+        unfinished = self.path / UNFINISHED / "model"
+        files = checkpoint.write(unfinished, model, tokenizer)
+        check_free(self.path, files, self.manifest["trained"])
+        self._commit(trained=files)
         for name in files:
             (self.path / name).parent.mkdir(exist_ok=True)
-            publish(self.path / UNFINISHED / "model" / name, self.path / name)
-        shutil.rmtree(self.path / UNFINISHED / "model")
+            publish(unfinished / name, self.path / name)
+        shutil.rmtree(unfinished)
 
     def saved(self) -> str:
         """What is on the disk."""
-        names = self.manifest.newest_first if self.manifest else []
-        return f"{(self.path / names[0]).as_posix()!r} is saved." if names else "No checkpoint is saved yet."
+        newest = [*self.manifest.get("checkpoints", [])][-1:]
+        return f"{(self.path / newest[0]).as_posix()!r} is saved." if newest else "No checkpoint is saved yet."
+
+    def _check_same_run(self, prints: dict) -> None:
+        """Raise InputError for the first thing that would lead to other numbers."""
+        settings = self.manifest["settings"], self.settings
+        was, now = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
+        if prints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
+            prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
+        check_same(self.manifest["ingredients"] | was, now | prints, str(self.path))
+        before, length, schedule = (*(each["max_steps"] for each in settings), self.settings["lr_scheduler_type"])
+        if length < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
+            wanted = f"expected at least {done}: {str(self.path)!r} has those steps already"
+            raise InputError("max_steps", length, wanted)
+        if length != before and not schedule.startswith("constant"):
+            print(f"max_steps was {before}: from here on the {schedule} schedule is that of {length}")
 
     def _newest_good(self) -> Path | None:
         """The newest checkpoint that is as it was written; those after it, which are not, are reported."""
-        for path in map(self.path.joinpath, self.manifest.newest_first):
-            if (what := checkpoint.fault(path, self.manifest.checkpoints[path.name]["files"])) is None:
+        for name, entry in reversed(self.manifest["checkpoints"].items()):
+            path, unfinished = self.path / name, self.path / UNFINISHED / name
+            if unfinished.is_dir() and not path.exists():  # the run was killed before it moved it
+                publish(unfinished, path)
+            found = checkpoint.described(path)
+            wrong = [file for file, written in entry["files"].items() if found.get(file) != written]
+            if not wrong:
                 return path
-            print(f"{str(path)!r} is broken ({what})")
-        if self.manifest.checkpoints:
+            what = "not what was written: its size or its checksum differs" if wrong[0] in found else "missing"
+            print(f"{str(path)!r} is broken ({wrong[0]} is {what})")
+        if self.manifest["checkpoints"]:
             wanted = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {wanted}")
         return None
 
-    def _go_back_to(self, good: str, history: list[dict], prints: dict) -> None:
-        """Bring the folder back to the checkpoint from which the run goes on."""
-        before, completions = self.manifest, self.manifest.checkpoints[good][COMPLETIONS]
-        stays = {name: before.settings[name] for name in ("output_dir", "resume_from_checkpoint")}
-        evaluated = {"eval_dataset": prints["eval_dataset"] or before.ingredients["eval_dataset"]}
-        settings, ingredients = before.settings | self.settings | stays, before.ingredients | evaluated
-        self._commit(settings=settings, ingredients=ingredients, checkpoints=self._kept(good))
-        check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
-        metrics = self.path / METRICS
-        if not (metrics.is_file() and metrics.read_bytes().startswith(as_lines(history).encode())):
-            print(f"{str(metrics)!r} is not as the run wrote it (lost, edited, cut or damaged): it is written anew")
-        self._write_files(history, completions)
-
-    def _write_files(self, history: list[dict], completions: int) -> None:
-        """Write settings and metrics; of the completions, so many bytes stay: the other steps are made again."""
-        shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
-        write_whole(self.path / SETTINGS_FILE, as_json(self.manifest.settings, indent=2) + "\n")
-        write_whole(self.path / METRICS, as_lines(history))
-        if (path := self.path / COMPLETIONS).is_file():
-            os.truncate(path, min(completions, path.stat().st_size))
-
-    def _commit(self, manifest: Manifest | None = None, **changes) -> None:
-        self.manifest = replace(manifest or self.manifest, **changes)
-        self.manifest.write(self.path)
-
-    def _finish_renames(self) -> None:
-        """Move checkpoints into place: one that the manifest names was whole and flushed before that."""
-        for name in self.manifest.checkpoints:
-            unfinished, final = self.path / UNFINISHED / name, self.path / name
-            if unfinished.is_dir() and not final.exists():
-                publish(unfinished, final)
+    def _commit(self, **changes) -> None:
+        self.manifest = self.manifest | changes
+        signed = {"checksum": _checksum(self.manifest)} | self.manifest
+        write_whole(self.path / MANIFEST, as_json(signed, indent=1) + "\n")
 
     def _kept(self, newest: str) -> dict[str, dict]:
-        """This checkpoint, and as many before it as there is room for; the others are removed, but for files of others.
+        """This checkpoint and as many before it as there is room for; the others are removed, but for files of others.
 
         They are forgotten after that: a removal that was cut short is repeated.
         """
-        names, known = self.manifest.newest_first, self.manifest.checkpoints
-        kept = names[names.index(newest) :][: self.config.save_total_limit]
-        for path in [self.path / name for name in names if name not in kept]:
-            if not checkpoint.names_below(path) <= known[path.name]["files"].keys():
-                print(f"{str(path)!r} stays: it holds files that are not the run's")
-            elif path.exists():
+        known = self.manifest["checkpoints"]
+        names = [*known][: [*known].index(newest) + 1]
+        kept = names[-(self.config.save_total_limit or 0) :]
+        for path in [self.path / name for name in known if name not in kept]:
+            if path.exists() and checkpoint.names_below(path) <= known[path.name]["files"].keys():
                 shutil.rmtree(path)
-        return {name: known[name] for name in kept}
-
-    def _write_unfinished(self, name: str, *parts) -> dict[str, list]:
-        """`checkpoint.write`; after an error nothing of it is left, so that the disk has its room back."""
-        path = self.path / UNFINISHED / name
-        shutil.rmtree(path, ignore_errors=True)
-        try:
-            return checkpoint.write(path, *parts)
-        except Exception:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
+        return {name: known[name] for name in names if (self.path / name).exists()}
 
 
-def check_folder(config: GRPOConfig) -> Manifest | None:
-    """The manifest in the output folder, if the folder is fit for this run. Nothing is changed.
+def check_folder(config: GRPOConfig) -> dict:
+    """The manifest in the output folder, if the folder is fit for this run; empty if there is none. Nothing is changed.
 
     Raises FileExistsError if the run would write over another run, a model or another file; FileNotFoundError if there
     is no run to resume.
     """
     folder, resume = Path(config.output_dir), config.resume_from_checkpoint
-    manifest, metrics = checkpoint.read_manifest(folder), folder / METRICS
-    if resume and manifest is None:
+    manifest, metrics = _read_manifest(folder / MANIFEST), folder / METRICS
+    if resume and not manifest:
         which = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
         wanted = f"expected a run in {str(folder)!r}, which {which}; leave it out to start one, in a new folder"
         raise FileNotFoundError(f"resume_from_checkpoint is True; {wanted}")
-    past, ours = 0, set()
-    if manifest is not None:
-        begun = manifest.checkpoints or (metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
-        if begun and not resume:
-            wanted = f"choose another folder, or continue it with {RESUME}"
-            raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {wanted}")
-        past = manifest.step  # up to which the run makes no checkpoint any more
-        ours = {*CHANGING, *manifest.checkpoints, *(name.split("/")[0] for name in manifest.model)}
-    names = sorted(path.name for path in folder.glob("*"))
-    check_free(folder, [name for name in names if name in (*CHANGING, *MODEL) or checkpoint.step_of(name) > past], ours)
+    owned = {name.split("/")[0] for part in ("checkpoints", "trained") for name in manifest.get(part, ())}
+    begun = owned or (manifest and metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
+    if begun and not resume:
+        wanted = f"choose another folder, or continue it with {RESUME}"
+        raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {wanted}")
+    checkpoints = [path.name for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    check_free(folder, [*CHANGING, *MODEL, *checkpoints], {*CHANGING, *owned} if manifest else ())
     return manifest
 
 
 def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
     """Raise FileExistsError if files or folders with these names are there and are not the run's."""
     if found := [name for name in names if name not in ours and (folder / name).exists()]:
-        wanted = "move it away, or choose another folder"
-        said = f"holds {', '.join(found)}, not written by this run, which needs the name; {wanted}"
-        raise FileExistsError(f"output_dir {str(folder)!r} {said}")
+        said = f"holds {', '.join(found)}, not written by this run, which needs the name"
+        raise FileExistsError(f"output_dir {str(folder)!r} {said}; move it away, or choose another folder")
+
+
+def _read_manifest(path: Path) -> dict:
+    """Empty if there is none. Raises InputError if it is damaged."""
+    if not path.is_file():
+        return {}
+    with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
+        content = json.loads(path.read_bytes().decode("utf-8"))
+        if content.pop("checksum") == _checksum(content) and content.keys() == CONTENT:
+            return content
+    raise InputError(
+        f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged. Restore it from a copy, or resume "
+        "with the version of grpo_lab that wrote it; or start a new run in another folder, with a checkpoint as model"
+    )
+
+
+def _checksum(content: dict) -> str:
+    return hashlib.sha256(as_json(content, sort_keys=True).encode()).hexdigest()
