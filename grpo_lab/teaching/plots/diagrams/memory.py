@@ -24,24 +24,27 @@ LOOKS = {
 }
 STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("black", "")
-FAINT = 0.55  # opacity: text on a piece stays readable
+FAINT = 0.55  # of a colour: text on a piece stays readable
 CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
 ROOM = 0.0125  # of the axis, for one letter of a label
 
 
-def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
+def memory_bars(
+    rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = (), frames: Sequence[float] = ()
+):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
-    A piece that is wide enough carries its name; what carries none anywhere is named below the bars.
+    A piece carries its name on the first bar where it is wide enough; what carries none is named below the bars.
 
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
-        cards: sizes of cards, drawn as lines.
+        cards: sizes of cards, drawn as lines behind the bars.
+        frames: what each row has room for, in GiB, drawn as a frame around its bar.
     """
     import matplotlib.pyplot as plt
 
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
-    end = 1.13 * max([*totals, *cards])
+    end = (1.25 if frames else 1.13) * max([*totals, *cards, *frames])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
     patches, named, left = {}, set(), np.zeros(len(rows))
     for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
@@ -52,18 +55,22 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
         bars = ax.barh(range(len(rows)), sizes, left=left, **bar)
         label = piece.replace(" ", "\n", 1)
         wide = sizes >= max(map(len, label.split("\n"))) * ROOM * end
-        ax.bar_label(bars, [label if fits else "" for fits in wide], label_type="center", fontsize=9, bbox=CLEAR)
+        names = [label if fits and place == wide.argmax() else "" for place, fits in enumerate(wide)]
+        ax.bar_label(bars, names, label_type="center", fontsize=9)
         patches[piece], left = bars[0], left + sizes
         named |= {piece} if wide.any() else set()
-    for place, total in enumerate(totals):
-        if total:
-            ax.text(total + 0.01 * end, place, f"{total:.1f}", va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    said = {place: (total, f"{total:.1f}") for place, total in enumerate(totals) if total}
+    if frames:
+        ax.barh(range(len(rows)), frames, height=0.8, color="none", edgecolor=GREY, linewidth=1.2)
+        said = {place: (frames[place], f"{text} of {frames[place]:.1f}") for place, (_, text) in said.items()}
+    for place, (at, text) in said.items():
+        ax.text(at + 0.01 * end, place, text, va="center", fontsize=9, weight="bold", bbox=CLEAR)
     for card in cards:
-        ax.axvline(card, color=OKABE_ITO["black"], linestyle=":")
+        ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
         ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
                     xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
-    ax.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, end), xlabel="GiB alive at the same time")
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(list(said), [name for name in rows if rows[name]])
+    ax.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
     ax.grid(axis="y", visible=False)
     _name_below(fig, patches, named)
     return fig
@@ -90,14 +97,14 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
             if piece not in named and max(thick) > 0.05 * sum(tops):
                 at = np.flatnonzero(np.array(thick) > 0.9 * max(thick))
                 at = at[(len(at) - 1) // 4]
-                ax.text(times[at], height[at] - thick[at] / 2, piece, **CENTRED, fontsize=9, bbox=CLEAR)
+                ax.text(times[at], height[at] - thick[at] / 2, piece, **CENTRED, fontsize=9)
                 named.add(piece)
         at, most = heights[-1].argmax(), heights[-1].max()
         ax.text(times[at], most + 0.2, f"{most:.1f}", ha="center", va="bottom", weight="bold")
         for card in (card for card in cards if card < top):
-            ax.axhline(card, color="black", linestyle=":", linewidth=1)
+            ax.axhline(card, color="black", linestyle=":", linewidth=1, zorder=0)
             ax.text(5.04, card, f"{card:g} GiB card", va="center", fontsize=9)
-        ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6)
+        ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(
             xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
         )
@@ -123,9 +130,12 @@ def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
 
 
 def _look(piece: str) -> tuple[tuple, str]:
-    """Fill and hatch."""
+    """Fill, light and opaque, and hatch."""
+    from matplotlib.colors import to_rgb
+
     colour, hatch = LOOKS.get(piece, OTHER)
-    return (OKABE_ITO[colour], 0.25 if colour == "black" else FAINT), hatch
+    faint = 0.25 if colour == "black" else FAINT
+    return tuple(1 - faint * (1 - part) for part in to_rgb(OKABE_ITO[colour])), hatch
 
 
 def _name_below(fig, patches: dict, named: set[str]) -> None:
