@@ -143,7 +143,6 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
     ("got", "expected", "words"),
     [
         (torch.zeros_like(A), A, "Everything is zero"),
-        (torch.where(MASK, A, 7.0), A, "right except where mask is False"),
         (A * torch.tensor([1, 1, 1.5]), A, "6 of 9 entries are right"),
         (torch.where(MASK, A, torch.nan), A, "There is NaN where a number is expected"),
         (A, torch.where(MASK, A, torch.inf), "There is a number where infinity is expected"),
@@ -154,8 +153,8 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
     ],
 )
 def test_relations(got, expected, words):
-    assert words in relation(got, expected, {"mask": MASK}, 1e-6)
-    assert relation(A, A.square() + A.flip(0), {}, 1e-6) == "", "none is invented"
+    assert words in relation(got, expected, 1e-6)
+    assert relation(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
 
 
 def test_what_is_shown_is_bounded():

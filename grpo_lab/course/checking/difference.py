@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
-from grpo_lab.course.checking.outcome import AFTERWARDS, expected_outcomes, inputs
-from grpo_lab.course.checking.plain_data import Other, Outcome, plain
+from grpo_lab.course.checking.outcome import AFTERWARDS, expected_outcomes
+from grpo_lab.course.checking.plain_data import Other, Outcome
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.shown import dtype_name
 from grpo_lab.course.exercise import Exercise
@@ -39,7 +39,7 @@ def difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Diffe
     changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed}
     if got.error:
         return _of_error(got, expected)
-    view = _View(_masks(exercise, index, seed), exercise.tolerance, may_be_none(exercise))
+    view = _View(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
     found = [_of_values(what, g, e, view) for what, g, e in pairs]
@@ -51,7 +51,6 @@ def difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Diffe
 class _View(NamedTuple):
     """How results are compared. none: whether the function may return None, or a list with None in it."""
 
-    masks: dict[str, Tensor]
     tolerance: float
     none: bool
 
@@ -81,7 +80,7 @@ def _of_values(what: str, got: Any, expected: Any, view: _View) -> Difference | 
         return _of_tensors(what, got, expected, view)
     if is_number(got) and is_number(expected):
         numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(what, got, expected, relation(*numbers, {}, view.tolerance))
+        return Difference(what, got, expected, relation(*numbers, view.tolerance))
     parts = _parts(got), _parts(expected)
     if type(got) is type(expected) and None not in parts:
         return _of_parts(what, *parts, view)
@@ -116,7 +115,7 @@ def _of_tensors(what: str, got: Tensor, expected: Tensor, view: _View) -> Differ
     if got.dtype != expected.dtype:
         text = f"{_capital(what)} has dtype {dtype_name(got)}; {dtype_name(expected)} is expected."
         return Difference(what, got, expected, text, "dtype")
-    return Difference(what, got, expected, relation(got, expected, view.masks, view.tolerance))
+    return Difference(what, got, expected, relation(got, expected, view.tolerance))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -169,15 +168,9 @@ def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     if no_gradient(got):
         return f"{start} None arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        found = relation(got, expected, view.masks, view.tolerance)
+        found = relation(got, expected, view.tolerance)
         return f"{start} That of {name}: {found}" if found else start
     return start
-
-
-def _masks(exercise: Exercise, index: int, seed: int) -> dict[str, Tensor]:
-    """The arguments that are masks."""
-    bound, _ = inputs(exercise, index, seed)
-    return {k: plain(v) for k, v in bound.arguments.items() if isinstance(v, Tensor) and v.dtype == torch.bool}
 
 
 def _parts(value: Any) -> dict | None:
