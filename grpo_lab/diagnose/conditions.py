@@ -239,7 +239,10 @@ def updates_swallowed(log: Log) -> Evidence:
 
 
 def learning_rate_too_low(log: Log) -> Evidence:
-    return None if updates_swallowed(log) else nothing_moves(log)
+    """Without a KL in the log, of small steps alone: at other rates entropy and length are slow to show a change."""
+    path = log.points("learning_rate")[1].sum() * (updates_of_a_rollout(log) or 1)
+    unsure = path > 5e-4 and not log.points("kl")[1].any()
+    return None if unsure or updates_swallowed(log) else nothing_moves(log)
 
 
 def learning_rate_too_high(log: Log) -> Evidence:

@@ -279,10 +279,10 @@ def k1_for_k3(engine: str, model):
 def no_mean(engine: str, model):
     """Rewards are divided by the deviation of their group, and no mean is taken off."""
 
-    def raw(rewards, scale, eps):
+    def raw(rewards, scale, eps=1e-4):
         return rewards / (rewards.std(-1, keepdim=True) + eps) if scale == "group" else rewards
 
-    return patch("grpo_lab.trainer.experience.group_advantages", raw)
+    return patch("grpo_lab.advantages.group_advantages", raw)
 
 
 def no_reference_precision(engine: str, model):

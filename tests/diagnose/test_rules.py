@@ -108,6 +108,7 @@ def test_a_short_run_is_not_judged():
     assert not diagnose(history(reward=(0.9, 0.0))[:7])
     wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})
     assert not diagnose(wander[:23]) and named(wander) == ["length_without_gain"]
+    assert not diagnose(history(**STILL | {"learning_rate": 5e-5})), "which entropy and length may yet show"
 
 
 def test_settings_draw_the_line_where_they_say_more():

@@ -72,7 +72,7 @@ def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["epsilon 3e-4", "log of 0", "no box"])
+@pytest.mark.parametrize("name", ["epsilon 3e-4", "log of 0", "no box", "no mean", "own reference"])
 def test_a_fault_planted_now_is_named(name):
     entry = recorder.record_of("seen", name, recorder.OURS, seed=40)
     assert entry["finding"] in recorder.named(entry)
