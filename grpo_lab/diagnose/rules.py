@@ -87,10 +87,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
     """What looks wrong in the log of a run, root causes before what follows from them; nothing for a healthy run.
 
     Args:
-        source, settings: as `read_log` takes them: a folder, a file, `trainer.state.log_history`, our history.
-
-    Raises:
-        FileNotFoundError, ValueError, TypeError: as `read_log` does.
+        source, settings: as `read_log` takes or refuses them: a folder, file, `trainer.state.log_history`, our history.
     """
     return examined(read_log(source, settings))[0]
 
