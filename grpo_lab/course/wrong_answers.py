@@ -45,14 +45,6 @@ def source_of(function: FunctionType) -> str:
     return textwrap.dedent(inspect.getsource(function))
 
 
-def tree_of(function: FunctionType) -> ast.stmt:
-    """The same as a tree, without its docstring."""
-    tree = ast.parse(source_of(function)).body[0]
-    if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
-        tree.body = tree.body[1:]
-    return tree
-
-
 def built_anew(reference: FunctionType, source: str | ast.Module) -> Callable:
     """The function of this source that has the reference's name, undecorated, among the names that its module has."""
     names, tree = dict(reference.__globals__), ast.parse(source) if isinstance(source, str) else source

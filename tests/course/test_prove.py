@@ -12,10 +12,11 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTS
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
-from grpo_lab.course.wrong_answers import built_anew, source_of, tree_of
+from grpo_lab.course.wrong_answers import built_anew, source_of
 from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
+from tests.course.proof.mutants import tree_of
 from tests.mutants.errata import errata_mutants
 
 SEEN, FRESH = trials.SEEDS

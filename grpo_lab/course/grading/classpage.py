@@ -53,14 +53,8 @@ def averaged(grading: Grading) -> str:
 
 
 def to_look_at(grading: Grading) -> list[str]:
-    """All that was remarked, each student by name; what is the same of several is said once, and of whom."""
-    students: dict[str, list[str]] = {}
-    for one in grading.students:
-        for remark in one.remarks:
-            students.setdefault(remark, []).append(one.submission.student)
-    shared = [f"{remark} ({len(names)}): {', '.join(names)}" for remark, names in students.items() if len(names) > 1]
-    own = [(one.submission.student, [r for r in one.remarks if len(students[r]) == 1]) for one in grading.students]
-    return shared + [f"{student}: {'; '.join(said)}" for student, said in own if said]
+    """What was handed in otherwise than expected, by student; the rest stands on the page."""
+    return [f"{one.submission.student}: {'; '.join(one.notes)}" for one in grading.students if one.notes]
 
 
 def class_page(grading: Grading, pages: list[str]) -> str:

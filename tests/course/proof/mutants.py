@@ -14,7 +14,7 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.wrong_answers import built_anew, tree_of
+from grpo_lab.course.wrong_answers import built_anew, source_of
 from tests.mutants.operators import variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end
@@ -73,6 +73,14 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
         values = (inspect.unwrap(vars(module)[name]) for name in names if callable(vars(module).get(name)))
         waiting += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
     return found
+
+
+def tree_of(function: FunctionType) -> ast.stmt:
+    """The same as a tree, without its docstring."""
+    tree = ast.parse(source_of(function)).body[0]
+    if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
+        tree.body = tree.body[1:]
+    return tree
 
 
 def _difference(source: str, code: str) -> tuple[str, str]:
