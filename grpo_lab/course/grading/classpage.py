@@ -120,9 +120,11 @@ def written_page(grading: Grading) -> str:
     if RUBRIC.is_file():
         full = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
         body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{html_of(one)}</li>' for one in full)}</ul>")
-    for one in grading.students:
-        text = f"<pre>{safe(one.submission.written)}</pre>" if one.submission.written else "<p>nothing written</p>"
-        body.append(f"<section><h2>{safe(one.submission.student)}</h2>{text}</section>")
+    handed_in = [one.submission for one in grading.students]
+    wrote = [one for one in handed_in if one.written]
+    body += [f"<section><h2>{safe(one.student)}</h2><pre>{safe(one.written)}</pre></section>" for one in wrote]
+    nothing = ", ".join(one.student for one in handed_in if not one.written)
+    body += [f"<p>Nothing written: {safe(nothing)}.</p>"] * bool(nothing)
     return html_page("In words", "\n".join(body))
 
 

@@ -25,20 +25,16 @@ def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
     """Groups of students with rare answers in common, and the exercises in which any two of them agree."""
     shapes = {one.submission.student: _of_student(one.submission.cells, grading.exercises) for one in grading.handed_in}
     often = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
-    group = {student: {student} for student in shapes}
-    agreed: dict[str, set[str]] = {student: set() for student in shapes}
+    groups: list[tuple[set[str], set[str]]] = []  # students, and exercises
     for one, other in combinations(shapes, 2):
         both = shapes[one].keys() & shapes[other].keys()
         equal = {name for name in both if shapes[one][name] == shapes[other][name]}
         bits = sum(_surprise(shapes[one][name], often[name, shapes[one][name]], len(shapes)) for name in equal)
         if bits >= ENOUGH or (bits >= AT_LEAST and len(equal) >= NEARLY_ALL * len(both)):
-            agreed[one] |= equal
-            agreed[other] |= equal
-            if group[one] is not group[other]:
-                group[one] |= group[other]
-                group |= dict.fromkeys(group[other], group[one])
-    groups = {id(members): members for members in group.values() if len(members) > 1}.values()
-    found = [(sorted(members), sorted(set().union(*(agreed[student] for student in members)))) for members in groups]
+            joined = [({one, other}, equal), *(group for group in groups if group[0] & {one, other})]
+            groups = [group for group in groups if not group[0] & {one, other}]
+            groups.append((set().union(*(group[0] for group in joined)), set().union(*(group[1] for group in joined))))
+    found = [(sorted(students), sorted(names)) for students, names in groups]
     return sorted(found, key=lambda one: (-len(one[1]), one[0]))
 
 

@@ -47,7 +47,7 @@ def student_page(one: Graded, grading: Grading) -> str:
     exercises = grading.exercises
     body = [f"<h1>{safe(one.submission.student)}</h1>"]
     body.append(f"<p><strong>{one.total:g} of {grading.out_of} points.</strong></p>")
-    body += [f"<p>{safe(remark)}.</p>" for remark in one.remarks]
+    body += [f"<p>{safe(remark)}.</p>" for remark in one.notes]
     if not one.submission.problem:
         rows = [_row(one, exercise) for exercise in exercises.values()]
         head = '<tr><th>function</th><th>result</th><th class="n">points</th></tr>'
