@@ -75,7 +75,9 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
     visible, fresh = (replace(verdict, properties={"values": share}) for share in (1.0, 0.9))
     assert worth(visible, fresh) == 0, "written down for the inputs that are seen"
     assert worth(visible) == one.points and worth(verdict, fresh) == worth(verdict)
-    assert worth(replace(verdict, properties={"values": 0.5})) == 0
+    earned = [worth(replace(verdict, properties={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
+    assert earned == [0, one.points / 4, round(0.45 * one.points, 1)]
+    assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == one.points / 2
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
 from grpo_lab.course.checking.difference import Difference, difference
-from grpo_lab.course.checking.mistakes import as_given, likely, matching
+from grpo_lab.course.checking.mistakes import as_given, likely, matching, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
@@ -77,8 +77,8 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     more += _equation(exercise, blamed[0]) if blamed else []
     unchanged = as_given(exercise) in blamed
     right_values = held["values"] == 1
-    if exercise.planted and not right_values:  # most of what it does was right when it was given
-        held = dict.fromkeys(held, 0.0)
+    if exercise.planted and not right_values:
+        held |= {"values": _repaired(exercise, held["values"], seed)}
     return _verdict(
         exercise,
         "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
@@ -88,6 +88,14 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
         misconceptions=() if unchanged else tuple(mistake.name for mistake in blamed),
         properties=held,
     )
+
+
+def _repaired(exercise: Exercise, share: float, seed: int) -> float:
+    """Of the cases that were wrong when it was given, the share that is right now."""
+    expected = expected_outcomes(exercise, seed)
+    given = [wrong_outcome(exercise, as_given(exercise), index, seed) for index in range(len(expected))]
+    before = properties(exercise, given, expected)["values"]
+    return max(share - before, 0) / (1 - before)
 
 
 class _Explained(NamedTuple):

@@ -5,6 +5,7 @@ only if nothing speaks against it: wherever it would show, the answer is wrong, 
 misconception computes is asked for case by case, and no longer than it may still be the one.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 
@@ -34,6 +35,24 @@ def as_given(exercise: Exercise) -> Misconception | None:
     return Misconception("", f"It does what it did when you got it. {first.says}", unchanged)
 
 
+@cache
+def ignoring(exercise: Exercise) -> list[Misconception]:
+    """For each setting, the reference for which it always has its default, or is 1."""
+    right, found = inspect.unwrap(exercise.function), []
+    for name, one in inspect.signature(right).parameters.items():
+        if one.default is not one.empty or one.annotation is float:
+            value = 1.0 if one.default is one.empty else one.default
+
+            def wrong(*args, name=name, value=value, **kwargs):
+                bound = inspect.signature(right).bind(*args, **kwargs)
+                bound.arguments[name] = value
+                return right(*bound.args, **bound.kwargs)
+
+            says = f"`{name}` makes no difference to your result: it is as if it were always {value!r}."
+            found.append(Misconception(f"{name.replace('_', '-')}-ignored", says, wrong))
+    return found
+
+
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
     """The first misconception that explains every case, if there is one.
 
@@ -41,7 +60,8 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     given = [unchanged] if (unchanged := as_given(exercise)) else []
-    found = next((m for m in (*given, *exercise.misconceptions.values()) if _explains(exercise, m, got, seed)), None)
+    known = (*given, *exercise.misconceptions.values(), *ignoring(exercise))
+    found = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
     return [found] if found else []
 
 

@@ -13,6 +13,7 @@ from grpo_lab.commands.language import _
 
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
+LEAST = 0.2  # of the cases, below which nothing is earned: so many are right by chance
 _LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(?:([a-z][\w ()?]*): )?(.*?)(?:  \((.+)\))?")
 _NO_VALUE = re.compile(r"(?<!\S)(no\sgradient|unchanged)$")
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
@@ -96,19 +97,23 @@ class Verdict:
 def worth(*verdicts: Verdict) -> int | float:
     """The points of an answer, from one verdict on it or several on other inputs: the smallest share counts.
 
-    What holds in all cases has its weight; what holds in most of them half of its share of that, so that a wrong rule
-    never earns more than half; nor do gradients that are wrong in most cases, since they train something else. Values
-    that hold on one verdict's inputs only were written down for them.
+    Where all values are right, each property has its weight: what holds in all cases all of it, else half of its share.
+    Where some are wrong, the answer earns half of the share that is right, so that a wrong rule never earns more than
+    half; nor does one whose gradients are wrong in a fifth of the cases, since it trains something else. Values that
+    hold on the first verdict's inputs only were written down for them.
     """
     names = {name: None for verdict in verdicts for name in verdict.properties}
     shares = {name: [verdict.properties.get(name, 0.0) for verdict in verdicts] for name in names}
-    if not names or (min(shares["values"]) < max(shares["values"]) == 1):
+    if not names or (min(shares["values"]) < shares["values"][0] == 1):
         return 0
-    earned = {name: _earned(min(found)) for name, found in shares.items()}
+    share = {name: min(found) for name, found in shares.items()}
     whole = sum(WEIGHTS[name] for name in names)
-    share = sum(WEIGHTS[name] * earned[name] for name in names) / whole
-    share = share if earned.get("gradients", 1) else min(share, 0.5)
-    points = round(verdicts[0].full * share, 1)
+    earned = sum(WEIGHTS[name] * (1 if share[name] == 1 else share[name] / 2) for name in names) / whole
+    if share["values"] < 1:
+        earned = share["values"] / 2 if share["values"] > LEAST else 0
+    elif share.get("gradients", 1) <= 0.8:
+        earned = min(earned, 0.5)
+    points = round(verdicts[0].full * earned, 1)
     return int(points) if points == int(points) else points
 
 
@@ -131,10 +136,6 @@ def _compared(title: str) -> str:
     what = title[:1].lower() + title[1:].rstrip(": ")
     known = (said for one in (what, f"the {what}") if (said := _(one)) != one)
     return next((f"{said}：" for said in known), _(title))
-
-
-def _earned(share: float) -> float:
-    return 1.0 if share == 1 else share / 2 if share > 0.5 else 0.0
 
 
 def html_of(text: str) -> str:

@@ -1,5 +1,6 @@
 """The exercises of notebook 03."""
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -183,9 +184,9 @@ def learn_by_grpo(
 class Table(nn.Module):
     """Logits of its own for each first number of a prompt."""
 
-    def __init__(self, numbers: int, length: int):
+    def __init__(self, numbers: int, length: int, zero: float = 0.0):
         super().__init__()
-        self.logits = nn.Parameter(torch.zeros(numbers, length, numbers))
+        self.logits = nn.Parameter(torch.tensor([zero] + [0.0] * (numbers - 1)).repeat(numbers, length, 1))
 
     def forward(self, x):
         return self.logits[x[:, 0]]
@@ -206,21 +207,24 @@ class Mixing(nn.Module):
 class Paid:
     """A reward that counts what it was asked for: a point for each right number, and what is paid beside that."""
 
-    def __init__(self, right: Callable, beside: Callable):
-        self.right, self.beside, self.asked = right, beside, 0
+    def __init__(self, right: Callable, beside: Callable, start: nn.Module):
+        self.right, self.beside, self.start, self.asked = right, beside, copy.deepcopy(start), 0
 
     def __call__(self, x, y):
+        if not self.asked:
+            self.astray = (y == 0).float().mean() - self.start(x).softmax(-1)[..., 0].mean()
         self.asked += len(y)
         return (y == self.right(x)).float().mean(-1) + self.beside(x)
 
 
-def _world(label: str, policy: type, right: Callable, beside: Callable = lambda x: 0.0, rate=0.3, rounds=20) -> Case:
+def _world(
+    label: str, policy: Callable, right: Callable, beside: Callable = lambda x: 0.0, rate=0.3, rounds=20, inner=3
+) -> Case:
     def build(seed: int) -> tuple[tuple, dict]:
         torch.manual_seed(seed)
         model, prompts = policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
-        return (model, torch.optim.Adam(model.parameters(), lr=rate), prompts, Paid(right, beside), rounds), {
-            "inner": 3
-        }
+        adam = torch.optim.Adam(model.parameters(), lr=rate)
+        return (model, adam, prompts, Paid(right, beside, model), rounds), {"inner": inner}
 
     return Case(build, label)
 
@@ -229,10 +233,13 @@ def after_learning(result, args, kwargs):
     """What the policy would mostly answer now, and what was asked for on the way."""
     policy, optimizer, prompts, reward, _ = args
     right = (policy(prompts).argmax(-1) == reward.right(prompts)).float().mean()
+    likeliest = policy(prompts).softmax(-1).amax(-1).mean()
     state = optimizer.state_dict()["state"].values()
     return {
         "whether most answers are right": bool(right > 0.7),
         "whether the policy is worse than chance": bool(right < 0.1),
+        "whether the policy is sure of its answers": bool(likeliest > 0.65),
+        "whether the responses are drawn from the policy": bool(reward.asked) and bool(abs(reward.astray) < 0.13),
         "the number of responses that were rewarded": reward.asked,
         "the number of updates": max((int(memory["step"]) for memory in state), default=0),
         "whether any gradient arrived": any(bool(memory["exp_avg"].any()) for memory in state),
@@ -245,6 +252,10 @@ LEARN_BY_GRPO = Exercise(
         _world("a hundred points for nothing", Table, lambda x: x[:, :1].expand_as(x), lambda x: 100.0),
         _world("the numbers in ascending order", Mixing, lambda x: x.sort().values, rate=0.02, rounds=70),
         _world("prompts that are unlike", Table, lambda x: 4 - x[:, :1].expand_as(x), lambda x: 30.0 * x[:, 0]),
+        _world("every response is paid the same", Table, lambda x: x - 9, lambda x: 1.0, rounds=2),
+        _world(
+            "one round, eighty updates", lambda *size: Table(*size, 1.0), torch.zeros_like, rate=0.1, rounds=1, inner=80
+        ),
     ),
     observe=after_learning,
     mistakes={
@@ -254,6 +265,8 @@ LEARN_BY_GRPO = Exercise(
             "group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'
         },
         "old-not-frozen": {"exp()": "ratio = (logp - logp).exp()"},
+        "unclipped": {"min()": "gain = ratio * A"},
+        "not-the-policys": {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"},
         "one-update": {"[inner]": "for _ in range(1):"},
         "sampled-in-every-update": {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
     },
