@@ -49,7 +49,7 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
                 return right(*bound.args, **bound.kwargs)
 
             says = f"`{name}` makes no difference to your result: it is as if it were always {value!r}."
-            found.append(Misconception(f"{name.replace('_', '-')}-ignored", says, wrong))
+            found.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
     return found
 
 

@@ -99,13 +99,13 @@ SEQUENCE_LOGPROB = Exercise(
         drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
         drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
         extreme("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
+        extreme("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
         extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
     ),
     gradient_of=("logp",),
     mistakes={
         "mask-ignored": {"1.3": "seq_logp = logp.sum(-1)"},
         "length-mean": {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"},
-        "mean-over-padding": {"1.3": "seq_logp = torch.where(mask, logp, 0).mean(-1)"},
         "zero-times-infinity": {"1.3": "seq_logp = (logp * mask).sum(-1)"},
     },
 )

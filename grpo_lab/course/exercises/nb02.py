@@ -41,10 +41,6 @@ GROUP_ADVANTAGES = Exercise(
             "2.2": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
             "2.3": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
         },
-        "ddof-ignored": {
-            "std()": "std = (rewards - rewards[0, 0]).std()",
-            "2.3": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1)).sqrt()",
-        },
         "spread-of-the-centred": {"std()": "std = centred.std(correction=ddof)"},
         "population-std": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",

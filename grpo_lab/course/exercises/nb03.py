@@ -42,7 +42,6 @@ RESPONSE_LOGPROBS = Exercise(
             "3.15": "taken = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
         },
         "not-turned-back": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "response-as-position": {"3.15": "taken = logp.gather(-1, responses)"},
         "frozen": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
     },
 )
@@ -93,6 +92,9 @@ SURROGATE_LOSS = Exercise(
         "clip-one-sided": {
             "3.18": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
         },
+        "clip-only": {"3.18": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
+        "never-clipped": {"3.18": f"return -({RATIO} * advantages[:, None]).mean()"},
+        "upside-down": written_out("(old_logp.detach() - logp).exp()"),
     },
 )
 
@@ -114,6 +116,8 @@ REPAIRED_REWARD = Exercise(
         "response-counted": {"3.5": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
         "distinct-numbers": {"3.5": "included = (copies > 0).all(0).sum(-1)"},
         "order-ignored": {"3.6": "rewards = included.float()"},
+        "place-by-place": {"3.5": "included = (prompts.sort(1).values == responses).sum(-1)"},
+        "strictly-ascending": {"3.6": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
     },
 )
 

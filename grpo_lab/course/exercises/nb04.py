@@ -26,6 +26,8 @@ KL_ESTIMATE = Exercise(
         "k2-not-halved": {"4.3": "k2 = d.square()"},
         "k1-as-loss": {"4.5": "k3_plus = k1 - k1.detach() + k3.detach()"},
         "k3-plus-is-k3": {"4.5": "k3_plus = k3"},
+        "one-forgotten": {"4.4": "k3 = d.exp() - d"},
+        "k3-plus-is-k2": {"4.5": "k3_plus = k2"},
     },
 )
 
@@ -46,10 +48,11 @@ KL_EXACT = Exercise(
     mistakes={
         "kl-reversed": {"4.7": "kl = (ref_logp.exp() * (ref_logp - logp)).sum(-1)"},
         "kl-full-prob": {"4.6": "logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)"},
-        "kl-full-prob-log-target": {"4.7": "kl = torch.nn.functional.kl_div(ref_logp, logp, reduction='none').sum(-1)"},
         "logits-not-normalised": {"4.7": "kl = (logp.exp() * (logits - ref_logits)).sum(-1)"},
         "k1-as-loss": {"4.7": "kl = (logp.exp().detach() * (logp - ref_logp)).sum(-1)"},
         "log-of-zero": {"4.7": "kl = (logp.exp() * (logp.exp().log() - ref_logp.exp().log())).sum(-1)"},
+        "weighted-by-the-reference": {"4.7": "kl = (ref_logp.exp() * (logp - ref_logp)).sum(-1)"},
+        "cross-entropy": {"4.7": "kl = -(logp.exp() * ref_logp).sum(-1)"},
     },
     equations={"logits-not-normalised": "4.6", "log-of-zero": "4.6"},
 )

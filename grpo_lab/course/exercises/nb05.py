@@ -58,7 +58,6 @@ IMPORTANCE_RATIO = Exercise(
     mistakes={
         "ratio-quotient": {"5.2": "ratio = logp / old_logp.detach()"},
         "old-not-detached": {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
-        "wrong-one-detached": {"5.1": "log_ratio = torch.where(mask, logp.detach() - old_logp, 0)"},
         "exponential-missing": {
             "5.2": "ratio = log_ratio",
             "5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
@@ -76,6 +75,7 @@ IMPORTANCE_RATIO = Exercise(
             "5.3": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
         },
         "mask-by-multiplying": {"5.1": "log_ratio = (logp - old_logp.detach()) * mask"},
+        "upside-down": {"5.1": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"},
     },
 )
 
@@ -179,6 +179,12 @@ AGGREGATE = Exercise(
             "5.20": "return sums.sum() / total",
         },
         "all-token-mean": {"5.16": "return sums.sum() / lengths.sum().clamp(1)"},
+        "rows-added-up": {"5.16": "return (sums / lengths.clamp(min=1)).sum()"},
+        "luspo-added-up": {"5.17": "return sums.sum()"},
+        "limit-alone": {"5.18": "return sums.sum() / max_completion_length"},
+        "empty-rows-left-out": {
+            "5.16": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
+        },
     },
     equations={"length-mean-mislabelled": "5.18", "width-for-limit": "5.18", "empty-row-nan": "5.16"},
 )
@@ -189,7 +195,9 @@ def the_loss(result, args, kwargs):
     if not (isinstance(result, tuple | list) and len(result) == 2):
         return {"the result": result, "loss": None}
     loss, metrics = result
-    return {"the result": ("loss", {} if isinstance(metrics, dict) else metrics), "loss": loss}
+    attached = args[2].any() or getattr(loss, "requires_grad", False)  # backward() works without tokens, too
+    result = ("loss", {} if isinstance(metrics, dict) else metrics)
+    return {"the result": result, "loss": loss if attached else "cut off from the policy"}
 
 
 def _batch(d, B, T):

@@ -56,19 +56,10 @@ FORMAT_FAULT = Exercise(
             "fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"
         },
         "text-outside-unseen": {"fullmatch()": "return None"},
-        "repeated-unseen": {
-            "max()": "if max(counts) > 1 and "
-            "re.fullmatch(r'\\s*<think>.*</think>\\s*<answer>.*</answer>\\s*', text, re.DOTALL):\n"
-            "    return None\n"
-            "if max(counts) > 1:"
-        },
-        "closing-tags-unseen": {
-            "count()": "counts = [text.count(tag) for tag in TAGS[::2]]",
-            "index()": "if [text.count(tag) for tag in TAGS[1::2]] != [1, 1]:\n"
-            "    return None\n"
-            "positions = [text.index(tag) for tag in TAGS]",
-        },
+        "repeated-unseen": {"max()": "if False:"},
         "interleaved-unseen": {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
+        "order-unseen": {"sorted()": "if False:"},
+        "repeated-first": {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"},
     },
 )
 
@@ -164,6 +155,7 @@ ACCURACY_REWARD = Exercise(
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         given("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
         given("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),
+        given("the word None expected", [said("None"), "None", said("")], ["None"] * 3),
         given("numbers in another form", [said("1,000"), said("-4"), said("１２")], [1000, -4, 12]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
         given(
@@ -228,5 +220,8 @@ GRADED_REWARD = Exercise(
         "reward-contains": {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
         "contains-backwards": {"6.4": "reward = 1.0 if exact else 0.5 if given in wanted else 0.01"},
         "none-graded": {"append()": "rewards.append(reward)"},
+        "exact-only": {"6.4": "reward = 1.0 if exact else 0.01"},
+        "zero-otherwise": {"6.4": "reward = 1.0 if exact else 0.5 if contained else 0.0"},
+        "whole-text-read": {"extract_answer()": "given = normalise_text(completion_text(completion))"},
     },
 )

@@ -110,10 +110,6 @@ READ_SEQUENCES = Exercise(
             "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
             "completion_ids, torch.tensor(eos_token_ids))"
         },
-        "eos-masked-as-padding": {
-            "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & (completion_ids != "
-            "tokenizer.pad_token_id)"
-        },
         "prompt-kept": {
             "completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"
         },
@@ -122,6 +118,7 @@ READ_SEQUENCES = Exercise(
             "mask = completion_mask(completion_ids, eos_token_ids)"
         },
         "full-is-truncated": {"isin()": "truncated = mask.all(-1)"},
+        "padding-read": {"decode()": "texts = [tokenizer.decode(row, skip_special_tokens=True) for row, _ in rows]"},
     },
 )
 
@@ -226,6 +223,7 @@ MICROBATCH_LOSS = Exercise(
         _part("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
         _part("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
         _part("vespo, one row of many", "vespo", 1, 4, beta=0.7),
+        _fixed("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
         replace(_fixed("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
         replace(_part("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
     ),
@@ -238,7 +236,6 @@ MICROBATCH_LOSS = Exercise(
             "num_items=mask.sum(), **settings)"
         },
         "always-weighted": {"5.24": "share = len(mask) / rows"},
-        "divided-by-parts": {"5.24": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else 1 / -(-rows // len(mask))"},
     },
 )
 
@@ -303,6 +300,7 @@ STEP_IF_FINITE = Exercise(
         "gradient-only": {"isfinite()": "stepped = math.isfinite(norm)"},
         "gradients-kept": {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
         "unclipped": {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
+        "not-cleared": {"zero_grad()": ""},
     },
 )
 

@@ -67,7 +67,6 @@ LEARN_TO_STOP = Exercise(
     mistakes={
         "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
         "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"},
-        "mean-over-padding": {"sum()": "loss = -gains.sum() / mask.numel()"},
         "off-by-one": {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"},
     },
 )
@@ -181,10 +180,7 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     mistakes={
         "pure-bf16-adamw": {"requires_grad_()": "master = weights.clone().requires_grad_()"},
         "float16-weights": {"requires_grad_()": "master = weights.half().requires_grad_()"},
-        "learning-rate-raised": {
-            "requires_grad_()": "master = weights.clone().requires_grad_()",
-            "grad()": "gradient = 10 * torch.autograd.grad(loss, master)[0]",
-        },
+        "squares-added-up": {"mean()": "loss = (predicted - targets).square().sum()"},
     },
 )
 

@@ -35,6 +35,8 @@ STRAGGLER_BUBBLE = Exercise(
             "10.1": "busy[i % slots] += length",
             "heappush()": "pass",
         },
+        "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
+        "longest-first": {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"},
     },
 )
 
@@ -62,13 +64,12 @@ ANSWER_AGES = Exercise(
     ),
     mistakes={
         "in-the-order-given": {"10.7": "age = torch.arange(len(end)) // batch - version"},
-        "counted-in-answers": {"10.7": "age = order.argsort() - version * batch"},
         "difference-first": {
             "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
             "10.7": "age = (order.argsort() - version) // batch",
         },
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
-        "no-slots": {"heapreplace()": "heapq.heapreplace(free, free[0])"},
+        "version-forgotten": {"10.7": "age = order.argsort() // batch"},
     },
 )
 
@@ -90,6 +91,7 @@ IMPORTANCE_WEIGHTS = Exercise(
         drawn("tokens of rows of different lengths", lambda d: _stale(d, 3, 5)),
         drawn("sequences of different lengths", lambda d: _stale(d, 3, 5), level="sequence"),
         extreme("a token at e^-800", f64([[-800.5, -0.5]]), f64([[-801.5, -0.25]]), TWO),
+        extreme("a token that the sampler hardly ever writes", f64([[-0.5, -1.0]]), f64([[-40.5, -1.0]]), TWO),
         at_scale("NaN in the padding", lambda d: nan_padded(*_stale(d, 6, 8))),
         at_scale("NaN in the padding, sequences", lambda d: nan_padded(*_stale(d, 6, 8)), level="sequence"),
     ),
