@@ -65,8 +65,8 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     It needs the logits of both models for every word, V numbers a token where the estimators need one.
 
     Args:
-        logits, ref_logits: finite, of any size, so take log_softmax for Eq. (4.6), of both alike: e^1000 is infinite in
-            floating point. A word whose probability is zero there, under either policy, makes neither NaN nor infinity.
+        logits, ref_logits: finite, of any size, and e^1000 is infinite in floating point. A word whose probability is
+            zero there, under either policy, makes neither NaN nor infinity.
             The gradient flows into both.
 
     Returns:
@@ -92,8 +92,7 @@ def kl_in_reward(
     Args:
         rewards: R, plain numbers, without a gradient.
         logp, ref_logp: of the policy that sampled, and of the reference; no gradient flows into either.
-        mask: m. What stands where it is False is not charged, infinities and NaN included, so choose with
-            torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
+        mask: m. What stands where it is False is not charged, infinities and NaN included.
         beta: weight of the penalty, at least 0.
 
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.

@@ -23,9 +23,8 @@ def token_logprobs(
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, of any size, so take torch.logsumexp or log_softmax in Eq. (1.2): e^1000 is infinite in floating
-            point. Minus infinity for a word that is ruled out. The logits at position t already predict token t: shift
-            them before you call.
+        logits: \ell, of any size, and e^1000 is infinite in floating point. Minus infinity for a word that is ruled
+            out. The logits at position t already predict token t: shift them before you call.
         token_ids: y, the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
@@ -49,8 +48,8 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.8}
 
     Args:
-        logits: \ell, finite, of any size, so take torch.logsumexp or log_softmax in Eq. (1.7): e^1000 is infinite in
-            floating point. A word whose probability is zero there adds zero to the entropy and to its gradient.
+        logits: \ell, finite, of any size, and e^1000 is infinite in floating point. A word whose probability is zero
+            there adds zero to the entropy and to its gradient.
         temperature: \tau > 0.
 
     Returns:

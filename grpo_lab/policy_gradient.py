@@ -21,7 +21,7 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
 
     Args:
         logp: log-probabilities of the sampled tokens. Where the mask is False anything may stand, even an infinity or
-            NaN, so choose with torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
+            NaN.
         mask: m, True where a token belongs to the response.
 
     Returns:

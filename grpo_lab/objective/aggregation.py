@@ -26,7 +26,7 @@ def aggregate(
 
     Args:
         values: v; of one column where all tokens of a row share a value. What stands where the mask is False does not
-            matter, NaN included, so choose with torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
+            matter, NaN included.
         mask: m.
         loss_type: one of those in the equations.
         max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.

@@ -30,8 +30,7 @@ def importance_ratio(
     Args:
         logp: log-probabilities under the policy that is being trained.
         old_logp: the same under the policy that sampled; its gradient is stopped here.
-        mask: m. What stands where it is False does not change s, NaN included, so choose with
-            torch.where(mask, x, 0) rather than multiply: 0 times NaN is NaN.
+        mask: m. What stands where it is False does not change s, NaN included.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
     What r is where the mask is False does not matter.
@@ -85,8 +84,7 @@ def clipped_surrogate(
 
     Args:
         ratio: r, of one column at the sequence level.
-        advantages: A. With one per completion, make it a column first, advantages[:, None]: torch would read (B,) as
-            (1, T).
+        advantages: A, one per completion or one per token.
         epsilon: lower clip range, between 0 and 1.
         epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
         delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
