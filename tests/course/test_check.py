@@ -26,7 +26,7 @@ def written_differently(values, mask, scale=1.0):
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
     for mistake in MEAN.misconceptions.values():
         verdict = check(mistake.wrong, MEAN, seed=seed)
-        assert verdict.status == "wrong" and verdict.misconceptions == (mistake.name,) and verdict.points == 0
+        assert verdict.status == "wrong" and verdict.misconceptions == (mistake.name,) and verdict.points <= 0.5
         assert mistake.says in verdict.message and f"Eq. ({mistake.equation or '1.92'})" in verdict.details
 
 

@@ -78,7 +78,7 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
     earned = [worth(replace(verdict, properties={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
     assert earned == [0, one.points / 4, round(0.45 * one.points, 1)]
     assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == one.points / 2
-    assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 0
+    assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 2.5
 
 
 def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
