@@ -164,7 +164,7 @@ def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
 
 
 def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int, said: str) -> list[Part]:
-    """The smallest input that shows it, and both results, in a line each; the input in two if the sentence is short."""
+    """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
     width, label = WIDTH - 14, exercise.cases[index].label
     room = 2 * width - 20 if len(textwrap.wrap(said, WIDTH)) <= 3 else width
     text = brief_arguments(_arguments(exercise, index, seed), room)
