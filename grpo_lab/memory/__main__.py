@@ -37,8 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = default_settings(parameters, spec.task, "cuda", asked)
     prompt_length = spec.task.prompt_length
     if folder is not None:
-        tokenizer = _open(AutoTokenizer, folder)
-        prompt_length = longest_prompt(tokenizer, spec.rows("train", None, seed=0))
+        prompt_length = longest_prompt(_open(AutoTokenizer, folder), spec.rows("train", None, seed=0))
     modes = (precision,) if precision else ("fp32",) if small else MODES[True]
     planned = plan(model_config, GRPOConfig(**(asked | chosen)), prompt_length=prompt_length, precision=modes[0])
     way, lines = choice(planned, int(budget * GIB), modes, asked)

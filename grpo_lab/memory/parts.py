@@ -1,17 +1,12 @@
 r"""What each part of a training step takes on the device, in bytes: one small formula each.
 
 Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. Two
-counts come from other people's code and were taken from its allocations: `DRAWING`, and the 57 bytes of Eq. (8.27). An
-e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
+counts come from other people's code and were taken from its allocations, both in `phases`: `DRAWING`, and the 57 bytes
+of Eq. (8.27). An e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
 """
 
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout import recompute
-from grpo_lab.rollout.static import CAPACITY_STEP, CAPTURED_LOGITS
 from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
-
-DRAWING = {"step": 4, "captured step": CAPTURED_LOGITS}  # tensors alive
-TABLE = 4 * 256  # bytes of the table that the codes of an 8-bit tensor point into
 
 
 def weight_bytes(parameters: int, e: int) -> int:
@@ -20,16 +15,6 @@ def weight_bytes(parameters: int, e: int) -> int:
     M = n e \tag{8.10}
     """
     return parameters * e  # scalar (8.10)
-
-
-def adam_bytes(parameters: int, e: int) -> int:
-    r"""Adam's two moments, kept as precisely as the weights.
-
-    M = 2 n e \tag{8.11}
-
-    Source: Kingma and Ba (2015), algorithm 1.
-    """
-    return 2 * parameters * e  # scalar (8.11)
 
 
 def adam_8bit_bytes(size: int) -> int:
@@ -44,15 +29,7 @@ def adam_8bit_bytes(size: int) -> int:
     """
     if size < FEWEST or size % BLOCK:
         return 8 * size
-    return 2 * (size + 4 * size // BLOCK + TABLE * -(-size // PIECE))  # scalar (8.12)
-
-
-def fixed_columns(prompt_length: int, completion_length: int) -> int:
-    r"""The columns of a cache that must not move: those that may be needed, rounded up to a multiple of 64.
-
-    S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
-    """
-    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.13)
+    return 2 * (size + 4 * size // BLOCK + 4 * 256 * -(-size // PIECE))  # scalar (8.12)
 
 
 def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
@@ -64,31 +41,6 @@ def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
     key heads together. 12 KiB per token for Qwen2-0.5B in half precision. The result is an int, exact however large.
     """
     return 2 * shape.layers * shape.keys * e * tokens  # scalar (8.14)
-
-
-def drawing_bytes(rows: int, vocabulary: int, tensors: int) -> int:
-    r"""What drawing one token for each of B rows takes: k float32 tensors of B x V.
-
-    M = 4 k \, B V \tag{8.15}
-
-    Logits, their logarithm after the softmax, probabilities for the entropy and for the draw: `DRAWING` says how many.
-    """
-    return 4 * tensors * rows * vocabulary  # scalar (8.15)
-
-
-def repeated_bytes(shape: ModelShape, rows: int, columns: int, e: int) -> int:
-    r"""Keys and values of one layer, those of a prompt repeated for all completions that look at them.
-
-    M = 2 \cdot \text{key heads} \cdot D_h \cdot e \cdot B S \tag{8.16}
-    """
-    return 2 * shape.keys * e * rows * columns  # scalar (8.16)
-
-
-def chunk_tokens(shape: ModelShape, tokens: int, device_type: str) -> int | None:
-    """Tokens whose logits exist at a time; None where those of all tokens do, being few."""
-    if tokens * shape.vocabulary <= recompute.LOGITS_AT_ONCE:
-        return None
-    return min(tokens, recompute.head_chunk(shape.vocabulary, shape.width, device_type))
 
 
 def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
@@ -138,36 +90,6 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
     return 2 * (norm + e * D) + attention + mlp + copies * e * D  # scalar (8.22)
 
 
-def micro_batch_tokens(rows: int, prompts: int, prompt_length: int, completion_length: int) -> int:
-    r"""The tokens that b rows put through the layers, if P of them are different prompts and each is computed once.
-
-    N = P L + b (T - 1) \tag{8.23}
-
-    The last token of a completion predicts nothing.
-    """
-    return prompts * prompt_length + rows * (completion_length - 1)  # scalar (8.23)
-
-
-def mask_bytes(rows: int, queries: int, columns: int, e: int) -> int:
-    r"""The attention mask of b rows: the one thing that grows with the square of the length; all layers share it.
-
-    M = e \, b \, Q S \tag{8.24}
-
-    The query heads that share a key head stand in line: Q counts them all.
-    """
-    return e * rows * queries * columns  # scalar (8.24)
-
-
-def backward_bytes(shape: ModelShape, tokens: int, e: int) -> int:
-    r"""What the backward pass of a layer has in the air beside all that the layer kept.
-
-    M = 2 e F N \tag{8.25}
-
-    In the MLP: three gradients, of product, activation and up, when the product itself is no longer kept.
-    """
-    return 2 * e * shape.inner * tokens  # scalar (8.25)
-
-
 def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
     r"""What a forward pass without gradient has in the air, in the MLP of a layer.
 
@@ -176,14 +98,3 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
     Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
     """
     return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # scalar (8.26)
-
-
-def step_bytes(largest: int, eight_bit: bool) -> int:
-    r"""What the optimizer has in the air for the largest parameter, of n numbers.
-
-    M = 57 \min(n, 2^{22}) \tag{8.27}
-
-    That is AdamW with 8 bits, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card,
-    it needs less. torch's AdamW, fused, needs nothing.
-    """
-    return 57 * min(largest, PIECE) if eight_bit else 0  # scalar (8.27)

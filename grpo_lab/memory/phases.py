@@ -9,8 +9,12 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
+from grpo_lab.rollout.recompute import head_chunk
+from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.trainer.optim_8bit import PIECE
 
 Parts = dict[str, int]
+DRAWING = 4  # float32 tensors of the size of the logits: they, their logarithm after the softmax, two of probabilities
 
 
 @dataclass
@@ -27,32 +31,32 @@ class Setting:
 
     def __post_init__(self):
         shape, c, autocast = self.shape, self.config, self.mode.autocast
-        head = shape.vocabulary * shape.width
+        L, T, V, D = self.prompt_length, c.max_completion_length, shape.vocabulary, shape.width
         self.rows = rows = c.rows_at_once  # at a time, in an update
-        self.on_card = self.device_type == "cuda"
         self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
         self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
-        self.length = self.prompt_length + c.max_completion_length
-        # Of a micro-batch: the tokens that pass the layers, those of completions, and how many of them at a time.
-        self.tokens = parts.micro_batch_tokens(rows, self.prompts, self.prompt_length, c.max_completion_length)
-        self.completion_tokens = rows * c.max_completion_length
-        self.chunk = parts.chunk_tokens(shape, self.completion_tokens, self.device_type) if self.chunked else None
+        self.length = L + T
+        # Of a micro-batch: the tokens that pass the layers (the last of a completion predicts nothing), those of
+        # completions, and how many of them pass the head at a time.
+        self.tokens = self.prompts * L + rows * (T - 1)
+        self.completion_tokens = rows * T
+        self.chunk = head_chunk(self.completion_tokens, V, D, self.device_type) if self.chunked else None
         self.gradients = parts.weight_bytes(shape.parameters, self.weight)
-        self.embedding = parts.weight_bytes(head, self.weight)  # the output's, and its gradient
-        # The gradient of an output embedding that is the input's, too, waits for the one from there.
+        # The output embedding; its gradient, if it is the input's, too, waits for the one from there.
+        self.embedding = parts.weight_bytes(V * D, self.weight)
         self.head_gradient = self.embedding if shape.tied else 0
         # What autocast copies to half precision: the head, and the linear maps of the layers.
-        self.head_copy = parts.weight_bytes(head, self.product) if autocast else 0
+        self.head_copy = parts.weight_bytes(V * D, self.product) if autocast else 0
         self.layer_copies = parts.weight_bytes(shape.linear, self.product) if autocast else 0
-        # What is kept for the backward pass: by one layer; by the last norm and the head; the masks of all layers, of
-        # the completions, each with its prompt, and of the prompts, for the query heads that share a key head.
-        L, width, columns = self.prompt_length, shape.width, rows * self.length + self.prompts * self.prompt_length
+        # What is kept for the backward pass by one layer, keys and values for each row that looks at them; by the last
+        # norm and the head; and masks, alone in growing with the square of a length: all layers share those of the
+        # completions, each with its prompt, and of the prompts, for all query heads of a key head in line.
         of_a_token = parts.layer_token_bytes(shape, self.product, self.weight, copies=3 if autocast else 0)
-        self.one_layer = self.tokens * of_a_token + parts.repeated_bytes(shape, 1, columns, self.product)
-        self.last = self.tokens * ((4 + self.weight) * width + 4) + self.completion_tokens * self.weight * width
-        in_line = shape.queries // shape.keys
-        self.masks = parts.mask_bytes(rows, in_line * (c.max_completion_length - 1), self.length, self.product)
-        self.masks += parts.mask_bytes(self.prompts, in_line * L, L, self.product)
+        columns = rows * self.length + self.prompts * L
+        self.one_layer = self.tokens * of_a_token + parts.cache_bytes(shape, columns, self.product) // shape.layers
+        self.last = self.tokens * ((4 + self.weight) * D + 4) + self.completion_tokens * self.weight * D
+        cells = rows * (T - 1) * self.length + self.prompts * L * L
+        self.masks = self.product * (shape.queries // shape.keys) * cells
 
     @property
     def prompts(self) -> int:
@@ -67,30 +71,26 @@ class Setting:
 
 
 def resident(s: Setting) -> Parts:
-    """What stays for the whole run."""
-    shape, config = s.shape, s.config
-    weights = parts.weight_bytes(shape.parameters, s.weight)
-    on_card = config.ref_model_device is None or config.ref_model_device.split(":")[0] == s.device_type
-    if s.mode.optimizer == "adamw8bit":
-        moments = sum(parts.adam_8bit_bytes(size) for size in shape.sizes)
-    else:
-        moments = parts.adam_bytes(shape.parameters, s.weight)
-    reference = weights if config.needs_reference and on_card else 0
-    return {"weights": weights, "Adam's moments": moments, "reference": reference}
+    """What stays for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
+    device, weights = s.config.ref_model_device, parts.weight_bytes(s.shape.parameters, s.weight)
+    here = device is None or device.split(":")[0] == s.device_type
+    eight_bit = s.mode.optimizer == "adamw8bit"
+    moments = sum(map(parts.adam_8bit_bytes, s.shape.sizes)) if eight_bit else 2 * weights
+    return {"weights": weights, "Adam's moments": moments, "reference": weights * (s.config.needs_reference and here)}
 
 
 def rollout(s: Setting) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
-    shape, rows, length = s.shape, s.config.generation_batch_size, s.length
+    shape, rows, columns, tensors = s.shape, s.config.generation_batch_size, s.length, DRAWING
+    if s.device_type == "cuda":
+        columns, tensors = fixed_columns(s.prompt_length, s.config.max_completion_length), CAPTURED_LOGITS
     prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
     # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
     prefix = parts.cache_bytes(shape, prompt_tokens, 4 if s.mode.autocast else s.product)
     at_work = parts.forward_bytes(shape, prompt_tokens, s.product, s.weight)
-    columns = parts.fixed_columns(s.prompt_length, s.config.max_completion_length) if s.on_card else length
-    tensors = parts.DRAWING["captured step" if s.on_card else "step"]
     step = {
         "KV cache": prefix + parts.cache_bytes(shape, rows * columns, s.product),
-        "drawing": parts.drawing_bytes(rows, shape.vocabulary, tensors),
+        "drawing": 4 * tensors * rows * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "half copies": 2 * s.layer_copies + s.head_copy,
     }
@@ -99,22 +99,21 @@ def rollout(s: Setting) -> list[Parts]:
 
 def logprobs(s: Setting) -> list[Parts]:
     """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
-    config, shape = s.config, s.shape
-    several = config.updates_per_step > 1 or (config.log_kl and config.beta == 0)
+    several = s.config.updates_per_step > 1 or (s.config.log_kl and s.config.beta == 0)
     if not several and not resident(s)["reference"]:
         return [{}]
     copies = s.layer_copies if several else 0
-    in_the_air = parts.forward_bytes(s.shape, s.tokens, s.product, s.weight)
-    layers = {"activations": in_the_air + s.masks, "half copies": copies}
-    hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * shape.width, s.weight)
-    logits = parts.head_logprobs_bytes(shape, s.completion_tokens, s.chunk, s.product)
+    at_work = parts.forward_bytes(s.shape, s.tokens, s.product, s.weight)
+    hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * s.shape.width, s.weight)
+    logits = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
+    layers = {"activations": at_work + s.masks, "half copies": copies}
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
 
 
 def update(s: Setting) -> list[Parts]:
     """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
-    several = s.config.update_batch_size > s.config.rows_at_once
-    return [moment for before in ([0, s.gradients] if several else [0]) for moment in _micro_batch(s, before)]
+    several = s.config.update_batch_size > s.rows
+    return _micro_batch(s, 0) + (_micro_batch(s, s.gradients) if several else [])
 
 
 def _micro_batch(s: Setting, before: int) -> list[Parts]:
@@ -125,11 +124,12 @@ def _micro_batch(s: Setting, before: int) -> list[Parts]:
     if no chunks made the head's own, beside a sum.
     """
     checkpointing = s.config.gradient_checkpointing  # a layer keeps its input alone
-    kept = s.shape.layers * (s.tokens * s.weight * s.shape.width if checkpointing else s.one_layer) + s.masks + s.last
-    layer_copies = 0 if checkpointing else s.layer_copies  # in the graph
+    layers = s.shape.layers * (s.tokens * s.weight * s.shape.width if checkpointing else s.one_layer)
+    kept, layer_copies = layers + s.masks + s.last, 0 if checkpointing else s.layer_copies  # in the graph
     forward = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
     backward = parts.head_update_bytes(s.shape, s.completion_tokens, s.chunk, s.weight)
-    at_work = s.one_layer + parts.backward_bytes(s.shape, s.tokens, s.product)
+    # At work in a layer, beside all that it kept: in the MLP the gradients of product, activation and up.
+    at_work = s.one_layer + 2 * s.product * s.shape.inner * s.tokens
     last_layer = kept - s.last + at_work - (0 if checkpointing else s.one_layer)
     of_layers = s.gradients if before else s.gradients - s.embedding
     sums = (s.shape.tied and s.chunk is None) + 1 if before else 0
@@ -144,7 +144,15 @@ def _micro_batch(s: Setting, before: int) -> list[Parts]:
 
 
 def step(s: Setting) -> list[Parts]:
-    at_work = parts.step_bytes(max(s.shape.sizes), s.mode.optimizer == "adamw8bit")
+    r"""What the optimizer has in the air for the largest parameter, of n numbers.
+
+    M = 57 \min(n, 2^{22}) \tag{8.27}
+
+    That is AdamW with 8 bits, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card,
+    it needs less. torch's AdamW, fused, needs nothing.
+    """
+    eight_bit = s.mode.optimizer == "adamw8bit"
+    at_work = 57 * min(max(s.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.27)
     return [{"gradients": s.gradients, "Adam at work": at_work}]
 
 

@@ -1,6 +1,4 @@
-r"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
-
-`python -m grpo_lab.memory --model qwen2 --budget 8` prints both.
+"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. CUDA itself takes about half a GiB more, and the allocator leaves
@@ -11,6 +9,7 @@ above all, is not counted.
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
@@ -72,49 +71,32 @@ class MemoryPlan:
         title = (
             f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
             f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{config.rows_at_once} rows at a time"
-            f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
+            f"{s.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
-        rows = [[part, *(_gib(alive.get(part, 0)) for alive in self.phases.values())] for part in names]
-        rows.append(["together", *(_gib(total) for total in self.totals.values())])
+        sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
+        sizes["together"] = list(self.totals.values())
+        rows = [[part, *(f"{size / GIB:.2f}" if size else "-" for size in of)] for part, of in sizes.items()]
         lines = text_table(["GiB", *self.phases], rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
 
 
-def _gib(size: int) -> str:
-    return f"{size / GIB:.2f}" if size else "-"
-
-
 def plan(
     model_config, config: GRPOConfig, *, prompt_length: int, precision: str, device_type: str = "cuda"
 ) -> MemoryPlan:
-    """Plan the memory of a run.
+    """Plan the memory of a run, of a transformers configuration of Qwen2's kind, such as `shape_config("qwen2")`.
 
-    Args:
-        model_config: a transformers configuration of Qwen2's kind, such as `shape_config("qwen2")`.
-        config: the settings of the run.
-        prompt_length: L, tokens of the longest prompt.
-        precision: the mode, a name in `PRECISIONS`.
-        device_type: "cuda" or "cpu"; they differ in the cache, and in the chunks of logits.
-
-    Raises:
-        ValueError: for arguments that are out of range, and for a model whose parts are not known.
+    prompt_length: L, tokens of the longest prompt. precision: a name in `PRECISIONS`. device_type: "cuda" or "cpu";
+    they differ in the cache, and in the chunks of logits. Another kind of model, whose parts are not known, is refused.
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
     return MemoryPlan(Setting(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to train on a card, and the plan of it.
-
-    A float32 copy of the weights learns as float32 does; bf16 weights round by chance, for 6 bytes a parameter in place
-    of 16. Layers that are computed again cost about a third more time for updates and change no result, and so do fewer
-    rows at a time. So what rounds comes after what does not, and what is slower after what is not.
-    """
+class Way(NamedTuple):
+    """One way to train on a card, and the plan of it."""
 
     plan: MemoryPlan
     precision: str
@@ -128,6 +110,8 @@ class Way:
 
 def ways(planned: MemoryPlan, modes: tuple[str, ...], given: Container[str] = ()) -> Iterator[Way]:
     """Best first: each mode with its activations kept, then computed again; the last one with fewer rows at a time.
+
+    So what rounds comes after what does not; and what changes no result but is slower, after what is not.
 
     given: settings that stay as they are.
     """

@@ -41,8 +41,7 @@ def score_logprobs(
         return _read(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
     hidden, ids = packed_hidden(model, *inputs)[None], completion_ids[mask][None]  # 1 N D, 1 N
     head = model.get_output_embeddings()
-    if ids.numel() * len(head.weight) > LOGITS_AT_ONCE:
-        chunk = head_chunk(*head.weight.shape, head.weight.device.type)
+    if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
         logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
@@ -54,15 +53,17 @@ def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: 
     return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
 
 
-def head_chunk(vocab_size: int, hidden_size: int, device_type: str) -> int:
-    """Tokens whose logits are made at a time where they are too many to be made at once.
+def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
+    """Tokens whose logits are made at a time; None where those of all tokens are, being few.
 
     On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster than
     many small ones. With half as many tokens as the model is wide, the two float32 copies of the logits take as much as
     the float32 gradient that stands beside them, and the additions about as long as one of the products.
     """
+    if tokens * vocab_size <= LOGITS_AT_ONCE:
+        return None
     chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
-    return max(chunk, hidden_size // 2) if device_type == "cuda" else chunk
+    return min(tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 
 def _logits_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):

@@ -93,7 +93,7 @@ def sample_static(
     prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
     rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
     if _can_capture(model.device):
-        columns = -(-columns // CAPACITY_STEP) * CAPACITY_STEP
+        columns = fixed_columns(start, max_completion_length)
     decoder = Decoder(model, rows, columns, sampling)
     decoder.load(prompt_ids, prompt_mask, prefix, num_generations)
     taken = decoder.run(max_completion_length)
@@ -106,6 +106,14 @@ def sample_static(
         del decoder
         torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
     return drawn
+
+
+def fixed_columns(prompt_length: int, completion_length: int) -> int:
+    r"""The columns of a cache that must not move: those that may be needed, rounded up to a multiple of 64.
+
+    S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
+    """
+    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.13)
 
 
 def run_prompts(model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]) -> DynamicCache:

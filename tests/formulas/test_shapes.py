@@ -12,6 +12,7 @@ from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from grpo_lab.objective import LOSS_TYPES
 from tests.support.equations import formula_map
+from tests.support.steps import make_config, planned
 
 SIZES = (3, 5, 7, 11, 13, 17)
 ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
@@ -38,8 +39,7 @@ CALLS = {
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
-    "micro_batch_tokens": [{"rows": 8, "prompts": 2}],
-    "step_bytes": [{"eight_bit": False}, {"eight_bit": True}],
+    "step": [{"s": planned("small", mode, make_config()).setting} for mode in ("fp32", "bf16")],
     "format_reward": [TEXTS],
     **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "score_completions": [

@@ -1,8 +1,14 @@
 """Each formula of the memory planner against numbers worked out by hand."""
 
-from grpo_lab.memory import parts
+from dataclasses import replace
+
+from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.memory import parts, phases
+from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.rollout import recompute
+from grpo_lab.rollout.static import fixed_columns
+from tests.support.steps import make_config
 
 QWEN = shape_of(shape_config("qwen2"))
 
@@ -17,14 +23,10 @@ def test_the_shape_of_qwen2():
 
 def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
     n = 494_032_768
-    assert parts.weight_bytes(n, 2) == 988_065_536 and parts.adam_bytes(n, 4) == 3_952_262_144
-    assert (
-        parts.fixed_columns(256, 512) == 768 and parts.fixed_columns(256, 513) == parts.fixed_columns(300, 532) == 832
-    )
+    assert parts.weight_bytes(n, 2) == 988_065_536
+    assert fixed_columns(256, 512) == 768 and fixed_columns(256, 513) == fixed_columns(300, 532) == 832
     assert parts.cache_bytes(QWEN, 1, 2) == 12 * 1024
     assert parts.cache_bytes(QWEN, 8 * 768, 2) == 75_497_472
-    assert parts.drawing_bytes(8, 151_936, 6) == 29_171_712
-    assert parts.repeated_bytes(QWEN, 8, 768, 2) == 2 * 2 * 2 * 64 * 8 * 768
     assert parts.head_logprobs_bytes(QWEN, 4096, 448, 2) == 544_538_624
     assert parts.head_logprobs_bytes(QWEN, 100, None, 2) == 10 * 100 * 151_936
     assert parts.head_update_bytes(QWEN, 4096, 448, 2) == 544_538_624 + 544_538_624
@@ -33,23 +35,30 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
     assert parts.head_update_bytes(QWEN, 100, None, 2) == 16 * 100 * 151_936
     assert parts.layer_token_bytes(QWEN, 2, 2) == 2 * (6 * 896 + 4 + 2 * 896) + 6 * 896 + 4 * 14 + 8 * 4864 == 58_688
     assert parts.layer_token_bytes(QWEN, 2, 4, 3) == 2 * (8 * 896 + 4 + 2 * 896) + 6 * 896 + 56 + 8 * 4864 + 6 * 896
-    assert parts.micro_batch_tokens(8, 1, 256, 512) == 256 + 8 * 511
-    assert parts.micro_batch_tokens(8, 8, 256, 512) == 8 * 767
-    assert parts.micro_batch_tokens(8, 3, 256, 512) == 3 * 256 + 8 * 511
-    assert parts.mask_bytes(8, 511, 768, 2) == 6_279_168
-    assert parts.backward_bytes(QWEN, 10, 2) == 194_560
     assert parts.forward_bytes(QWEN, 10, 2, 4) == 10 * (29_184 + 14_336)
-    assert parts.step_bytes(136_134_656, eight_bit=False) == 0
-    assert parts.step_bytes(136_134_656, eight_bit=True) == 239_075_328
-    assert parts.step_bytes(1000, eight_bit=True) == 57_000
+
+
+def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand():
+    s = Setting(QWEN, make_config(T=512, G=8), PRECISIONS["bf16"], 256, "cuda")
+    assert phases.rollout(s)[1]["drawing"] == 29_171_712
+    assert s.tokens == 256 + 8 * 511 and replace(s, shared=False).tokens == 8 * 767
+    assert replace(s, config=make_config(T=512, G=8, B=24, b=12)).tokens == 3 * 256 + 12 * 511
+    assert s.one_layer == 58_688 * s.tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
+    assert s.masks == 7 * (6_279_168 + 2 * 256 * 256)
+    assert phases.update(s)[3]["activations"] - s.one_layer == 19_456 * s.tokens
+    fp32 = replace(s, mode=PRECISIONS["fp32"])
+    assert phases.resident(fp32)["Adam's moments"] == 3_952_262_144
+    assert phases.step(fp32)[0]["Adam at work"] == 0
+    assert phases.step(s)[0]["Adam at work"] == 239_075_328
+    assert phases.step(replace(s, shape=replace(QWEN, sizes=(1000,))))[0]["Adam at work"] == 57_000
 
 
 def test_chunks_of_logits():
-    limit = recompute.LOGITS_AT_ONCE // 151_936
-    assert parts.chunk_tokens(QWEN, limit, "cuda") is None
-    assert parts.chunk_tokens(QWEN, limit + 1, "cuda") == limit + 1 < 448
-    assert parts.chunk_tokens(QWEN, 4096, "cuda") == 448
-    assert parts.chunk_tokens(QWEN, 4096, "cpu") == 55
+    limit, chunk = recompute.LOGITS_AT_ONCE // 151_936, recompute.head_chunk
+    assert chunk(limit, 151_936, 896, "cuda") is None
+    assert chunk(limit + 1, 151_936, 896, "cuda") == limit + 1 < 448
+    assert chunk(4096, 151_936, 896, "cuda") == 448
+    assert chunk(4096, 151_936, 896, "cpu") == 55
 
 
 def test_a_parameter_is_quantised_if_it_is_large_and_made_of_whole_blocks():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import parts
+from grpo_lab.memory import phases
 from grpo_lab.models import shapes
 from grpo_lab.rollout import recompute, static
 from grpo_lab.rollout.dynamic import Sampling
@@ -29,7 +29,7 @@ def untied(monkeypatch):
 def like_a_card(monkeypatch):
     """Large chunks of logits."""
     chunk = recompute.head_chunk
-    monkeypatch.setattr(recompute, "head_chunk", lambda vocabulary, width, _: chunk(vocabulary, width, "cuda"))
+    monkeypatch.setattr(recompute, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -64,7 +64,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
             decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
             decoder.step()
     made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
-    of_graph = parts.drawing_bytes(64, 151_936, parts.DRAWING["captured step"] - parts.DRAWING["step"])
+    of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)
     assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 

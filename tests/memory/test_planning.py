@@ -15,6 +15,7 @@ from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout.cache import SlotCache
+from grpo_lab.rollout.static import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.steps import UNTIED, make_config, planned
 
@@ -58,7 +59,7 @@ def test_the_cache_takes_what_the_real_ones_take():
             model(torch.randint(2000, (3, 17)), past_key_values=cache, use_cache=True)
             real = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
             assert parts.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real
-            columns = parts.fixed_columns(17, 60)
+            columns = fixed_columns(17, 60)
             fixed = SlotCache(model, 3, columns, torch.zeros(1, dtype=torch.long))
             real = sum(tensor.nbytes for tensor in (*fixed.keys, *fixed.values))
             assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real

@@ -73,10 +73,7 @@ def _value_of(found: re.Match) -> Fraction | None:
 
 
 def unit_of(tail: str) -> str | None:
-    """The unit that the words behind a number name; "" for none, and for a thing that is counted; None for others.
-
-    "平方厘米", "square centimetres" and "cm^2" are one unit, in any case of letters.
-    """
+    """The unit that the words behind a number name; "" for none, and for a thing that is counted; None for others."""
     tail = re.sub(r"^ ?\((.*)\)$", r" \1", tail).lower().rstrip()
     text = re.sub(r" ?\^?\{?([23])\}?$", r"^\1", tail.strip())
     if unit := _UNITS.get(text) or _UNITS.get(text.removesuffix("s")):
