@@ -59,24 +59,20 @@ def shape_of(model_config) -> ModelShape:
         ValueError: for a model that is not of Qwen2's kind, whose parts are not known.
     """
     try:
-        return _shape_of(model_config)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(model_config)
+        linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
+        return ModelShape(
+            sizes=tuple(p.numel() for p in model.parameters()),
+            linear=sum(p.numel() for m in linear for p in m.parameters()),
+            layers=model_config.num_hidden_layers,
+            width=model_config.hidden_size,
+            queries=head_width(model_config) * model_config.num_attention_heads,
+            keys=head_width(model_config) * model_config.num_key_value_heads,
+            inner=model_config.intermediate_size,
+            heads=model_config.num_attention_heads,
+            vocabulary=model_config.vocab_size,
+            tied=bool(model_config.tie_word_embeddings),
+        )
     except (AttributeError, ValueError) as error:
         raise InputError(f"model_config is not of Qwen2's kind: {error!s:.100}") from error
-
-
-def _shape_of(model_config) -> ModelShape:
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config)
-    linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
-    return ModelShape(
-        sizes=tuple(p.numel() for p in model.parameters()),
-        linear=sum(p.numel() for m in linear for p in m.parameters()),
-        layers=model_config.num_hidden_layers,
-        width=model_config.hidden_size,
-        queries=head_width(model_config) * model_config.num_attention_heads,
-        keys=head_width(model_config) * model_config.num_key_value_heads,
-        inner=model_config.intermediate_size,
-        heads=model_config.num_attention_heads,
-        vocabulary=model_config.vocab_size,
-        tied=bool(model_config.tie_word_embeddings),
-    )
