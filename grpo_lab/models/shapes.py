@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from grpo_lab.commands.checks import InputError, check_choice
 from grpo_lab.rollout.fast_paths import head_width
@@ -21,15 +21,6 @@ def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
     check_choice("shape", shape, SHAPES)
     kind = LlamaConfig if shape == "smollm2" else Qwen2Config
     return kind(**SHAPES[shape], bos_token_id=None, eos_token_id=None, pad_token_id=None)
-
-
-def random_policy(
-    shape: str, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0
-) -> Qwen2ForCausalLM:
-    """A freshly initialised model of this shape, in eval mode; made on the device itself, in its precision."""
-    with torch.random.fork_rng(), torch.device(device):
-        torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(shape_config(shape), dtype=dtype).eval()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from make_tiny_qwen2 import build_tokenizer  # beside this file
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 from warm_up import WarmUp, arithmetic, warm_up  # beside this file
 
 from grpo_lab.bench.__main__ import machine, write_json
@@ -32,7 +33,7 @@ from grpo_lab.config.precision import PRECISIONS, autocast, has_native_bf16
 from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
-from grpo_lab.models.shapes import SHAPES, random_policy
+from grpo_lab.models.shapes import SHAPES, shape_config
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import train
@@ -95,7 +96,9 @@ class Recorder:
     def make_base(self, seconds: float) -> None:
         """Warm a model up and keep it; runs from another base are struck from the record."""
         tokenizer = build_tokenizer()
-        model = random_policy(self.shape, self.device)
+        with torch.random.fork_rng(), torch.device(self.device):
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(shape_config(self.shape), dtype=torch.float32).eval()
         model.generation_config.eos_token_id = tokenizer.eos_token_id
         record = warm_up(model, tokenizer, self.settings.warm_up, seconds)
         # In bf16, so that every mode starts from exactly the same weights.

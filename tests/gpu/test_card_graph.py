@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import static as decoding
 from tests.rollout.test_static import assert_same
-from tests.support.known_shape import make_tokenizer
+from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, sample
 from tests.support.worlds import make_world
 

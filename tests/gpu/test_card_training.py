@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.models.shapes import random_policy
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support import known_shape
 from tests.support.axe import Killed
+from tests.support.known_shape import random_policy
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
 
 pytestmark = pytest.mark.gpu

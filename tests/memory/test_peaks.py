@@ -17,6 +17,7 @@ from grpo_lab.rollout.static import Decoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2
+from tests.support.known_shape import random_policy
 from tests.support.peak import Lives, peak_of_lives
 from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_logprobs
 
@@ -131,7 +132,7 @@ def check(device, shape, mode, config, L, monkeypatch):
 @pytest.mark.parametrize(("mode",), mostly_slow([(mode,) for mode in PRECISIONS], quick=(0,)))
 def test_an_optimizer_step(mode):
     """The 8-bit one makes tensors that no operation returns; it works number by number, as any processor does it."""
-    model = shapes.random_policy("small", dtype=PRECISIONS[mode].weights)
+    model = random_policy("small", dtype=PRECISIONS[mode].weights)
     optimizer = PolicyOptimizer(model, make_config(precision=mode))
 
     def step():

@@ -17,6 +17,7 @@ from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.rollout.static import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
+from tests.support.known_shape import random_policy
 from tests.support.steps import UNTIED, make_config, planned
 
 
@@ -28,7 +29,7 @@ def untied(monkeypatch):
 @pytest.mark.parametrize("shape", ["small", "untied"])
 @pytest.mark.parametrize("mode", PRECISIONS)
 def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
-    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
+    model = random_policy(shape, dtype=PRECISIONS[mode].weights)
     parameters = list(model.parameters())
     optimizer = PolicyOptimizer(model, make_config(precision=mode))
     for parameter in parameters:
@@ -55,7 +56,7 @@ def test_the_cache_takes_what_the_real_ones_take():
     for shape in ("small", "untied"):
         sizes = shape_of(shape_config(shape))
         for dtype in (torch.float32, torch.bfloat16):
-            model, cache = shapes.random_policy(shape, dtype=dtype), DynamicCache()
+            model, cache = random_policy(shape, dtype=dtype), DynamicCache()
             model(torch.randint(2000, (3, 17)), past_key_values=cache, use_cache=True)
             real = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
             assert parts.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.models.shapes import random_policy
 from grpo_lab.rollout import packing
 from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.packing import packed_hidden
+from tests.support.known_shape import random_policy
 
 L, T = 7, 13
 

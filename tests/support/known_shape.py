@@ -9,12 +9,12 @@ from functools import partial
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16
 from grpo_lab.memory import planning
-from grpo_lab.models.shapes import random_policy, shape_config
+from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import Rollout
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience
@@ -25,6 +25,15 @@ SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps"
 CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
 LEARNING_RATE = 1e-5
 SAMPLE = 1000  # weights of a parameter that are compared before and after
+
+
+def random_policy(
+    shape: str, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0
+) -> Qwen2ForCausalLM:
+    """A freshly initialised model of this shape, in eval mode; made on the device itself, in its precision."""
+    with torch.random.fork_rng(), torch.device(device):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(shape_config(shape), dtype=dtype).eval()
 
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:

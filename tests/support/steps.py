@@ -8,6 +8,7 @@ from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import encode_prompts, sample_completions
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
+from tests.support.known_shape import random_policy
 from tests.support.worlds import make_tokenizer, ragged_experience
 
 # Another family of proportions: own embeddings for input and output, and a narrower MLP.
@@ -36,7 +37,7 @@ def during(made: MemoryPlan, phase: str) -> int:
 
 
 def policy(shape, mode, config):
-    model = shapes.random_policy(shape, dtype=PRECISIONS[mode].weights)
+    model = random_policy(shape, dtype=PRECISIONS[mode].weights)
     model.loaded_for = mode
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
@@ -65,7 +66,7 @@ def update_and_logprobs(shape, mode, config, L):
 
 def rollout_of(mode, T, B):
     """A call for a rollout of 8 completions a prompt that all become as long as they may; its settings, and L."""
-    model, tokenizer = shapes.random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
+    model, tokenizer = random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
     model.generation_config.eos_token_id, model.loaded_for = None, mode
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
     config = make_config(T=T, G=8, B=B, b=B)
