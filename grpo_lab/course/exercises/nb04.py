@@ -14,6 +14,7 @@ KL_ESTIMATE = Exercise(
         *(given(f"{name}, twice as likely as under the reference", HALF, QUARTER, name) for name in NAMES),
         given("k1, half as likely as under the reference", QUARTER, HALF, "k1"),
         given("k3, half as likely as under the reference", QUARTER, HALF, "k3"),
+        given("k3+, half as likely as under the reference", QUARTER, HALF, "k3+"),
         given("no distance, and no estimator named", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]])),
         *(drawn(name, lambda d, name=name: (*d.moved(2, 3), name)) for name in NAMES),
         *(extreme(f"{name}, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), name) for name in NAMES),
