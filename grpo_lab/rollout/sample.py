@@ -1,7 +1,6 @@
 """Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
 
-Nothing is ever decoded and encoded again on the way from here to the loss: `score_logprobs` reads the very ids that
-were sampled. How tokens are drawn is in `static.py` for the families of `fast_paths.py`, in `dynamic.py` for others.
+How tokens are drawn is in `static.py` for the families of `fast_paths.py`, in `dynamic.py` for others.
 """
 
 from dataclasses import dataclass, replace

@@ -31,6 +31,7 @@ from grpo_lab.rollout.prompts import positions
 
 CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
+CAPTURED = {"cuda"}  # the devices on which a step is recorded
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
@@ -92,7 +93,7 @@ def sample_static(
     start = prompt_ids.shape[1]
     prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
     rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
-    if _can_capture(model.device):
+    if model.device.type in CAPTURED:
         columns = fixed_columns(start, max_completion_length)
     decoder = Decoder(model, rows, columns, sampling)
     decoder.load(prompt_ids, prompt_mask, prefix, num_generations)
@@ -131,9 +132,8 @@ class Decoder:
     """
 
     def __init__(self, model, rows: int, capacity: int, sampling: Sampling):
-        self.model = model
+        self.model, self.sampling = model, sampling
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
-        self.sampling = sampling
         self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.rows = torch.arange(rows, device=model.device)  # those still in the batch; of each of these:
@@ -145,7 +145,7 @@ class Decoder:
         self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, rows, capacity, self.slot)
         self.copies = half_copies(model)
-        self.fixed = _can_capture(model.device)  # whether a step may depend on nothing that Python has to know
+        self.fixed = model.device.type in CAPTURED  # whether a step may depend on nothing that Python has to know
         self.replay = _capture(self.step, model.device) if self.fixed else None
 
     @torch.no_grad()
@@ -221,10 +221,6 @@ class Decoder:
         visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, shared, -1)
         mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
         return mask.masked_fill_(~visible, -torch.inf)
-
-
-def _can_capture(device: torch.device) -> bool:
-    return device.type == "cuda"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Held-out problems while training goes on: sampled and rewarded now and then."""
+"""What a run looks at beside its training: held-out problems, and how far the policy is from the reference."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +11,13 @@ from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
+from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import reward_rollout
+from grpo_lab.trainer.experience import Experience, reward_rollout
+from grpo_lab.trainer.logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
 
@@ -92,3 +94,10 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     given = marks[~marks.isnan()]
     says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
     return (given >= 1).double().mean().item() if says_right else None
+
+
+def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
+    """KL(policy || reference) a token, from all sampled tokens: what the loss would report if beta were not 0."""
+    logp, ref_logp = (all_logprobs(one, experience, config) for one in (model, reference))
+    kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
+    return (kl.sum() / experience.mask.sum().clamp(min=1)).item()

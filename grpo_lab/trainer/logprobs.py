@@ -6,7 +6,6 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
-from grpo_lab.kl import kl_estimate
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
@@ -44,13 +43,6 @@ def all_logprobs(
     order = cheapest_order(model, experience.rollout, rows)
     parts = order.split(config.rows_at_once)
     return torch.cat([completion_logprobs(model, experience[p], config, rows[p])[0] for p in parts])[order.argsort()]
-
-
-def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
-    """KL(policy || reference) a token, from all sampled tokens: what the loss would report if beta were not 0."""
-    logp, ref_logp = (all_logprobs(one, experience, config) for one in (model, reference))
-    kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
-    return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
 
 
 def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:

@@ -22,7 +22,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import BUGS
 from grpo_lab.trainer import GRPOConfig, collect, train
-from grpo_lab.trainer.logprobs import kl_to_reference
+from grpo_lab.trainer.evaluation import kl_to_reference
 
 FILE = Path(__file__).with_name("bugs.json")
 SETTINGS = {

@@ -7,8 +7,7 @@ import torch
 
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.evaluation import evaluate_policy
-from grpo_lab.trainer.logprobs import kl_to_reference
+from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from tests.support.worlds import (
     ROWS,
     letter_reward,
