@@ -89,7 +89,7 @@ def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tenso
         slots: S, rows that are sampled at the same time. batch: B, completions of an update.
 
     Returns:
-        a, in updates. Their mean is near S / B (Little's law).
+        a, in updates, which take no time. Their mean is near S / B (Little's law).
     """
     check_shapes(lengths=(lengths, "B>0"))
     check_at_least("slots", slots, 1)
