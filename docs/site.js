@@ -188,7 +188,8 @@
     image.parentElement.addEventListener("toggle", () => player(image.parentElement, image), { once: true });
 
   addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys
-    for (const wide of document.querySelectorAll("div.math, td")) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+    for (const wide of document.querySelectorAll("div.math, td, .cell_output"))
+      if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }));
 
   for (const table of document.querySelectorAll("article table")) {

@@ -21,6 +21,7 @@ LOOKS = {
     "head": ("orange", ""),
     "half copies": ("black", "..."),
     "KV cache": ("green", "\\\\"),
+    "drawing": ("purple", ""),
 }
 STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("black", "")
@@ -59,19 +60,17 @@ def memory_bars(
         ax.bar_label(bars, names, label_type="center", fontsize=9)
         patches[piece], left = bars[0], left + sizes
         named |= {piece} if wide.any() else set()
-    said = {place: (total, f"{total:.1f}") for place, total in enumerate(totals) if total}
-    if frames:
-        ax.barh(range(len(rows)), frames, height=0.8, color="none", edgecolor=GREY, linewidth=1.2)
-        said = {place: (frames[place], f"{text} of {frames[place]:.1f}") for place, (_, text) in said.items()}
-    for place, (at, text) in said.items():
-        ax.text(at + 0.01 * end, place, text, va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    ax.barh(range(len(frames)), frames, height=0.8, color="none", edgecolor=GREY, linewidth=1.2)
+    for place, total in enumerate(totals):
+        at, text = (frames[place], f"{total:.1f} of {frames[place]:.1f}") if frames else (total, f"{total:.1f}")
+        ax.text(at + 0.01 * end, place, text if total else "", va="center", fontsize=9, weight="bold", bbox=CLEAR)
     for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
-        ax.annotate(f"{card:g} GiB card", (card, 1), xycoords=("data", "axes fraction"), fontsize=9,
-                    xytext=(4, -2), textcoords="offset points", va="bottom")  # fmt: skip
-    ax.set_yticks(list(said), [name for name in rows if rows[name]])
+        ax.text(card + 0.01 * end, 1, f"{card:g} GB card", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9)
+    ax.set_yticks(range(len(rows)), rows)
     ax.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
     ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
     _name_below(fig, patches, named)
     return fig
 
@@ -103,11 +102,10 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         ax.text(times[at], most + 0.2, f"{most:.1f}", ha="center", va="bottom", weight="bold")
         for card in (card for card in cards if card < top):
             ax.axhline(card, color="black", linestyle=":", linewidth=1, zorder=0)
-            ax.text(5.04, card, f"{card:g} GiB card", va="center", fontsize=9)
+            ax.text(5.04, card, f"{card:g} GB card", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
-        ax.set(
-            xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB", xticks=[0.5, 1.5, 2.5, 3.5, 4.5], xticklabels=STRETCHES
-        )
+        ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
+        ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)
     _name_below(fig, patches, named)
     return fig
 
@@ -122,11 +120,9 @@ def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
     for start, (before, moments) in enumerate(stretches):
         times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
         states += [before, *moments]
-    pieces = [piece for piece in LOOKS if any(state.get(piece) for state in states)]
+    pieces = dict.fromkeys([*LOOKS, *(piece for state in states for piece in state)])
     table = {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
-    return times, table | {
-        "other": [sum(size for piece, size in s.items() if piece not in LOOKS) / GIB for s in states]
-    }
+    return times, {piece: sizes for piece, sizes in table.items() if any(sizes)}
 
 
 def _look(piece: str) -> tuple[tuple, str]:
@@ -140,4 +136,4 @@ def _look(piece: str) -> tuple[tuple, str]:
 
 def _name_below(fig, patches: dict, named: set[str]) -> None:
     if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
-        fig.legend(below.values(), below, loc="outside lower center", ncols=6, fontsize=9, handlelength=1.5)
+        fig.legend(below.values(), below, loc="outside lower center", ncols=4, fontsize=9, handlelength=1.5)
