@@ -35,13 +35,13 @@ class Bug:
         return running(with_lines(source, self.lines, self.function), self.module, self.function)
 
     def diff(self) -> str:
-        """The lines that differ, without their indentation."""
+        """The lines that differ, without the indentation that they share."""
         function = inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
         old = textwrap.dedent(inspect.getsource(function))
         both = (without_markers(source).splitlines() for source in (old, with_lines(old, self.lines)))
-        lines = difflib.unified_diff(*both, n=0)
-        changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-        return "\n".join(f"{line[0]} {line[1:].strip()}" for line in changed)
+        changed = [line for line in difflib.unified_diff(*both, n=0) if not line.startswith(("---", "+++", "@@"))]
+        code = textwrap.dedent("\n".join(line[1:] for line in changed)).split("\n")
+        return "\n".join(f"{line[0]} {rest}" for line, rest in zip(changed, code, strict=True))
 
 
 def read_bugs(file: Path) -> Iterator[tuple[str, Bug]]:
