@@ -120,7 +120,7 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     for student in ("patching", "forging", "cheating"):
         assert points(found[student]) == {}, student
     assert "Right on the inputs that you see" in found["cheating"].verdicts["reinforce_loss"].message
-    assert found["excused"].points["score_function_objective"] == 0
+    assert found["excused"].points["score_function_objective"] <= POINTS["score_function_objective"] / 2
     assert found["excused"].verdicts["score_function_objective"].fault == "inplace"
 
     # Exits, crashes and hangs cost only their own exercise, wild cells only themselves.
