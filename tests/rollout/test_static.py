@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.cache import SlotCache, half_copies
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.static import Decoder, exponential_race, inverse_cdf
+from grpo_lab.rollout.static import Decoder, exponential_race, fixed_columns, inverse_cdf
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
@@ -58,6 +58,10 @@ def test_one_number_a_row_finds_the_first_token_beyond_it(logits, u):
     pi = log_pi[0].exp().double()
     assert pi[token] > 0, "what cannot come does not"
     assert pi[:token].sum() <= u * pi.sum() + 1e-12 and pi[: token + 1].sum() > u * pi.sum() - 1e-12
+
+
+def test_the_columns_that_do_not_move_are_a_multiple_of_64():
+    assert fixed_columns(256, 512) == 768 and fixed_columns(256, 513) == fixed_columns(300, 532) == 832
 
 
 def test_a_rare_token_comes_as_often_as_its_probability():
