@@ -96,10 +96,12 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     run(folder)
     first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
     (folder.parent / "out" / "students" / "my notes.html").write_text("mine", encoding="utf-8")
+    (folder.parent / "out" / "grades-before-2.csv").write_text("older", encoding="utf-8")  # its number 1 was moved away
     submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)
     run(tmp_path / "again", output=folder.parent / "out")
     assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "18", "bob": "18", "carol": "0"}
     assert (folder.parent / "out" / "grades-before-1.csv").read_bytes() == first
+    assert page(folder, "grades-before-2.csv") == "older"
     assert page(folder, "students/alice.html") == alice and page(folder, "students/my notes.html") == "mine"
     text = page(folder, "class.html")
     assert "3 students" in text and all(f'href="students/{name}.html"' in text for name in ("alice", "bob", "carol"))

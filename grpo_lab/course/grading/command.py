@@ -1,5 +1,6 @@
 """`python -m grpo_lab.course grade`: grade, and write the tables, a page for each student and one of the class."""
 
+import itertools
 import re
 import shutil
 import sys
@@ -48,8 +49,8 @@ def write_results(grading: Grading, folder: Path) -> None:
     """Write everything; each file whole or not at all. Each table of before stays beside it, numbered."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
     if (folder / "grades.csv").is_file():
-        number = len(list(folder.glob("grades-before-*.csv"))) + 1
-        shutil.copyfile(folder / "grades.csv", folder / f"grades-before-{number}.csv")
+        before = (folder / f"grades-before-{number}.csv" for number in itertools.count(1))
+        shutil.copyfile(folder / "grades.csv", next(path for path in before if not path.exists()))
     platforms = {one.submission.platform for one in grading.students} - {""}
     texts = {KEPT: grading.as_json(), "grades.csv": tables.grades(grading)} | {
         f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
