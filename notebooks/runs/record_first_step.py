@@ -38,6 +38,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     arms = (("fp32-master", 5), ("fp32-master", 0), ("bf16", 0), ("bf16-naive", 0))
     what = "SmolLM2-135M-Instruct, seed 0; 2 cores, x86-64, no card"
-    record = {"what": what, "runs": [first_step(*arm) for arm in arms]}
+    record = {"what": what, "second": "in this run", "runs": [first_step(*arm) for arm in arms]}
     file = Path(__file__).with_name("first_step.json")
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
