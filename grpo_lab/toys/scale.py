@@ -1,6 +1,6 @@
 r"""Sampler and trainer on different machines: weights of old answers, and the price of waiting.
 
-Axes: B completions of T tokens; R samplers, each with a copy of the model and S rows.
+Axes: I completions in a queue; B of a batch, of T tokens; R samplers, each with a copy of the model and S rows.
 """
 
 import heapq
@@ -25,7 +25,7 @@ class Card(NamedTuple):
 H100 = Card()
 
 
-def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
+def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
     r"""The fraction of all slots' time that passes empty, from the first token of a batch to its last.
 
     Each completion, in the order given, goes to the slot that is free first; u says how long each has been busy.
@@ -36,7 +36,7 @@ def straggler_bubble(lengths: Int[Tensor, " B"], slots: int) -> float:
     Args:
         lengths: n, tokens of each completion, at least 1. slots: S, rows that are sampled at the same time.
     """
-    check_shapes(lengths=(lengths, "B>0"))
+    check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
     busy = [0] * slots
@@ -73,7 +73,7 @@ def decoding_seconds(
     return seconds
 
 
-def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tensor, " B"]:
+def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int) -> Int[Tensor, " I"]:
     r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
     Slots are filled as in Eq. (10.1). Completions are learnt from in the order in which they end, `batch` at a time: so
@@ -91,7 +91,7 @@ def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tenso
     Returns:
         a, in updates, which take no time. Their mean is near S / B (Little's law).
     """
-    check_shapes(lengths=(lengths, "B>0"))
+    check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
     check_at_least("batch", batch, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
@@ -102,8 +102,8 @@ def answer_ages(lengths: Int[Tensor, " B"], slots: int, batch: int) -> Int[Tenso
     begin = torch.tensor(begins)
     end = begin + lengths
     order = end.argsort(stable=True)
-    version = torch.searchsorted(end[order], begin, right=True) // batch  # B (10.6)
-    age = order.argsort() // batch - version  # B (10.7)
+    version = torch.searchsorted(end[order], begin, right=True) // batch  # I (10.6)
+    age = order.argsort() // batch - version  # I (10.7)
     return age
 
 
