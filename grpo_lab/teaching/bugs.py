@@ -8,6 +8,7 @@ Notebook 09 hunts them; the test suite has to kill each of them as a mutant.
 """
 
 import difflib
+import html
 import importlib
 import inspect
 import pkgutil
@@ -17,8 +18,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_lab.commands.display import say
+from grpo_lab.commands.display import display
 from grpo_lab.formulas.lines import running, with_lines, without_markers
+
+BLOCK = "background-color:#FCFCFC;color:#000000;font-family:monospace;padding:8px 12px;white-space:pre-wrap"
+COLOURS = {"-": "background-color:#CFE5F5", "+": "background-color:#FBD9C4"}  # as in figures: blue is the repaired code
 
 
 @dataclass(frozen=True)
@@ -69,4 +73,7 @@ def show_bugs(runs: Mapping[str, str]) -> None:
         bug = BUGS[name]
         where = f"{bug.module}.{bug.function}"
         head = f"<details{'' if place else ' open'}><summary>Run {run}: {name}, in <code>{where}</code></summary>"
-        say(f"{head}\n\n```diff\n{bug.diff()}\n```\n\n</details>", f"Run {run}: {name}, in {where}\n{bug.diff()}")
+        lines = [f'<span style="{COLOURS[line[0]]}">{html.escape(line)}</span>' for line in bug.diff().splitlines()]
+        code = f'<pre style="{BLOCK}">{chr(10).join(lines)}</pre>'
+        text = f"Run {run}: {name}, in {where}\n{bug.diff()}"
+        display({"text/html": f"{head}{code}</details>", "text/plain": text})
