@@ -21,7 +21,7 @@ from pathlib import Path
 from grpo_lab.commands.display import display
 from grpo_lab.formulas.lines import running, with_lines, without_markers
 
-BLOCK = "background-color:#FCFCFC;color:#000000;font-family:monospace;padding:8px 12px;white-space:pre-wrap"
+BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"
 COLOURS = {"-": "background-color:#CFE5F5", "+": "background-color:#FBD9C4"}  # as in figures: blue is the repaired code
 
 
