@@ -147,18 +147,18 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 
 
 def realised_share(
-    weights: Float[Tensor, " W"], learning_rate: float, steps: int, mode: str, seed: int = 0
-) -> Float[Tensor, " S"]:
-    r"""How much of the intended movement arrives, after each of S steps that all go in the same direction.
+    weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
+) -> Float[Tensor, " steps"]:
+    r"""How much of the intended movement arrives, after each of so many steps that all go in the same direction.
 
     When the gradient always has the same sign, Adam moves every weight by the learning rate at each step. The result
     is kept in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.4)
     with fresh noise in bf16.
 
     w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
-    \text{share}_t = \frac{1}{W} \sum_{i=1}^{W} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
+    \text{share}_t = \frac{1}{n} \sum_{i=1}^{n} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
 
-    weights: where they start; rounded to bf16 first, so that all modes start alike.
+    weights: n, where they start; rounded to bf16 first, so that all modes start alike.
     """
     # Far from the seeds that people give: noise from the stream that drew the weights would not be independent of them.
     generator = torch.Generator().manual_seed(987_654_321 + seed)
@@ -171,7 +171,7 @@ def realised_share(
     start = weights.bfloat16().double()
     w, shares = start.float(), []
     for t in range(1, steps + 1):
-        w = rounding[mode](w - learning_rate)  # W (8.5)
+        w = rounding[mode](w - learning_rate)  # S (8.5)
         share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.6)
         shares.append(share)
     return torch.stack(shares)
