@@ -1,15 +1,16 @@
 """Pictures of what instruments read: the logs of several runs side by side."""
 
 
-def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str, str], log_scale: str):
-    """A figure with a column for each log and a row for each metric of `panels`, metric: label."""
+def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str, str], log_scale: str, beside):
+    """A figure with a column for each log and a row for each metric of `panels`, metric: label; dashed: `beside`."""
     import matplotlib.pyplot as plt
 
     fig, axes = plt.subplots(len(panels), len(logs), figsize=(5.2, 1.15 * len(panels)), sharex=True, sharey="row")
     for (name, log), column in zip(logs.items(), axes.T, strict=True):
         column[0].set_title(name)
         for (metric, label), ax in zip(panels.items(), column, strict=True):
-            ax.plot(range(1, len(log[metric]) + 1), log[metric], color="black")
+            ax.plot(range(1, len(beside[metric]) + 1), beside[metric], "--", linewidth=1)
+            ax.plot(range(1, len(log[metric]) + 1), log[metric], "-", color="black")
             ax.set_yscale("log" if metric == log_scale else "linear")
             if name == next(iter(logs)):
                 ax.set_ylabel(label)
