@@ -1,9 +1,10 @@
-"""Prompts and their completions in one pass: one sequence that holds each prompt once, and no padding.
+"""Prompts and their completions in one pass: one sequence that holds each beginning of a row once, and no padding.
 
-The layers work on tokens one by one, except for attention. So all tokens stand in one row, prompts first, and attention
-alone takes them apart: the prompts among themselves, and each completion with its prompt. Positions start anew behind
-each prompt. A pass over few tokens takes as long as the weights do, and a second pass adds each weight's gradient once
-more: hence one.
+The layers work on tokens one by one, except for attention, and what they make of a token depends on those before it
+alone. So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
+completions. All tokens stand in one sequence, and attention alone takes them apart: the prompts among themselves, and
+each completion with its prompt. A pass over few tokens takes as long as the weights do, and a second pass adds each
+weight's gradient once more: hence one.
 """
 
 from contextlib import nullcontext
@@ -38,31 +39,47 @@ def packed_hidden(
     completion_ids: Int[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     prompt_of_row: Int[Tensor, " B"],
-) -> Float[Tensor, "N D"]:
-    """The last hidden states that predict the N completion tokens under the mask, row by row."""
+) -> tuple[Float[Tensor, "M D"], Int[Tensor, " N"]]:
+    """The last hidden state after each beginning of a row, and which of them predicts each token under the mask."""
     used, prompt_of_row = prompt_of_row.unique(return_inverse=True)
-    prompt_ids, prompt_mask, length = prompt_ids[used], prompt_mask[used], prompt_mask.shape[1]
-    read = mask[:, 1:]  # whether a token predicts another: the last of a completion does not
+    prompt_ids, prompt_mask = prompt_ids[used], prompt_mask[used]
+    (prompts, length), rows, read = prompt_mask.shape, len(mask), mask[:, 1:]  # the last of a row predicts no other
+    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], read], dim=1)  # B S
-    of_prompt = _numbered(prompt_mask)
-    place = torch.cat([of_prompt[prompt_of_row], prompt_mask.sum() + _numbered(read)], dim=1)  # B S
-    ids = torch.cat([prompt_ids[prompt_mask], completion_ids[:, :-1][read]])
-    position = torch.cat([positions(prompt_mask)[prompt_mask], positions(is_token)[:, length:][read]])
+    place, first = beginnings(ids, is_token)
+    of_prompt = place.new_zeros(prompts, length)
+    of_prompt[prompt_of_row] = place[:, :length]
     blocks = [_block(model, of_prompt, prompt_mask, length)]
     if read.any():
         blocks.append(_block(model, place, is_token, read.shape[1]))
-    outputs = torch.cat([prompt_mask.flatten(), read.flatten()]).nonzero()[:, 0]  # of the blocks, those of tokens
+    made = torch.arange(prompts * length + read.numel(), device=ids.device).split([prompts * length, read.numel()])
+    made = torch.cat([made[0].view(prompts, length)[prompt_of_row], made[1].view(rows, -1)], dim=1)  # by the blocks
     _recompute_alike(model)
     with attention(model, NAME):
-        packed = {"blocks": blocks, "outputs": outputs}
-        out = model.base_model(ids[None], position_ids=position[None], use_cache=False, **packed)
-    before = place[:, length - 1 :][mask]  # [aligned]
-    return out.last_hidden_state[0].index_select(0, before)
+        packed = {"blocks": blocks, "outputs": made.take(first), "position_ids": positions(is_token).take(first)[None]}
+        out = model.base_model(ids.take(first)[None], use_cache=False, **packed)
+    return out.last_hidden_state[0], place[:, length - 1 :][mask]  # [aligned]
 
 
-def _numbered(is_token: Bool[Tensor, "R S"]) -> Int[Tensor, "R S"]:
-    """Which of the tokens each is, row by row."""
-    return (is_token.flatten().cumsum(0) - 1).clamp(min=0).view_as(is_token)
+def beginnings(
+    ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]
+) -> tuple[Int[Tensor, "B S"], Int[Tensor, " M"]]:
+    """Number what rows begin with: rows have the same number at a token if all tokens up to it are the same.
+
+    Returns:
+        The number at each token (at padding it means nothing); and where each number comes first in the flattened ids.
+    """
+    tokens_first = (~is_token).int().argsort(dim=1, stable=True)
+    aligned = ids.masked_fill(~is_token, -1).gather(1, tokens_first)
+    distinct, row = aligned.unique(dim=0, return_inverse=True)  # in order: those that begin alike are neighbours
+    parted = (distinct[1:] != distinct[:-1]).cumsum(1) > 0
+    new = torch.cat([torch.ones_like(distinct[:1], dtype=torch.bool), parted]) & (distinct >= 0)
+    number = new.flatten().cumsum(0).view_as(new) - 1
+    of_row = number.where(new, 0).cummax(0).values[row]
+    place = torch.zeros_like(ids).scatter(1, tokens_first, of_row)
+    anywhere = torch.arange(ids.numel(), device=ids.device).view_as(ids)[is_token]
+    first = anywhere.new_full((int(new.sum()),), ids.numel()).scatter_reduce(0, place[is_token], anywhere, "amin")
+    return place, first
 
 
 def _block(model, place: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int) -> Block:

@@ -1,8 +1,10 @@
 """The log-probability of each token of a completion again, with gradient, for the same token ids.
 
-In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) a prompt that
-G completions share is computed once (see `packing.py`), and the logits of many tokens are made in chunks.
+In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) what rows
+begin with in common is computed once (see `packing.py`), and the logits of many tokens are made in chunks.
 """
+
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,14 +41,17 @@ def score_logprobs(
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     if not is_fast(model):
         return _read(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
-    hidden, ids = packed_hidden(model, *inputs)[None], completion_ids[mask][None]  # 1 N D, 1 N
+    hidden, before = packed_hidden(model, *inputs)
     head = model.get_output_embeddings()
+    pairs, which = (before * len(head.weight) + completion_ids[mask]).unique(return_inverse=True)  # beginning and token
+    hidden, ids = hidden.index_select(0, pairs // len(head.weight))[None], pairs[None] % len(head.weight)
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
         logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
     nothing = logp.new_zeros(mask.shape)
-    return nothing.masked_scatter(mask, logp), nothing.masked_scatter(mask, entropy) if with_entropy else None
+    put = partial(nothing.masked_scatter, mask)
+    return put(logp[0, which]), put(entropy[0, which]) if with_entropy else None
 
 
 def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool):
