@@ -68,8 +68,8 @@ class SlotCache:
                 clean = new.masked_fill(~is_token[:, None, :, None], 0)
                 kept[:, :, : new.shape[2]] = clean.repeat_interleave(num_generations, 0)
 
-    def keep(self, rows: Bool[Tensor, " B"]) -> None:
-        """Forget the other rows, a layer at a time."""
+    def take(self, rows: Int[Tensor, " R"]) -> None:
+        """Go on with these rows, some of them perhaps twice; a layer at a time."""
         for kept in (self.keys, self.values):
             for layer, tensor in enumerate(kept):
                 kept[layer] = tensor[rows]

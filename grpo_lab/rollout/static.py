@@ -10,8 +10,9 @@ drawing, unread, until all have: a step of 64 rows takes hardly longer than one 
 way.
 
 On a processor nothing is captured, and all three are otherwise: a step of 32 rows takes half as long as one of 64, so
-rows that have ended leave the batch; attention reads the columns that are written; and as a random number for each
-token of the vocabulary would take as long as the layers, one a row is drawn.
+rows that have ended leave the batch, and rows that have drawn the same so far are one row of it until they part;
+attention reads the columns that are written; and as a random number for each token of the vocabulary would take as long
+as the layers, one a row is drawn.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,6 @@ CHECK_EVERY = 16  # steps between two questions whether all rows have ended; eac
 CAPTURED = {"cuda"}  # the devices on which a step is recorded
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
-STILL_WRITING = 3 / 4  # with fewer rows than this share the others leave the batch; to copy the cache costs time, too
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -92,11 +92,11 @@ def sample_static(
     """
     start = prompt_ids.shape[1]
     prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
-    rows, columns = len(prompt_ids) * num_generations, start + max_completion_length
+    columns = start + max_completion_length
     if model.device.type in CAPTURED:
         columns = fixed_columns(start, max_completion_length)
-    decoder = Decoder(model, rows, columns, sampling)
-    decoder.load(prompt_ids, prompt_mask, prefix, num_generations)
+    decoder = Decoder(model, len(prompt_ids), num_generations, columns, sampling)
+    decoder.load(prompt_ids, prompt_mask, prefix)
     taken = decoder.run(max_completion_length)
     completions = decoder.sequences[:, start : start + taken]
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
@@ -126,42 +126,46 @@ def run_prompts(model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor,
 
 
 class Decoder:
-    """A token step for B rows, with all that it reads and writes: tensors that stay where they are for good.
+    """A token step for P prompts with G rows each, and all that it reads and writes; on a card that stays where it is.
 
     capacity: columns for prompt and completion together.
     """
 
-    def __init__(self, model, rows: int, capacity: int, sampling: Sampling):
-        self.model, self.sampling = model, sampling
+    def __init__(self, model, prompts: int, num_generations: int, capacity: int, sampling: Sampling):
+        self.model, self.sampling, self.prompts, rows = model, sampling, prompts, prompts * num_generations
+        self.fixed = model.device.type in CAPTURED  # whether a step may depend on nothing that Python has to know
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
         self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
-        self.rows = torch.arange(rows, device=model.device)  # those still in the batch; of each of these:
-        self.token = zeros(rows, 1)  # the last one, which is read
-        self.position = zeros(rows, 1)  # of that token
-        self.visible = zeros(rows, capacity, dtype=torch.bool)  # columns with a token to look at
+        # A batch reads each beginning once. On a card each row counts as one; else the rows of a prompt begin as one.
+        batch, alike = (rows, 1) if self.fixed else (prompts, num_generations)
+        self.token = zeros(batch, 1)  # the last one of the beginning, which is read
+        self.position = zeros(batch, 1)  # of that token
+        self.visible = zeros(batch, capacity, dtype=torch.bool)  # columns with a token to look at
+        self.rows = torch.arange(rows, device=model.device)  # those that still write; and which beginning each has
+        self.beginning = self.rows // alike
+        self.example = torch.arange(batch, device=model.device) * alike  # a row with each beginning
         self.done = zeros(rows, dtype=torch.bool)
-        self.sequences = zeros(rows, capacity)  # of all rows, as are the following
+        self.sequences = zeros(rows, capacity)
         self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
-        self.cache = SlotCache(model, rows, capacity, self.slot)
+        self.cache = SlotCache(model, batch, capacity, self.slot)
         self.copies = half_copies(model)
-        self.fixed = model.device.type in CAPTURED  # whether a step may depend on nothing that Python has to know
         self.replay = _capture(self.step, model.device) if self.fixed else None
 
     @torch.no_grad()
-    def load(self, prompt_ids, prompt_mask, prefix, num_generations) -> None:
-        """Start over: P prompts, each in G rows."""
-        length = prompt_ids.shape[1]
-        is_token = prompt_mask.repeat_interleave(num_generations, 0)
+    def load(self, prompt_ids, prompt_mask, prefix) -> None:
+        """Start with the prompts; prefix: the keys and values of all tokens but their last."""
+        length, copies = prompt_ids.shape[1], len(self.token) // self.prompts
+        is_token = prompt_mask.repeat_interleave(copies, 0)
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompt_ids.repeat_interleave(num_generations, 0)
-        self.token.copy_(self.sequences[:, length - 1 : length])
+        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // self.prompts, 0)
+        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(copies, 0))
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
-        self.cache.load(prefix, prompt_mask[:, :-1], num_generations)
+        self.cache.load(prefix, prompt_mask[:, :-1], copies)
 
     def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""
@@ -171,20 +175,25 @@ class Decoder:
             advance()
             if taken % every == 0 and self.done.all():
                 break
-            if not self.fixed and (~self.done).sum() < STILL_WRITING * len(self.done):
-                self._drop_ended()
+            if not self.fixed and taken < steps:
+                self._part()
         return taken
 
-    def _drop_ended(self) -> None:
-        """Take the rows that have ended out of the batch: the next step is shorter by them."""
-        writing = ~self.done
-        for name in ("rows", "token", "position", "visible", "done"):
-            setattr(self, name, getattr(self, name)[writing])
-        self.cache.keep(writing)
+    def _part(self) -> None:
+        """Take out of the batch what has ended, and give rows that drew different tokens a beginning each."""
+        writing, vocab_size = ~self.done, self.model.config.vocab_size
+        self.rows, self.done = self.rows[writing], self.done[writing]
+        read = self.beginning[writing] * vocab_size + self.sequences[self.rows, self.slot]
+        longer, self.beginning = read.unique(return_inverse=True)
+        before, self.token = longer // vocab_size, longer[:, None] % vocab_size
+        self.example = torch.empty_like(before).scatter(0, self.beginning, self.rows)
+        if not torch.equal(before, torch.arange(len(self.position), device=before.device)):
+            self.position, self.visible = self.position[before], self.visible[before]
+            self.cache.take(before)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Read one token of every row and draw the next. No shape and no branch depends on a value."""
+        """Read one token of every beginning and draw the next of every row. No shape or branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
         if not self.fixed:
             self.cache.columns = int(self.slot) + 1
@@ -193,28 +202,30 @@ class Decoder:
         self.slot.add_(1)
         self.position.add_(1)
         place = (self.rows, self.slot)
-        self.logp.index_put_(place, log_pi.gather(-1, drawn.unsqueeze(1)).squeeze(1))
-        self.entropy.index_put_(place, entropy_of(log_pi))
+        self.logp.index_put_(place, log_pi[self.beginning, drawn])
+        self.entropy.index_put_(place, entropy_of(log_pi)[self.beginning])
         drawn = drawn.masked_fill(self.done, self.sampling.pad_token_id)
         self.sequences.index_put_(place, drawn)
-        self.token.copy_(drawn.unsqueeze(1))
-        self.done.logical_or_((self.token == self.ends).any(-1))
+        if self.fixed:
+            self.token.copy_(drawn.unsqueeze(1))
+        self.done.logical_or_((drawn.unsqueeze(1) == self.ends).any(-1))
 
-    def _draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
+    def _draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
         if self.fixed:
             return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
-        return inverse_cdf(log_pi, torch.rand(len(self.sequences), dtype=torch.float64)[self.rows])
+        u = torch.rand(len(self.sequences), dtype=torch.float64)
+        return inverse_cdf(log_pi[self.beginning], u[self.rows])
 
-    def _logits(self) -> Float[Tensor, "B V"]:
+    def _logits(self) -> Float[Tensor, "M V"]:
         where = {"attention_mask": self._mask(), "position_ids": self.position}
         keywords = where | {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
             out = functional_call(self.model, self.copies, (self.token,), keywords, tie_weights=False)
-        ids = torch.where(self.visible, self.sequences.index_select(0, self.rows), self.token)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.example), self.token)
         return self.sampling.warp(ids, out.logits[:, -1].float())
 
-    def _mask(self) -> Float[Tensor, "B 1 R S"]:
+    def _mask(self) -> Float[Tensor, "M 1 R S"]:
         """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
         config = self.model.config
         shared = config.num_attention_heads // config.num_key_value_heads

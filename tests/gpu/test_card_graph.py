@@ -36,7 +36,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    decoding.Decoder(world[0], 4, 64, decoding.Sampling((0,), 0))
+    decoding.Decoder(world[0], 4, 1, 64, decoding.Sampling((0,), 0))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

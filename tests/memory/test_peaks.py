@@ -61,8 +61,8 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
     with fake_card():
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
-            decoder = Decoder(model, 64, 768, Sampling((151643, 151645), 151643))
-            decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None, 8)
+            decoder = Decoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
+            decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None)
             decoder.step()
     made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)

@@ -78,9 +78,9 @@ def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture
     model, _ = make_architecture(name)
     assert is_fast(model)
     with torch.no_grad():
-        decoder = Decoder(model, 4, 64, Sampling((3, 4), 3))
+        decoder = Decoder(model, 2, 2, 64, Sampling((3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
-        decoder.load(ids, ids > 0, run_prompts(model, ids[:, :-1], ids[:, :-1] > 0), 2)
+        decoder.load(ids, ids > 0, run_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
         with Tape() as tape:
             decoder.step()
     assert tape.read

@@ -53,10 +53,10 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = Decoder(model, 2 * prompts, 64, Sampling((3, 4), 3, **settings))
+    decoder = Decoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
-    decoder.load(ids, ids > 0, prefix, 2)
+    decoder.load(ids, ids > 0, prefix)
     return decoder
 
 
@@ -95,10 +95,10 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
-        decoder = Decoder(model, rows, capacity, Sampling((151643, 151645), 151643, **settings))
+        decoder = Decoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
         prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
-        decoder.load(ids, ids == 0, prefix, rows // 8)
+        decoder.load(ids, ids == 0, prefix)
         with OnTheCard():
             decoder.step()
     return decoder

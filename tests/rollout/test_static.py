@@ -29,7 +29,7 @@ def both(model, tokenizer, *more, **settings):
 
 def race(decoder, log_pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
-    return exponential_race(log_pi, noise[decoder.rows])
+    return exponential_race(log_pi[decoder.beginning], noise[decoder.rows])
 
 
 def assert_same(one, other, tolerance=1e-4):
@@ -71,18 +71,26 @@ def test_a_rare_token_comes_as_often_as_its_probability():
     assert inverse_cdf(log_pi.expand(2, 2), near).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:3], ids=str)
-def test_rows_that_have_ended_leave_the_batch_and_nothing_else_changes(settings, monkeypatch):
+def all_apart(decoder):
+    """Every row a row of the batch, until the end."""
+    decoder.token = decoder.sequences[:, decoder.slot]
+    if len(decoder.position) < len(decoder.rows):
+        decoder.position, decoder.visible = (x[decoder.beginning] for x in (decoder.position, decoder.visible))
+        decoder.cache.take(decoder.beginning)
+        decoder.beginning = decoder.example = decoder.rows
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_changes(settings, monkeypatch):
     model, tokenizer = make_world()
-    rows, keep = [], SlotCache.keep
-    monkeypatch.setattr(SlotCache, "keep", lambda self, writing: (rows.append(int(writing.sum())), keep(self, writing)))
-    less = sample(model, tokenizer, generations=20, **settings)
-    state = torch.get_rng_state()
-    assert rows == sorted(rows, reverse=True) and len(rows) > 1, "more than once"
-    monkeypatch.setattr(decoding, "STILL_WRITING", 0)
-    left = len(rows)
-    assert_same(less, sample(model, tokenizer, generations=20, **settings), 1e-5)
-    assert len(rows) == left and torch.equal(state, torch.get_rng_state())
+    read, step = [], Decoder.step
+    monkeypatch.setattr(Decoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
+    shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
+    rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
+    assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]
+    monkeypatch.setattr(Decoder, "_part", all_apart)
+    assert_same(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
+    assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
