@@ -37,6 +37,12 @@ def arithmetic(model) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
+def taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.dtype) -> Float[Tensor, "B H S W"]:
+    """Of each head the numbers at these places of a sequence."""
+    found = x[0].transpose(0, 1).to(dtype).index_select(0, place.flatten())
+    return found.view(*place.shape, *found.shape[1:]).transpose(1, 2)
+
+
 class SlotCache:
     """Keys and values of all layers in fixed memory; a step writes one column of it, the same for all rows.
 
@@ -57,16 +63,16 @@ class SlotCache:
         self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
-    def load(self, prefix: Cache | None, is_token: Bool[Tensor, "P K"], num_generations: int) -> None:
-        """Forget everything, then take over the keys and values of the prompts. None: there are none."""
+    def load(self, prefix: tuple[Cache, Int[Tensor, "P K"]] | None, copies: int) -> None:
+        """Forget everything, then take over what `packed_prompts` made, each prompt several times. None: nothing."""
         for kept in (*self.keys, *self.values):
             kept.zero_()  # a masked column counts nothing, but NaN times nothing is NaN
         if prefix is None:
             return
-        for layer, keys, values in zip(prefix.layers, self.keys, self.values, strict=True):
+        made, place = prefix
+        for layer, keys, values in zip(made.layers, self.keys, self.values, strict=True):
             for new, kept in ((layer.keys, keys), (layer.values, values)):
-                clean = new.masked_fill(~is_token[:, None, :, None], 0)
-                kept[:, :, : new.shape[2]] = clean.repeat_interleave(num_generations, 0)
+                kept[:, :, : place.shape[1]] = taken(new, place, self.dtype).repeat_interleave(copies, 0)
 
     def take(self, rows: Int[Tensor, " R"]) -> None:
         """Go on with these rows, some of them perhaps twice; a layer at a time."""

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
-from transformers import AttentionInterface
+from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.cache import additive_mask, arithmetic, attention
+from grpo_lab.rollout.cache import additive_mask, arithmetic, attention, taken
 from grpo_lab.rollout.prompts import positions
 
 NAME = "grpo_lab_packed"
@@ -55,15 +55,27 @@ def packed_hidden(
     made = torch.arange(prompts * length + read.numel(), device=ids.device).split([prompts * length, read.numel()])
     made = torch.cat([made[0].view(prompts, length)[prompt_of_row], made[1].view(rows, -1)], dim=1)  # by the blocks
     _recompute_alike(model)
+    hidden = _read(model, ids, is_token, first, blocks=blocks, outputs=made.take(first), use_cache=False)
+    return hidden, place[:, length - 1 :][mask]  # [aligned]
+
+
+def packed_prompts(
+    model, prompt_ids: Int[Tensor, "P K"], prompt_mask: Bool[Tensor, "P K"]
+) -> tuple[DynamicCache, Int[Tensor, "P K"]]:
+    """Keys and values of the beginnings of prompts, and which of them each token has."""
+    place, first = beginnings(prompt_ids, prompt_mask)
+    made, blocks = DynamicCache(config=model.config), [_block(model, place, prompt_mask, place.shape[1])]
+    _read(model, prompt_ids, prompt_mask, first, blocks=blocks, outputs=first, past_key_values=made, use_cache=True)
+    return made, place
+
+
+def _read(model, ids, is_token, first, **keywords) -> Float[Tensor, "M D"]:
     with attention(model, NAME):
-        packed = {"blocks": blocks, "outputs": made.take(first), "position_ids": positions(is_token).take(first)[None]}
-        out = model.base_model(ids.take(first)[None], use_cache=False, **packed)
-    return out.last_hidden_state[0], place[:, length - 1 :][mask]  # [aligned]
+        where = {"position_ids": positions(is_token).take(first)[None]}
+        return model.base_model(ids.take(first)[None], **where, **keywords).last_hidden_state[0]
 
 
-def beginnings(
-    ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]
-) -> tuple[Int[Tensor, "B S"], Int[Tensor, " M"]]:
+def beginnings(ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, " M"]]:
     """Number what rows begin with: rows have the same number at a token if all tokens up to it are the same.
 
     Returns:
@@ -93,19 +105,14 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
     (_, heads, _, width), keys, found = query.shape, key.shape[1], []
     for block in blocks:
         rows, queries = len(block.place), block.mask.shape[2] * keys // heads
-        asking = _taken(query, block.place[:, -queries:], block.mask.dtype).reshape(rows, keys, -1, width)
-        looked_at = (_taken(x, block.place, block.mask.dtype) for x in (key, value))
+        asking = taken(query, block.place[:, -queries:], block.mask.dtype).reshape(rows, keys, -1, width)
+        looked_at = (taken(x, block.place, block.mask.dtype) for x in (key, value))
         out = scaled_dot_product_attention(asking, *looked_at, attn_mask=block.mask, scale=scaling)
         found.append(out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1))  # B*Q H D_h
     return torch.cat(found).index_select(0, outputs)[None], None
 
 
 AttentionInterface.register(NAME, attend_packed)
-
-
-def _taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.dtype) -> Float[Tensor, "B H S W"]:
-    taken = x[0].transpose(0, 1).to(dtype).index_select(0, place.flatten())
-    return taken.view(*place.shape, *taken.shape[1:]).transpose(1, 2)
 
 
 def _recompute_alike(model) -> None:

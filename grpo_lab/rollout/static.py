@@ -22,13 +22,12 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
-from transformers import DynamicCache
 
 from grpo_lab.commands.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.cache import SlotCache, decoding, half_copies
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
-from grpo_lab.rollout.prompts import positions
+from grpo_lab.rollout.packing import packed_prompts
 
 CAPACITY_STEP = 64  # the columns of a card's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the card
@@ -63,19 +62,21 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
     return token
 
 
-def inverse_cdf(log_pi: Float[Tensor, "B V"], u: Float64[Tensor, " B"]) -> Int[Tensor, " B"]:
+def inverse_cdf(log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], of: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
 
     u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.
+    of: which of the M distributions each row draws from. They stand in one line, the m-th from m to m + 1.
 
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
     cdf = log_pi.exp().double().cumsum_(-1)
-    total = cdf[:, -1]  # 1 up to rounding
+    total = cdf[:, -1:].clone()  # 1 up to rounding
     if not total.isfinite().all():
         raise RunError(NOT_FINITE)
-    point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cdf, point[:, None], right=True)[:, 0]
+    line = cdf.div_(total).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
+    point = torch.minimum(of + u, (of + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
+    return torch.searchsorted(line, point, right=True) - of * log_pi.shape[1]
 
 
 def sample_static(
@@ -88,10 +89,10 @@ def sample_static(
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with a step of fixed memory; captured on a card, plain elsewhere. Arguments and result as `sample_dynamic`.
 
-    model: one that takes the fast paths. Each prompt is computed once, and all of its completions go on from there.
+    model: one that takes the fast paths. Prompts are computed once, and all of their completions go on from there.
     """
     start = prompt_ids.shape[1]
-    prefix = run_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
+    prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
     columns = start + max_completion_length
     if model.device.type in CAPTURED:
         columns = fixed_columns(start, max_completion_length)
@@ -115,14 +116,6 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
     S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
     """
     return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.13)
-
-
-def run_prompts(model, prompt_ids: Int[Tensor, "P L"], prompt_mask: Bool[Tensor, "P L"]) -> DynamicCache:
-    """The keys and values of prompts, each computed once."""
-    cache = DynamicCache(config=model.config)
-    inputs = {"attention_mask": prompt_mask.long(), "position_ids": positions(prompt_mask)}
-    model.base_model(prompt_ids, **inputs, past_key_values=cache, use_cache=True)
-    return cache
 
 
 class Decoder:
@@ -154,7 +147,7 @@ class Decoder:
 
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix) -> None:
-        """Start with the prompts; prefix: the keys and values of all tokens but their last."""
+        """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
         length, copies = prompt_ids.shape[1], len(self.token) // self.prompts
         is_token = prompt_mask.repeat_interleave(copies, 0)
         self.sequences.fill_(self.sampling.pad_token_id)
@@ -165,7 +158,7 @@ class Decoder:
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
-        self.cache.load(prefix, prompt_mask[:, :-1], copies)
+        self.cache.load(prefix, copies)
 
     def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""
@@ -215,7 +208,7 @@ class Decoder:
         if self.fixed:
             return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
         u = torch.rand(len(self.sequences), dtype=torch.float64)
-        return inverse_cdf(log_pi[self.beginning], u[self.rows])
+        return inverse_cdf(log_pi, u[self.rows], self.beginning)
 
     def _logits(self) -> Float[Tensor, "M V"]:
         where = {"attention_mask": self._mask(), "position_ids": self.position}

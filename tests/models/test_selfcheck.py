@@ -13,6 +13,7 @@ from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.rollout.fast_paths import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
+from tests.support.sampling import times
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
 
 
@@ -44,7 +45,7 @@ def test_it_leaves_no_trace(name, training):
 PACKED = recompute.packed_hidden
 BROKEN = {
     "sampler": (SlotCache, "load", lambda *arguments: None),
-    "recomputation": (recompute, "packed_hidden", lambda *inputs: PACKED(*inputs) * 0.5),
+    "recomputation": (recompute, "packed_hidden", lambda *inputs: times(0.5, *PACKED(*inputs))),
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.rollout import packing
 from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.packing import packed_hidden
+from grpo_lab.rollout.packing import beginnings, packed_hidden
 from tests.support.known_shape import random_policy
 
 L, T = 7, 13
@@ -33,6 +33,18 @@ def test_a_position_looks_at_tokens_before_it_and_at_itself(is_token, queries):
             at = 9 - queries + q
             for k in range(9):
                 assert got[b, 0, q, k].item() == (0 if k == at or (k < at and row[k]) else -math.inf)
+
+
+@given(st.lists(st.lists(st.sampled_from([None, 0, 1]), min_size=5, max_size=5), min_size=1, max_size=6))
+def test_rows_share_a_number_exactly_where_all_tokens_up_to_it_are_the_same(rows):
+    is_token = torch.tensor([[token is not None for token in row] for row in rows])
+    place, first = beginnings(torch.tensor([[token or 0 for token in row] for row in rows]), is_token)
+    begun = {}
+    for b, s in is_token.nonzero().tolist():
+        tokens = tuple(token for token in rows[b][: s + 1] if token is not None)
+        assert begun.setdefault(tokens, (place[b, s].item(), 5 * b + s))[0] == place[b, s]
+    assert len({number for number, _ in begun.values()}) == len(begun) == len(first)
+    assert all(first[number] == where for number, where in begun.values())
 
 
 def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
@@ -61,13 +73,13 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
     """As float32 kernels of a card return it: heads beside each other."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
-    expected = packed_hidden(model, *batch())
+    expected, _ = packed_hidden(model, *batch())
 
     def as_on_a_card(*inputs, **more):
         return plain(*inputs, **more).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_card)
-    assert torch.equal(packed_hidden(model, *batch()), expected)
+    assert torch.equal(packed_hidden(model, *batch())[0], expected)
 
 
 def test_attention_of_one_query_against_literal_sums():

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.dynamic import Sampling
-from grpo_lab.rollout.static import Decoder, run_prompts
+from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.static import Decoder
 from tests.rollout.test_static import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
@@ -55,8 +56,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = Decoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] > 0)
-    decoder.load(ids, ids > 0, prefix)
+    decoder.load(ids, ids > 0, packed_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
     return decoder
 
 
@@ -97,8 +97,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
         model = fake_qwen2(dtype, layers=2)
         decoder = Decoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        prefix = run_prompts(model, ids[:, :-1], ids[:, :-1] == 0)
-        decoder.load(ids, ids == 0, prefix)
+        decoder.load(ids, ids == 0, None)
         with OnTheCard():
             decoder.step()
     return decoder

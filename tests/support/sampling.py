@@ -30,6 +30,11 @@ def logprobs_of(model, rollout, **settings):
     return score_logprobs(model, *inputs, **settings)
 
 
+def times(factor, hidden, before):
+    """What `packed_hidden` returns, other than it should be."""
+    return factor * hidden, before
+
+
 def tokens_of(rollout, b):
     """Row b without any padding: prompt and completion."""
     p = rollout.prompt_of_row[b]

@@ -12,6 +12,7 @@ from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import logprobs as computing
 from grpo_lab.trainer import metrics as clock_module
 from tests.support.axe import Killed
+from tests.support.sampling import times
 from tests.support.slow_trainer import Recording
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
 
@@ -119,6 +120,6 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     model, tokenizer = make_world()
     ensure_checked(model)
     hidden = recompute.packed_hidden
-    monkeypatch.setattr(recompute, "packed_hidden", lambda *arguments: 0.9 * hidden(*arguments))
+    monkeypatch.setattr(recompute, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
