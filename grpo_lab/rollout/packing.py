@@ -8,7 +8,6 @@ weight's gradient once more: hence one.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -24,14 +23,6 @@ from grpo_lab.rollout.prompts import positions
 NAME = "grpo_lab_packed"
 
 
-@dataclass(frozen=True)
-class Block:
-    """Rows that attention takes out of the packed sequence: each of their last Q tokens looks at S of them."""
-
-    place: Int[Tensor, "B S"]  # of each token in the sequence; of padding any, which the mask hides
-    mask: Float[Tensor, "B 1 RQ S"]  # for each of the R query heads that share a key head
-
-
 def packed_hidden(
     model,
     prompt_ids: Int[Tensor, "P L"],
@@ -43,17 +34,17 @@ def packed_hidden(
     """The last hidden state after each beginning of a row, and which of them predicts each token under the mask."""
     used, prompt_of_row = prompt_of_row.unique(return_inverse=True)
     prompt_ids, prompt_mask = prompt_ids[used], prompt_mask[used]
-    (prompts, length), rows, read = prompt_mask.shape, len(mask), mask[:, 1:]  # the last of a row predicts no other
+    length, read = prompt_mask.shape[1], mask[:, 1:]  # the last token of a row predicts no other
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], read], dim=1)  # B S
     place, first = beginnings(ids, is_token)
-    of_prompt = place.new_zeros(prompts, length)
-    of_prompt[prompt_of_row] = place[:, :length]
+    of_prompt = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), place[:, :length])
     blocks = [_block(model, of_prompt, prompt_mask, length)]
     if read.any():
         blocks.append(_block(model, place, is_token, read.shape[1]))
-    made = torch.arange(prompts * length + read.numel(), device=ids.device).split([prompts * length, read.numel()])
-    made = torch.cat([made[0].view(prompts, length)[prompt_of_row], made[1].view(rows, -1)], dim=1)  # by the blocks
+    made = torch.arange(prompt_ids.numel() + read.numel(), device=ids.device)  # what attention returns
+    of_prompts, of_rows = made.tensor_split([prompt_ids.numel()])
+    made = torch.cat([of_prompts.view_as(prompt_ids)[prompt_of_row], of_rows.view_as(read)], dim=1)  # B S
     _recompute_alike(model)
     hidden = _read(model, ids, is_token, first, blocks=blocks, outputs=made.take(first), use_cache=False)
     return hidden, place[:, length - 1 :][mask]  # [aligned]
@@ -94,20 +85,23 @@ def beginnings(ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]) -> tuple[
     return place, first
 
 
-def _block(model, place: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int) -> Block:
+def _block(model, place: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int) -> tuple[Tensor, Tensor]:
     shared = model.config.num_attention_heads // model.config.num_key_value_heads
     mask = additive_mask(is_token, queries, arithmetic(model))
-    return Block(place, mask if shared == 1 else mask.repeat(1, 1, shared, 1))
+    return place, mask if shared == 1 else mask.repeat(1, 1, shared, 1)  # B 1 R*Q S
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
-    """The R heads that share a key head stand in line as R * Q queries of it, so no key is repeated."""
+    """The R heads that share a key head stand in line as R * Q queries of it, so no key is repeated.
+
+    A block: rows of tokens, by their places in the sequence (any for padding, which the mask hides); the last Q ask.
+    """
     (_, heads, _, width), keys, found = query.shape, key.shape[1], []
-    for block in blocks:
-        rows, queries = len(block.place), block.mask.shape[2] * keys // heads
-        asking = taken(query, block.place[:, -queries:], block.mask.dtype).reshape(rows, keys, -1, width)
-        looked_at = (taken(x, block.place, block.mask.dtype) for x in (key, value))
-        out = scaled_dot_product_attention(asking, *looked_at, attn_mask=block.mask, scale=scaling)
+    for place, mask in blocks:
+        rows, queries = len(place), mask.shape[2] * keys // heads
+        asking = taken(query, place[:, -queries:], mask.dtype).reshape(rows, keys, -1, width)
+        looked_at = (taken(x, place, mask.dtype) for x in (key, value))
+        out = scaled_dot_product_attention(asking, *looked_at, attn_mask=mask, scale=scaling)
         found.append(out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1))  # B*Q H D_h
     return torch.cat(found).index_select(0, outputs)[None], None
 

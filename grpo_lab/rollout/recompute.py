@@ -4,8 +4,6 @@ In float32 it agrees with what was recorded while sampling to 1e-4. On the fast 
 begin with in common is computed once (see `packing.py`), and the logits of many tokens are made in chunks.
 """
 
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -50,8 +48,8 @@ def score_logprobs(
     else:
         logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
     nothing = logp.new_zeros(mask.shape)
-    put = partial(nothing.masked_scatter, mask)
-    return put(logp[0, which]), put(entropy[0, which]) if with_entropy else None
+    logp, entropy = (x if x is None else nothing.masked_scatter(mask, x[0, which]) for x in (logp, entropy))
+    return logp, entropy if with_entropy else None
 
 
 def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool):

@@ -6,13 +6,12 @@ asks the host for nothing, and can be recorded as a CUDA graph: from then on a s
 
 The attention reads all columns of the cache and masks those that are not written yet: lengths must not change. Tokens
 are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
-drawing, unread, until all have: a step of 64 rows takes hardly longer than one of 32, since the weights are read either
-way.
+drawing, unread: a step of 64 rows takes hardly longer than one of 32, since the weights are read either way.
 
-On a processor nothing is captured, and all three are otherwise: a step of 32 rows takes half as long as one of 64, so
-rows that have ended leave the batch, and rows that have drawn the same so far are one row of it until they part;
-attention reads the columns that are written; and as a random number for each token of the vocabulary would take as long
-as the layers, one a row is drawn.
+On a processor nothing is captured, and all three are otherwise: attention reads the columns that are written; one
+random number a row is drawn, not one for each token of the vocabulary; and since a step of 32 rows takes half as long
+as one of 64, rows that have ended leave the batch, and rows that have drawn the same so far are one row until they
+part.
 """
 
 from collections.abc import Callable
@@ -125,7 +124,7 @@ class Decoder:
     """
 
     def __init__(self, model, prompts: int, num_generations: int, capacity: int, sampling: Sampling):
-        self.model, self.sampling, self.prompts, rows = model, sampling, prompts, prompts * num_generations
+        self.model, self.sampling, rows = model, sampling, prompts * num_generations
         self.fixed = model.device.type in CAPTURED  # whether a step may depend on nothing that Python has to know
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
         self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
@@ -148,17 +147,17 @@ class Decoder:
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
-        length, copies = prompt_ids.shape[1], len(self.token) // self.prompts
-        is_token = prompt_mask.repeat_interleave(copies, 0)
+        (prompts, length), rows = prompt_ids.shape, len(self.rows)
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // self.prompts, 0)
-        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(copies, 0))
+        self.sequences[:, :length] = prompt_ids.repeat_interleave(rows // prompts, 0)
+        is_token = prompt_mask.repeat_interleave(rows // prompts, 0)[self.example]
+        self.token.copy_(self.sequences[:, length - 1 : length][self.example])
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
-        self.cache.load(prefix, copies)
+        self.cache.load(prefix, len(self.example) // prompts)
 
     def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""

@@ -31,7 +31,9 @@ def completion_logprobs(
         return logp, entropy
     with autocast(model.device, precision_of(model, config)):
         new_logp, new_entropy = _logprobs_together(model, experience.rollout[chosen], config)
-    return _put(logp, chosen, new_logp), None if entropy is None else _put(entropy, chosen, new_entropy)
+    place = (chosen[:, None], torch.arange(new_logp.shape[1], device=logp.device))
+    logp = logp.to(new_logp.dtype).index_put(place, new_logp.to(logp.device))
+    return logp, None if entropy is None else entropy.to(logp).index_put(place, new_entropy.to(logp))
 
 
 @torch.no_grad()
@@ -74,8 +76,3 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
         temperature=config.temperature,  # [temperature]
         with_entropy=config.entropy_coef != 0,
     )
-
-
-def _put(into: Float[Tensor, "B T"], rows: Int[Tensor, " S"], values: Float[Tensor, "S t"]) -> Float[Tensor, "B T"]:
-    place = (rows[:, None], torch.arange(values.shape[1], device=into.device))
-    return into.to(values.dtype).index_put(place, values.to(into.device))
