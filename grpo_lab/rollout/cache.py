@@ -1,9 +1,8 @@
 """Attention and its cache for the fast paths, in the forms that cost the least memory and time.
 
-- One mask for all layers. transformers hands each layer a boolean mask, and each layer turns it into numbers of its own
-  and keeps them for the backward pass: with 24 layers, 24 copies of a B x Q x S tensor. Here the numbers are made once.
-- A cache that writes in place. The column to write is one tensor that all layers share; in transformers' StaticCache it
-  is one a layer, counted up and spread out by a few kernels in each of them.
+- One mask for all layers. In transformers each layer turns a boolean mask into numbers of its own, and keeps them for
+  the backward pass: with 24 layers, 24 copies of a B x Q x S tensor.
+- A cache that writes in place. The column to write is one tensor that all layers share, not one a layer.
 - Keys and values are never repeated for the query heads that share them, 7 in Qwen2-0.5B. Where there is a mask,
   transformers copies the whole cache for each of them at every step.
 """
@@ -44,10 +43,7 @@ def taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.d
 
 
 class SlotCache:
-    """Keys and values of all layers in fixed memory; a step writes one column of it, the same for all rows.
-
-    To the layers of a transformers model it is a `Cache`: all they call is `update`.
-    """
+    """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
 
     def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
         config, self.slot, self.dtype, self.columns = model.config, slot, arithmetic(model), capacity

@@ -1,8 +1,7 @@
 """The distribution that a token is drawn from; and the plain way of drawing, transformers' `generate`.
 
 The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler
-another policy than the one that is trained. The log-probability of each token is recorded while it is drawn, under the
-very distribution that it was drawn from.
+another policy than the one that is trained. Log-probabilities are recorded under the distribution really drawn from.
 """
 
 from dataclasses import dataclass
@@ -55,8 +54,8 @@ class Sampling:
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
 
-        ids: the tokens so far, which the repetition penalty looks at. A token that stands there twice counts once, so
-            padding is best replaced by a token of the row itself.
+        ids: the tokens so far, for the repetition penalty. One that stands there twice counts once: so does padding, if
+            it is replaced by a token of the row itself.
         """
         for warper in self._warpers:
             logits = warper(ids, logits)
@@ -78,9 +77,7 @@ def sample_dynamic(
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with `generate`, which knows every architecture of transformers.
 
-    Returns:
-        sequences: prompt and completion, padded after the end. Log-probability and entropy of each completion token,
-        which mean nothing after the end.
+    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
     """
     ids, mask = (x.repeat_interleave(num_generations, 0) for x in (prompt_ids, prompt_mask))
     recorder = _Recorder(sampling, ~mask)

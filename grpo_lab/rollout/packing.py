@@ -1,10 +1,8 @@
 """Prompts and their completions in one pass: one sequence that holds each beginning of a row once, and no padding.
 
-The layers work on tokens one by one, except for attention, and what they make of a token depends on those before it
-alone. So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
-completions. All tokens stand in one sequence, and attention alone takes them apart: the prompts among themselves, and
-each completion with its prompt. A pass over few tokens takes as long as the weights do, and a second pass adds each
-weight's gradient once more: hence one.
+The layers work on tokens one by one, but for attention, and what they make of a token depends on those before it alone.
+So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
+completions. Attention alone takes them apart: the prompts among themselves, and each completion with its prompt.
 """
 
 from contextlib import nullcontext

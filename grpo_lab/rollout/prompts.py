@@ -50,9 +50,8 @@ def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
 def evaluating(model):
     """Evaluation mode for a while, then every module in the mode in which it was: each may have its own.
 
-    No dropout; and the layers keep their keys and values, though gradient checkpointing stays on. In training mode such
-    a layer of transformers takes its cache as None, and says so in a warning alone: each new token would see itself and
-    nothing before, and a model that answers well would look broken.
+    No dropout; and checkpointed layers keep their keys and values: in training mode transformers takes their cache as
+    None, with a warning alone, and each new token would see itself and nothing before.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()

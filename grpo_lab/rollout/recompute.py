@@ -30,7 +30,6 @@ def score_logprobs(
 
     Args:
         mask: True from a completion's first token to its last.
-        prompt_of_row: which prompt each row answers, shape (B,).
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:
@@ -59,9 +58,9 @@ def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: 
 def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
     """Tokens whose logits are made at a time; None where those of all tokens are, being few.
 
-    On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster than
-    many small ones. With half as many tokens as the model is wide, the two float32 copies of the logits take as much as
-    the float32 gradient that stands beside them, and the additions about as long as one of the products.
+    On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster. With
+    half as many tokens as the model is wide, two float32 copies of their logits take as much as the float32 gradient
+    beside them, and the additions about as long as one of the products.
     """
     if tokens * vocab_size <= LOGITS_AT_ONCE:
         return None

@@ -1,17 +1,16 @@
 """Decoding in fixed memory: one token step in tensors that never move, which a card captures once and repeats.
 
-A token step of a 24-layer model is a thousand small kernels. A card does their work in a millisecond or two, but Python
-needs 20 to 30 ms to ask for them one by one. So here a step reads and writes only tensors of fixed size and address,
-asks the host for nothing, and can be recorded as a CUDA graph: from then on a single call repeats all of it.
+A token step of a 24-layer model is a thousand small kernels: a millisecond or two of a card's work, 20 to 30 for Python
+to ask for them. So here a step reads and writes only tensors of fixed size and address, asks the host for nothing, and
+can be recorded as a CUDA graph: from then on a single call repeats all of it.
 
 The attention reads all columns of the cache and masks those that are not written yet: lengths must not change. Tokens
 are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
 drawing, unread: a step of 64 rows takes hardly longer than one of 32, since the weights are read either way.
 
 On a processor nothing is captured, and all three are otherwise: attention reads the columns that are written; one
-random number a row is drawn, not one for each token of the vocabulary; and since a step of 32 rows takes half as long
-as one of 64, rows that have ended leave the batch, and rows that have drawn the same so far are one row until they
-part.
+random number a row is drawn, not one for each token of the vocabulary; and as a step of 32 rows takes half as long as
+one of 64, rows that have ended leave the batch, and rows that have drawn the same so far are one until they part.
 """
 
 from collections.abc import Callable
@@ -45,8 +44,6 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
     s_{b,v} = \frac{\pi_{b,v}}{E_{b,v}}, \quad E_{b,v} \sim \mathrm{Exp}(1) \tag{8.30}
     y_b = \operatorname{arg\,max}_v s_{b,v}                                  \tag{8.31}
 
-    Its logarithm, \log \pi_v - \log E_v, is the "Gumbel trick": -\log E_v has Gumbel's distribution.
-
     Args:
         log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come.
         noise: E > 0, one exponential number for each of them, such as `torch.empty_like(log_pi).exponential_()`.
@@ -70,12 +67,10 @@ def inverse_cdf(log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], of: Int[
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
     cdf = log_pi.exp().double().cumsum_(-1)
-    total = cdf[:, -1:].clone()  # 1 up to rounding
-    if not total.isfinite().all():
-        raise RunError(NOT_FINITE)
-    line = cdf.div_(total).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
+    line = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
     point = torch.minimum(of + u, (of + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
-    return torch.searchsorted(line, point, right=True) - of * log_pi.shape[1]
+    token = torch.searchsorted(line, point, right=True) - of * log_pi.shape[1]
+    return token.clamp(0, log_pi.shape[1] - 1)  # where NaN stands; the log-probability tells
 
 
 def sample_static(
@@ -118,10 +113,7 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
 
 class Decoder:
-    """A token step for P prompts with G rows each, and all that it reads and writes; on a card that stays where it is.
-
-    capacity: columns for prompt and completion together.
-    """
+    """A token step for P prompts with G rows each, and all that it reads and writes; on a card that stays where it is."""
 
     def __init__(self, model, prompts: int, num_generations: int, capacity: int, sampling: Sampling):
         self.model, self.sampling, rows = model, sampling, prompts * num_generations
@@ -130,13 +122,13 @@ class Decoder:
         self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         # A batch reads each beginning once. On a card each row counts as one; else the rows of a prompt begin as one.
-        batch, alike = (rows, 1) if self.fixed else (prompts, num_generations)
-        self.token = zeros(batch, 1)  # the last one of the beginning, which is read
-        self.position = zeros(batch, 1)  # of that token
-        self.visible = zeros(batch, capacity, dtype=torch.bool)  # columns with a token to look at
+        alike = 1 if self.fixed else num_generations
         self.rows = torch.arange(rows, device=model.device)  # those that still write; and which beginning each has
         self.beginning = self.rows // alike
-        self.example = torch.arange(batch, device=model.device) * alike  # a row with each beginning
+        self.example, batch = self.rows[::alike].clone(), rows // alike  # a row with each beginning; of each of these:
+        self.token = zeros(batch, 1)  # the last one, which is read
+        self.position = zeros(batch, 1)  # of that token
+        self.visible = zeros(batch, capacity, dtype=torch.bool)  # columns with a token to look at
         self.done = zeros(rows, dtype=torch.bool)
         self.sequences = zeros(rows, capacity)
         self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
