@@ -54,8 +54,7 @@ class Sampling:
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
 
-        ids: the tokens so far, for the repetition penalty. One that stands there twice counts once: so does padding, if
-            it is replaced by a token of the row itself.
+        ids: the tokens so far, for the repetition penalty. Padding is best replaced by a token of the row itself.
         """
         for warper in self._warpers:
             logits = warper(ids, logits)

@@ -41,10 +41,11 @@ def packed_hidden(
     if read.any():
         blocks.append(_block(model, place, is_token, read.shape[1]))
     made = torch.arange(prompt_ids.numel() + read.numel(), device=ids.device)  # what attention returns
-    of_prompts, of_rows = made.tensor_split([prompt_ids.numel()])
-    made = torch.cat([of_prompts.view_as(prompt_ids)[prompt_of_row], of_rows.view_as(read)], dim=1)  # B S
+    made = [made[: prompt_ids.numel()].view_as(prompt_ids)[prompt_of_row], made[prompt_ids.numel() :].view_as(read)]
     _recompute_alike(model)
-    hidden = _read(model, ids, is_token, first, blocks=blocks, outputs=made.take(first), use_cache=False)
+    hidden = _read(
+        model, ids, is_token, first, blocks=blocks, outputs=torch.cat(made, dim=1).take(first), use_cache=False
+    )
     return hidden, place[:, length - 1 :][mask]  # [aligned]
 
 

@@ -62,8 +62,7 @@ def sample_completions(
         max_completion_length: limit in tokens.
         temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
         cache_implementation: "dynamic" samples by transformers' `generate` whatever the model, such as one that a
-            wrapper has changed. None: the faster way, where it is right (see `fast_paths.py`); from the same
-            distribution.
+            wrapper has changed. None: the faster way, where it is right (see `fast_paths.py`).
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
@@ -71,7 +70,7 @@ def sample_completions(
 
     Raises:
         ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
-            take or that leave no room for a completion in the model's context.
+            take or that leave no room in the context.
     """
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)

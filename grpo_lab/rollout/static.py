@@ -113,7 +113,7 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
 
 class Decoder:
-    """A token step for P prompts with G rows each, and all that it reads and writes; on a card that stays where it is."""
+    """A token step for P prompts with G rows each, and all that it reads and writes: on a card in fixed memory."""
 
     def __init__(self, model, prompts: int, num_generations: int, capacity: int, sampling: Sampling):
         self.model, self.sampling, rows = model, sampling, prompts * num_generations

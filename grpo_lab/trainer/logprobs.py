@@ -50,8 +50,8 @@ def all_logprobs(
 def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The order whose micro-batches put few tokens through the layers, where `rows` count.
 
-    The rows of a prompt stand together, which is then computed once for them, and a micro-batch of whole groups holds
-    no other prompt. Where the model goes the plain way, rows are in order of length: that saves padding.
+    The rows of a prompt stand together: what they share is computed once, and a micro-batch of whole groups holds no
+    other prompt. Where the model goes the plain way, rows are in order of length: that saves padding.
     """
     # Longest first: what does not fit into memory shows at once, not after an hour.
     order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
