@@ -40,12 +40,11 @@ def packed_hidden(
     blocks = [_block(model, of_prompt, prompt_mask, length)]
     if read.any():
         blocks.append(_block(model, place, is_token, read.shape[1]))
-    made = torch.arange(prompt_ids.numel() + read.numel(), device=ids.device)  # what attention returns
-    made = [made[: prompt_ids.numel()].view_as(prompt_ids)[prompt_of_row], made[prompt_ids.numel() :].view_as(read)]
+    sizes = [prompt_ids.numel(), read.numel()]
+    made = torch.arange(sum(sizes), device=ids.device).split(sizes)  # what attention returns, block by block
+    made = torch.cat([made[0].view_as(prompt_ids)[prompt_of_row], made[1].view_as(read)], dim=1)  # B S
     _recompute_alike(model)
-    hidden = _read(
-        model, ids, is_token, first, blocks=blocks, outputs=torch.cat(made, dim=1).take(first), use_cache=False
-    )
+    hidden = _read(model, ids, is_token, first, blocks=blocks, outputs=made.take(first), use_cache=False)
     return hidden, place[:, length - 1 :][mask]  # [aligned]
 
 
