@@ -74,7 +74,7 @@ class SlotCache:
         """Go on with these rows, some of them perhaps twice; a layer at a time."""
         for kept in (self.keys, self.values):
             for layer, tensor in enumerate(kept):
-                kept[layer] = tensor[rows]
+                kept[layer] = tensor.index_select(0, rows)
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
