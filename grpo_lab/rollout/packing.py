@@ -73,7 +73,7 @@ def beginnings(ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]) -> tuple[
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     aligned = ids.masked_fill(~is_token, -1).gather(1, tokens_first)
     distinct, row = aligned.unique(dim=0, return_inverse=True)  # in order: those that begin alike are neighbours
-    parted = (distinct[1:] != distinct[:-1]).cumsum(1) > 0
+    parted = (distinct[1:] != distinct[:-1]).cumsum(1) > 0  # [parted]
     new = torch.cat([torch.ones_like(distinct[:1], dtype=torch.bool), parted]) & (distinct >= 0)
     number = new.flatten().cumsum(0).view_as(new) - 1
     of_row = number.where(new, 0).cummax(0).values[row]

@@ -186,7 +186,7 @@ class Decoder:
         self.slot.add_(1)
         self.position.add_(1)
         place = (self.rows, self.slot)
-        self.logp.index_put_(place, log_pi[self.beginning, drawn])
+        self.logp.index_put_(place, log_pi[self.beginning, drawn])  # [recorded]
         self.entropy.index_put_(place, entropy_of(log_pi)[self.beginning])
         drawn = drawn.masked_fill(self.done, self.sampling.pad_token_id)
         self.sequences.index_put_(place, drawn)
