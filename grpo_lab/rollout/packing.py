@@ -45,7 +45,8 @@ def packed_hidden(
     made = torch.cat([made[0].view_as(prompt_ids)[prompt_of_row], made[1].view_as(read)], dim=1)  # B S
     _recompute_alike(model)
     hidden = _read(model, ids, is_token, first, blocks=blocks, outputs=made.take(first), use_cache=False)
-    return hidden, place[:, length - 1 :][mask]  # [aligned]
+    before = place[:, length - 1 :][mask]  # [aligned]
+    return hidden, before
 
 
 def packed_prompts(

@@ -47,8 +47,8 @@ def score_logprobs(
     else:
         logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
     nothing = logp.new_zeros(mask.shape)
-    logp, entropy = (x if x is None else nothing.masked_scatter(mask, x[0, which]) for x in (logp, entropy))
-    return logp, entropy if with_entropy else None
+    logp = nothing.masked_scatter(mask, logp[0, which])
+    return logp, nothing.masked_scatter(mask, entropy[0, which]) if with_entropy else None
 
 
 def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool):

@@ -81,10 +81,7 @@ def sample_static(
     max_completion_length: int,
     sampling: Sampling,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw with a step of fixed memory; captured on a card, plain elsewhere. Arguments and result as `sample_dynamic`.
-
-    model: one that takes the fast paths. Prompts are computed once, and all of their completions go on from there.
-    """
+    """Draw with a step that a card can repeat, for a model on the fast paths; called as `sample_dynamic` is."""
     start = prompt_ids.shape[1]
     prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if start > 1 else None
     columns = start + max_completion_length
