@@ -80,9 +80,9 @@ def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int) -> Int[Tenso
     the version of the weights counts the batches that have ended. Completion i ends at e.
 
     v_i = \lfloor |\{ j : e_j \le e_i - n_i \}| / B \rfloor \tag{10.6}
-    a_i = \lfloor |\{ j : e_j < e_i \}| / B \rfloor - v_i \tag{10.7}
+    a_i = \lfloor |\{ j : j \prec i \}| / B \rfloor - v_i \tag{10.7}
 
-    Of those that end at the same moment, the one given first counts as ending first.
+    Here j \prec i says that j ends before i. Of equal ends, the one given first counts as earlier.
 
     Args:
         lengths: n, tokens of each completion, at least 1, in the order in which they begin.
