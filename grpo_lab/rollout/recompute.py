@@ -30,6 +30,7 @@ def score_logprobs(
 
     Args:
         mask: True from a completion's first token to its last.
+        prompt_of_row: which prompt each row answers, shape (B,).
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
     Returns:

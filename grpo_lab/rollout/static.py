@@ -122,7 +122,7 @@ class Decoder:
         alike = 1 if self.fixed else num_generations
         self.rows = torch.arange(rows, device=model.device)  # those that still write; and which beginning each has
         self.beginning = self.rows // alike
-        self.example, batch = self.rows[::alike].clone(), rows // alike  # a row with each beginning; of each of these:
+        self.example, batch = self.rows[::alike], rows // alike  # a row with each beginning; of each of these:
         self.token = zeros(batch, 1)  # the last one, which is read
         self.position = zeros(batch, 1)  # of that token
         self.visible = zeros(batch, capacity, dtype=torch.bool)  # columns with a token to look at
@@ -136,17 +136,17 @@ class Decoder:
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
-        (prompts, length), rows = prompt_ids.shape, len(self.rows)
+        (prompts, length), copies = prompt_ids.shape, len(self.example) // len(prompt_ids)
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompt_ids.repeat_interleave(rows // prompts, 0)
-        is_token = prompt_mask.repeat_interleave(rows // prompts, 0)[self.example]
-        self.token.copy_(self.sequences[:, length - 1 : length][self.example])
+        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
+        is_token = prompt_mask.repeat_interleave(copies, 0)
+        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(copies, 0))
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
-        self.cache.load(prefix, len(self.example) // prompts)
+        self.cache.load(prefix, copies)
 
     def run(self, steps: int) -> int:
         """Take at most so many steps, fewer if all rows have ended; how many were taken."""
