@@ -191,7 +191,7 @@ def nonfinite_steps(log: Log) -> Evidence:
     scaled = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
     if not count or (scaled and count <= max(3, len(log.rows) // 10)):  # a loss scale finds its size by overflows
         return None
-    return f"{count} times in {len(log.rows)} steps a loss or gradient was NaN or infinite"
+    return f"{count} of {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
 
 
 def gradient_spikes(log: Log) -> Evidence:
