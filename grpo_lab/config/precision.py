@@ -123,7 +123,8 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 
     A bf16 number is the upper half of a float32 number, so x_0 is x without its 16 lower bits, and x_1 is one step of
     the upper half further: x.view(torch.int32) shows the bits, as whole numbers to calculate with, and
-    .view(torch.float32) turns them back. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any error.
+    .view(torch.float32) turns them back. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any
+    error, up to bf16's largest number.
 
     Args:
         x: float32.
@@ -151,9 +152,9 @@ def realised_share(
 ) -> Float[Tensor, " steps"]:
     r"""How much of the intended movement arrives, after each of so many steps that all go in the same direction.
 
-    When the gradient always has the same sign, Adam moves every weight by the learning rate at each step. The result
-    is kept in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.4)
-    with fresh noise in bf16.
+    While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The result is kept
+    in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.4) with
+    fresh noise in bf16.
 
     w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
     \text{share}_t = \frac{1}{n} \sum_{i=1}^{n} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
