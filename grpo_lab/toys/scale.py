@@ -50,7 +50,7 @@ def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
 def decoding_seconds(
     lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, cards: int = 1, card: Card = H100
 ) -> Float[Tensor, " R"]:
-    r"""How long each of R samplers takes for its S rows, if its cards reach their peaks.
+    r"""How long each of R samplers takes for its S rows, begun together, if its cards reach their peaks.
 
     S_t = |\{ i : n_i \ge t \}| \tag{10.3}
     Q_t = 2 K + q \, S_t \, (L + t) \tag{10.4}
@@ -89,7 +89,7 @@ def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int) -> Int[Tenso
         slots: S, rows that are sampled at the same time. batch: B, completions of an update.
 
     Returns:
-        a, in updates, which take no time. Their mean is near S / B (Little's law).
+        a, in updates, which take no time; no group is waited for. Over many, the mean is near S / B (Little's law).
     """
     check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
@@ -137,7 +137,7 @@ def importance_weights(
 
 
 def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
-    r"""Keep one weight from outvoting all others.
+    r"""Let no weight be above a cap.
 
     w'_{b,t} = \min(w_{b,t}, w_{\max}) \tag{10.11}
     w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.12}

@@ -1,8 +1,9 @@
 """Record what old answers cost the tiny model, in staleness.json, for notebook 10.
 
-    python notebooks/runs/record_staleness.py            all arms, five seeds: 25 minutes on one core
-    python notebooks/runs/record_staleness.py --second   half the rate, twice the updates, three seeds: 10 minutes
-    python notebooks/runs/record_staleness.py --fast     hardly anything; into outputs/
+    python notebooks/runs/record_staleness.py                 all arms, five seeds: 25 minutes on one core
+    python notebooks/runs/record_staleness.py --part second   half the rate, twice the updates, three seeds: 10 minutes
+    python notebooks/runs/record_staleness.py --part long     two arms, three times the updates, five seeds: 10 minutes
+    python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
 
 The sampler is a copy of the policy from `age` updates ago (in the first updates, from the beginning), in `precision`.
 Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
@@ -46,6 +47,9 @@ SECOND = [
     (4, "fp32", "ignored"),
     *((16, "fp32", way) for way in ("ignored", "truncated", "clipped")),
 ]
+LONG = [(0, "fp32", "ignored"), (16, "fp32", "truncated")]
+# what is recorded: arms, seeds, times the learning rate, times the updates
+PARTS = {"runs": (ARMS, 5, 1, 1), "second": (SECOND, 3, 0.5, 2), "long": (LONG, 5, 1, 3)}
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
 
 problems = cache(addition_problems)
@@ -99,9 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--fast", action="store_true", help="two updates, two problems")
-    parser.add_argument(
-        "--second", action="store_true", help="half the learning rate and twice the updates, three seeds"
-    )
+    parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--output", type=writable_file, help="the record (default: staleness.json beside this script)")
     args = parser.parse_args(arguments)
@@ -111,11 +113,11 @@ def main(arguments: list[str] | None = None) -> None:
     held_out = problems("test", 2 if args.fast else 100, seed=1)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
     record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
-    kept = record.setdefault("second" if args.second else "runs", [])
-    arms, seeds, updates = (SECOND, args.seeds[:3], 2 * UPDATES) if args.second else (ARMS, args.seeds, UPDATES)
-    changes = {"learning_rate": COMMON["learning_rate"] / 2} if args.second else {}
+    kept = record.setdefault(args.part, [])
+    arms, count, rate, times = PARTS[args.part]
+    updates, changes = times * UPDATES, {"learning_rate": rate * COMMON["learning_rate"]}
     there = {(made["age"], made["precision"], made["way"], made["seed"]) for made in kept}
-    for seed in seeds[:1] if args.fast else seeds:
+    for seed in args.seeds[: 1 if args.fast else count]:
         for age, precision, way in arms:
             if (age, precision, way, seed) not in there:
                 made = run(age, precision, way, seed, 2 if args.fast else updates, held_out, **changes)
