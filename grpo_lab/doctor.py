@@ -87,8 +87,9 @@ def check_card() -> Check:
 
     if torch.cuda.is_available():
         seen = torch.cuda.get_device_properties(0)
-        gib = f"{seen.total_memory / GIB:.1f}"
-        return Check("ok", f"{seen.name}, {gib} GiB", f"`{PYTHON} -m grpo_lab.memory --budget {gib}` plans for it.")
+        total, free = (f"{size / GIB:.1f}" for size in (seen.total_memory, torch.cuda.mem_get_info(0)[0]))
+        plan = f"`{PYTHON} -m grpo_lab.memory --budget {free}` plans for it."
+        return Check("ok", f"{seen.name}, {total} GiB, {free} of them free", plan)
     card = find_card()
     if card is None:
         return Check("ok", "none: everything runs on the CPU but the training of Qwen2-0.5B")

@@ -68,9 +68,10 @@ def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
     card = namedtuple("Card", "name total_memory")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (130 * 2**30, 140 * 2**30))
     check = module.check_card()
-    assert check.found == "NVIDIA H200, 140.0 GiB" and check.status == "ok"
-    assert "`py -m grpo_lab.memory --budget 140.0`" in check.remedy
+    assert check.found == "NVIDIA H200, 140.0 GiB, 130.0 of them free" and check.status == "ok"
+    assert "`py -m grpo_lab.memory --budget 130.0`" in check.remedy
 
 
 def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():

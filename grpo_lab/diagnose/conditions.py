@@ -191,7 +191,7 @@ def nonfinite_steps(log: Log) -> Evidence:
     scaled = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
     if not count or (scaled and count <= max(3, len(log.rows) // 10)):  # a loss scale finds its size by overflows
         return None
-    return f"{count} of {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
+    return f"{count} updates in {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
 
 
 def gradient_spikes(log: Log) -> Evidence:
@@ -222,7 +222,8 @@ def still(log: Log) -> bool:
 
 def nothing_moves(log: Log) -> Evidence:
     rates, updates = log.points("learning_rate")[1], updates_of_a_rollout(log) or 1
-    if len(rates) >= FEWEST and rates.sum() * updates < 1e-6 and rates.any():
+    warm = len(rates) >= FEWEST and rates[-1] <= rates[:-1].max()  # in a warm-up the rates are yet to come
+    if warm and rates.sum() * updates < 1e-6 and rates.any():
         most = f"{rates.sum() * updates:.1g}"  # Adam moves a weight by about the rate at each update
         return f"learning_rate is {np.median(rates):.2g}: in {len(rates)} steps no weight has moved by more than {most}"
     log.points("reward", 3 * FEWEST)  # a slow run moves late

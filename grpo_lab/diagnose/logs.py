@@ -71,7 +71,7 @@ def read_log(source, settings: dict | None = None) -> Log:
     return Log(_by_step(rows, name), found | (settings or {}), name)
 
 
-def _from_path(path: Path) -> tuple[list[dict], dict]:
+def _from_path(path: Path) -> tuple[list, dict]:
     """(rows, settings) as they stand there."""
     if path.is_dir():
         return _from_folder(path)
@@ -79,26 +79,25 @@ def _from_path(path: Path) -> tuple[list[dict], dict]:
         raise InputFileError("source", path, f"expected {KINDS}", found=f"{str(path)!r} does not exist")
     if path.suffix not in (".json", ".jsonl"):
         raise InputError("source", str(path), f"expected {KINDS}")
-    text = path.read_text(encoding="utf-8")
     try:
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in whole_lines(text)], {}
-        return json.loads(text)["log_history"], {}
+            return [json.loads(line) for line in whole_lines(path.read_bytes())], {}
+        return json.loads(path.read_bytes())["log_history"], {}
     except ValueError as error:
         raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
     except (KeyError, TypeError) as error:
         raise InputError("source", path, f"expected a {STATE}", found=f"{str(path)!r} has no 'log_history'") from error
 
 
-def whole_lines(text: str) -> list[str]:
+def whole_lines(data: bytes) -> list[bytes]:
     """Of a file that is written line by line: without a last one that was cut. (In JSON a line may hold U+2028.)"""
-    *lines, rest = text.split("\n")
+    *lines, rest = data.split(b"\n")
     with contextlib.suppress(ValueError):
         lines += [rest] if rest and json.loads(rest) else []
     return [line for line in lines if line.strip()]
 
 
-def _from_folder(folder: Path) -> tuple[list[dict], dict]:
+def _from_folder(folder: Path) -> tuple[list, dict]:
     if (folder / METRICS).is_file():
         settings = folder / SETTINGS_FILE
         return _from_path(folder / METRICS)[0], json.loads(settings.read_bytes()) if settings.is_file() else {}
@@ -108,11 +107,11 @@ def _from_folder(folder: Path) -> tuple[list[dict], dict]:
     raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
 
 
-def _by_step(rows: list[dict], name: str) -> list[dict]:
+def _by_step(rows: list, name: str) -> list[dict]:
     """Rows of the same step as one, under our names, in the order of the steps."""
     steps: dict[int, dict] = {}
     for row in rows:
-        if row.get("step") is None:
+        if not isinstance(row, dict) or row.get("step") is None:
             raise InputError("source", row, "expected 'step'", found=f"{name!r} has a row without: {str(row)[:80]}")
         # TRL's names of held-out metrics become ours.
         values = {re.sub("^eval_", "eval/", name): _number(value) for name, value in row.items() if name != "step"}

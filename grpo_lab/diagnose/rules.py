@@ -24,7 +24,7 @@ class Finding:
     """What looks wrong in a run.
 
     name: of the fault, as in `RULES`.
-    step: the first one at which it shows.
+    step: the first one by which it shows; a trend is read from step 8 on.
     evidence: the metric, what it was, and what is expected.
     causes: what it may come from, the likeliest first.
     remedies: what to try, in this order.

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add_task_option(parser)
     small = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=small)
-    memory = "memory of the card (default %(default)s)"
+    memory = "memory that is free on the card (default %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
     return parser
 

@@ -9,6 +9,7 @@ of their own, and a few samples of their last step. What the file holds already 
 
 import argparse
 import json
+import math
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,8 +44,7 @@ HUNTED = (
 )
 PLUS_ONE = {"healthy, paid 2 and 1": "healthy", "no-centre, paid 2 and 1": "no-centre"}
 BLIND = {"P": "no-centre", "Q": "old-not-frozen", "R": "healthy", "S": "answers-mixed", "T": "temperature-mismatch"}
-KEPT = ("reward", "loss", "kl", "ratio", "clip_ratio/region_mean", "entropy", "completions/mean_length", "grad_norm",
-        "frac_reward_zero_std", "sampling/logp_difference_max")  # fmt: skip
+SECONDS = ("time/", "step_time", "tokens_per_second")  # of the log, all but these is kept
 
 
 def two_and_one(completions, answer, **kwargs):
@@ -61,12 +61,12 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
     config = GRPOConfig(**settings, seed=seed, disable_tqdm=True)
     rows, bug = addition_problems("train", 2000, seed=seed), PLUS_ONE.get(name, name)
     pay = two_and_one if name in PLUS_ONE else accuracy_reward
-    made = {"arm": name, "seed": seed}
+    made, history = {"arm": name, "seed": seed}, []
     with nullcontext() if bug in HEALTHY else BUGS[bug].planted():
         try:
-            history = train(model, tokenizer, rows, pay, config)
+            train(model, tokenizer, rows, pay, config, callback=lambda _, metrics: history.append(metrics))
         except RuntimeError as error:
-            return made | {"stopped": str(error)}
+            return made | {"stopped": str(error), "metrics": _columns(history)}
         if samples:  # as the run sees them
             experience, _ = collect(model, tokenizer, rows[:2], accuracy_reward, config)
             paid = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
@@ -77,8 +77,14 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
     check = GRPOConfig(num_generations=1, generation_batch_size=200, advantage="none", temperature=config.temperature)
     experience, metrics = collect(model, tokenizer, held_out, accuracy_reward, check)
     made |= {"right": round(metrics["reward"], 4), "kl": round(kl_to_reference(model, base, experience, check), 4)}
-    made["metrics"] = {key: [float(f"{step[key]:.4g}") for step in history] for key in KEPT}
-    return made
+    return made | {"metrics": _columns(history)}
+
+
+def _columns(history: list[dict]) -> dict[str, list[float | None]]:
+    """One value a step, to four digits; None for what is no finite number."""
+    kept = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
+    columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in kept}
+    return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}
 
 
 @command("notebooks/runs/record_bugs.py")

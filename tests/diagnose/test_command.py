@@ -33,7 +33,7 @@ def test_findings_are_printed_with_causes_and_remedies_and_are_exit_code_1(tmp_p
     run_of = written(tmp_path / "broken", loss=None)
     assert main([run_of]) == 1
     text = capsys.readouterr().out
-    assert "1 finding up to" in text and "1. nonfinite_steps, from step 1: 16 of 16 steps had" in text
+    assert "1 finding up to" in text and "1. nonfinite_steps, from step 1: 16 updates in 16 steps had" in text
     assert "may come from: " in text and "try: " in text and "source: " in text
 
 

@@ -52,15 +52,16 @@ def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoi
 
 
 def test_a_last_line_that_was_cut_is_left_out_and_a_line_may_hold_any_letter(tmp_path):
-    lines = [json.dumps(row | {"said": "a\u2028b"}, ensure_ascii=False) for row in ROWS]
-    for text in ("\n".join(lines), "\n".join(lines) + '\n{"step": 9, "rew'):
-        (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    whole = "\n".join(json.dumps(row | {"said": "a\u2028b"}, ensure_ascii=False) for row in ROWS).encode()
+    for text in (whole, whole + b'\n{"step": 9, "rew', whole + '\n{"step": 9, "said": "答'.encode()[:-1]):
+        (tmp_path / "metrics.jsonl").write_bytes(text)
         assert kept(read_log(tmp_path)) == ROWS
 
 
 def test_what_is_no_log_is_refused_by_name(tmp_path):
     (tmp_path / "state.json").write_text("{}", encoding="utf-8")
     (tmp_path / "broken.jsonl").write_text('{"step": 1,\n{"step": 2}\n', encoding="utf-8")
+    (tmp_path / "number.jsonl").write_text("5\n", encoding="utf-8")
     (tmp_path / "notes.txt").write_text("", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     for source, error, said in [
@@ -68,6 +69,7 @@ def test_what_is_no_log_is_refused_by_name(tmp_path):
         (tmp_path / "empty", FileNotFoundError, "holds no log; expected metrics.jsonl"),
         (tmp_path / "state.json", ValueError, "has no 'log_history'"),
         (tmp_path / "broken.jsonl", ValueError, "cannot be read as JSON"),
+        (tmp_path / "number.jsonl", ValueError, "has a row without: 5; expected 'step'"),
         (tmp_path / "notes.txt", ValueError, "notes.txt'; expected a folder of a run"),
         ([], ValueError, "'run' holds no numbers"),
         ([{"step": 1, "reward": None}], ValueError, "holds no numbers"),

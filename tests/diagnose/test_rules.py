@@ -109,6 +109,8 @@ def test_a_short_run_is_not_judged():
     wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})
     assert not diagnose(wander[:23]) and named(wander) == ["length_without_gain"]
     assert not diagnose(history(**STILL | {"learning_rate": 5e-5})), "which entropy and length may yet show"
+    warming_up, tiny = history(learning_rate=(1e-8, 1e-6))[:12], history(learning_rate=1e-9)[:12]
+    assert not diagnose(warming_up) and named(tiny) == ["learning_rate_too_low"]
 
 
 def test_settings_draw_the_line_where_they_say_more():

@@ -27,7 +27,9 @@ def fake_qwen2(dtype: torch.dtype, layers: int = 24) -> Qwen2ForCausalLM:
     config = shape_config("qwen2")
     config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
     with no_init_weights():
-        return Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()
+        model = Qwen2ForCausalLM._from_config(config, dtype=dtype).eval()
+    model.tie_weights()
+    return model
 
 
 class _Indexing(TorchFunctionMode):
