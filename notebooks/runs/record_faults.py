@@ -12,8 +12,8 @@ any more. The part "fresh" is: another seed of what had been missed, and of heal
 fourth edition's rules were frozen in turn, and "new" recorded: with seed 51 they named 10 of 10 faults and called one
 of 32 healthy runs ill, a slow one of 16 steps; since then that rule waits for 24 steps, and "new" has seed 61. A try
 with seed 83 (ours; 10 of 12 faults) called a slow run of 24 steps ill: since then learning_rate_too_low, where no KL is
-logged, speaks of small steps alone. With seed 97 "last" was recorded: 17 of 19 faults, and none of 30 healthy runs ill. Then
-the same rule was made to wait for the end of a warm-up, and "last", with seed 131, was recorded after that.
+logged, speaks of small steps alone. With seed 97 "last" was recorded: 17 of 19 faults, none of 30 healthy runs ill.
+Then the same rule was made to wait for the end of a warm-up, and "last", with seed 131, was recorded after that.
 
 Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
 all steps, or {step: value} where only some have it.
