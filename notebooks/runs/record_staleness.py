@@ -5,7 +5,7 @@
     python notebooks/runs/record_staleness.py --part long     two arms, three times the updates, five seeds: 10 minutes
     python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
 
-The sampler is a copy of the policy from `age` updates ago (in the first updates, from the beginning), in `precision`.
+The sampler is a copy of the policy from `age` updates ago; in the first updates, from the beginning.
 Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
 "ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.11) cut at 3, "untruncated" with
 no cut, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
@@ -39,15 +39,10 @@ from grpo_lab.trainer.run import Run
 HERE = Path(__file__).parent
 UPDATES, EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
-ARMS = [(age, "fp32", way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
-ARMS += [(16, "fp32", way) for way in ("clipped", "untruncated", "sequences")]
-ARMS += [(0, precision, way) for precision in ("fp8", "bf16") for way in ("ignored", "truncated")]
-SECOND = [
-    (0, "fp32", "ignored"),
-    (4, "fp32", "ignored"),
-    *((16, "fp32", way) for way in ("ignored", "truncated", "clipped")),
-]
-LONG = [(0, "fp32", "ignored"), (16, "fp32", "truncated")]
+ARMS = [(age, way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
+ARMS += [(16, way) for way in ("clipped", "untruncated", "sequences")]
+SECOND = [(0, "ignored"), (4, "ignored"), (16, "ignored"), (16, "truncated"), (16, "clipped")]
+LONG = [(0, "ignored"), (16, "truncated")]
 # what is recorded: arms, seeds, times the learning rate, times the updates
 PARTS = {"runs": (ARMS, 5, 1, 1), "second": (SECOND, 3, 0.5, 2), "long": (LONG, 5, 1, 3)}
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
@@ -55,18 +50,10 @@ WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "seq
 problems = cache(addition_problems)
 
 
-def in_precision(state: dict, precision: str) -> dict:
-    """The weights as a sampler of this precision has them. fp8: 8-bit numbers (e4m3) with one scale a matrix."""
-    if precision != "fp8":
-        return state  # bf16: the sampler's own parameters are bf16
-    scales = {name: w.abs().max() / 448 for name, w in state.items()}
-    return {name: (w / scales[name]).to(torch.float8_e4m3fn).float() * scales[name] for name, w in state.items()}
-
-
-def run(age: int, precision: str, way: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
+def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
     with contextlib.redirect_stdout(io.StringIO()):
         model, tokenizer = load_policy("tiny", device="cpu")
-    sampler = copy.deepcopy(model).to(torch.bfloat16 if precision == "bf16" else torch.float32)
+    sampler = copy.deepcopy(model)
     config = GRPOConfig(
         reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
     )
@@ -75,7 +62,7 @@ def run(age: int, precision: str, way: str, seed: int, updates: int, held_out: l
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, REWARDS) as training:
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
-            sampler.load_state_dict(in_precision(versions[0], precision))
+            sampler.load_state_dict(versions[0])
             experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
             mask, sampled = experience.mask, experience.rollout.logp
             logp = all_logprobs(model, experience, config)
@@ -116,14 +103,14 @@ def main(arguments: list[str] | None = None) -> None:
     kept = record.setdefault(args.part, [])
     arms, count, rate, times = PARTS[args.part]
     updates, changes = times * UPDATES, {"learning_rate": rate * COMMON["learning_rate"]}
-    there = {(made["age"], made["precision"], made["way"], made["seed"]) for made in kept}
+    there = {(made["age"], made["way"], made["seed"]) for made in kept}
     for seed in args.seeds[: 1 if args.fast else count]:
-        for age, precision, way in arms:
-            if (age, precision, way, seed) not in there:
-                made = run(age, precision, way, seed, 2 if args.fast else updates, held_out, **changes)
-                kept.append({"age": age, "precision": precision, "way": way, "seed": seed} | made)
+        for age, way in arms:
+            if (age, way, seed) not in there:
+                made = run(age, way, seed, 2 if args.fast else updates, held_out, **changes)
+                kept.append({"age": age, "way": way, "seed": seed} | made)
                 write_json(path, record)
-                print(age, precision, way, seed, made["accuracy"], flush=True)
+                print(age, way, seed, made["accuracy"], flush=True)
 
 
 if __name__ == "__main__":
