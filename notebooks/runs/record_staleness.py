@@ -2,7 +2,7 @@
 
     python notebooks/runs/record_staleness.py                 all arms, five seeds: 25 minutes on one core
     python notebooks/runs/record_staleness.py --part second   half the rate, twice the updates, three seeds: 10 minutes
-    python notebooks/runs/record_staleness.py --part long     two arms, three times the updates, five seeds: 10 minutes
+    python notebooks/runs/record_staleness.py --part long     three arms, 144 updates, five seeds: 15 minutes
     python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
 
 The sampler is a copy of the policy from `age` updates ago; in the first updates, from the beginning.
@@ -42,7 +42,7 @@ COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2
 ARMS = [(age, way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
 ARMS += [(16, way) for way in ("clipped", "untruncated", "sequences")]
 SECOND = [(0, "ignored"), (4, "ignored"), (16, "ignored"), (16, "truncated"), (16, "clipped")]
-LONG = [(0, "ignored"), (16, "truncated")]
+LONG = [(0, "ignored"), (16, "truncated"), (16, "clipped")]
 # what is recorded: arms, seeds, times the learning rate, times the updates
 PARTS = {"runs": (ARMS, 5, 1, 1), "second": (SECOND, 3, 0.5, 2), "long": (LONG, 5, 1, 3)}
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
