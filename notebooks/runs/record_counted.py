@@ -51,8 +51,17 @@ def planned(mode: str, checkpointing: bool) -> int:
     return made.totals["update"] - sum(resident(made.setting).values())
 
 
-def counted(mode: str, checkpointing: bool) -> int:
-    """The same of two micro-batches on fake tensors."""
+def with_adapters(model):
+    """The model, frozen; beside each linear map of its layers two narrow float32 matrices, which are trained (LoRA)."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):  # a fake weight cannot be moved
+        return inject_adapter_in_model(LoraConfig(r=16, lora_alpha=32, target_modules=linear), model)
+
+
+def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
+    """The same of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
     config = plan_of(mode, checkpointing).setting.config
     rows, T = config.rows_at_once, config.max_completion_length
     # Nothing is shared but the prompt of a group: the worst case, which is planned for.
@@ -62,7 +71,8 @@ def counted(mode: str, checkpointing: bool) -> int:
     batch = (prompts, prompts >= 0, completions, completions >= 0, of_row)
     with FakeTensorMode(allow_non_fake_inputs=True), no_init_weights():
         model = Qwen2ForCausalLM._from_config(shape_config("qwen2"), dtype=PRECISIONS[mode].weights)
-    model.tie_weights()  # without initialisation they are two
+        model.tie_weights()  # without initialisation they are two
+        model = with_adapters(model) if lora else model
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
@@ -70,7 +80,7 @@ def counted(mode: str, checkpointing: bool) -> int:
     with patch.object(recompute, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
         with Lives() as lives:
             for _ in range(2):
-                with autocast(model.device, PRECISIONS[mode]):
+                with autocast(model.device, PRECISIONS["fp32-master" if lora else mode]):
                     logp, _ = score_logprobs(model, *batch, with_entropy=False)
                 logp.sum().backward()
     return lives.peak
@@ -101,4 +111,5 @@ if __name__ == "__main__":
     else:
         what = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, torch's FakeTensorMode, no card"
         whole = {"what": what, "second": "exact", "torch": torch.__version__, "runs": record()}
+        whole["lora"] = {"mode": "bf16", "checkpointing": True, "rank": 16, "counted": counted("bf16", True, lora=True)}
     write_json(file, whole)

@@ -17,3 +17,8 @@ def test_two_micro_batches_take_what_is_planned_and_what_is_recorded(mode, check
     record = json.loads((ROOT / "notebooks/runs/counted.json").read_text(encoding="utf-8"))["runs"]
     way = {"mode": mode, "checkpointing": checkpointing}
     assert way | {"planned": planned, "counted": pytest.approx(counted, rel=0.001)} in record
+
+
+def test_an_update_of_adapters_takes_what_is_recorded():
+    record = json.loads((ROOT / "notebooks/runs/counted.json").read_text(encoding="utf-8"))["lora"]
+    assert recorder.counted("bf16", True, lora=True) == pytest.approx(record["counted"], rel=0.001)
