@@ -12,8 +12,8 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
     m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.7}
 
     Adam's first step asks for about one learning rate from a weight whose gradient is far above 1e-8, so expect about 1
-    (with LoRA less: A has no gradient while B is 0). The sum leaves out frozen weights, and the embedding ("embed" in
-    its name): that of SmolLM2 moved by 0.29 in float32, where the rest moved by 0.996.
+    where all weights are trained. The sum leaves out the embedding ("embed" in its name): that of SmolLM2 moved by 0.29
+    in float32, where the rest moved by 0.996.
 
     Args:
         policy: the model w_0 before its first step; the callback reads it again, when it is w_1.
@@ -22,7 +22,7 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
         A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]; for any
         other it returns None.
     """
-    kept = {name: p for name, p in policy.named_parameters() if p.requires_grad and "embed" not in name}
+    kept = {name: p for name, p in policy.named_parameters() if "embed" not in name}
     before = {name: p.detach().to("cpu", torch.float32, copy=True) for name, p in kept.items()}
     n = sum(p.numel() for p in kept.values())
 
