@@ -23,7 +23,7 @@ from grpo_lab.models.shapes import shape_of
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
-RESERVE = 3 * GIB // 4  # bytes, for CUDA itself, and for what the allocator cannot join
+RESERVE = GIB  # bytes, for CUDA itself, and for what the allocator cannot join
 MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf16 in hardware, and for one without
 
 
