@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from record_smollm2 import with_adapters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen2ForCausalLM
 from transformers.initialization import no_init_weights
@@ -51,15 +52,6 @@ def planned(mode: str, checkpointing: bool) -> int:
     return made.totals["update"] - sum(resident(made.setting).values())
 
 
-def with_adapters(model):
-    """The model, frozen; beside each linear map of its layers two narrow float32 matrices, which are trained (LoRA)."""
-    from peft import LoraConfig, inject_adapter_in_model
-
-    linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):  # a fake weight cannot be moved
-        return inject_adapter_in_model(LoraConfig(r=16, lora_alpha=32, target_modules=linear), model)
-
-
 def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
     """The same of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
     config = plan_of(mode, checkpointing).setting.config
@@ -72,7 +64,9 @@ def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
     with FakeTensorMode(allow_non_fake_inputs=True), no_init_weights():
         model = Qwen2ForCausalLM._from_config(shape_config("qwen2"), dtype=PRECISIONS[mode].weights)
         model.tie_weights()  # without initialisation they are two
-        model = with_adapters(model) if lora else model
+        if lora:
+            with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):  # a fake weight cannot be moved
+                model = with_adapters(model)
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
