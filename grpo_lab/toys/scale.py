@@ -73,34 +73,36 @@ def decoding_seconds(
     return seconds
 
 
-def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int) -> Int[Tensor, " I"]:
+def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
     r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
-    Slots are filled as in Eq. (10.1). Completions are learnt from in the order in which they end, `batch` at a time: so
-    the version of the weights counts the batches that have ended. Completion i ends at e.
+    Slots are filled as in Eq. (10.1). Completion i begins at b; the last one of its group ends at e. In the order of e,
+    `batch` completions make an update: so the version of the weights counts the batches that are complete.
 
-    v_i = \lfloor |\{ j : e_j \le e_i - n_i \}| / B \rfloor \tag{10.6}
+    v_i = \lfloor |\{ j : e_j \le b_i \}| / B \rfloor \tag{10.6}
     a_i = \lfloor |\{ j : j \prec i \}| / B \rfloor - v_i \tag{10.7}
 
-    Here j \prec i says that j ends before i. Of equal ends, the one given first counts as earlier.
+    Here j \prec i says that e_j is before e_i. Of equal ends, the one given first counts as earlier.
 
     Args:
         lengths: n, tokens of each completion, at least 1, in the order in which they begin.
         slots: S, rows that are sampled at the same time. batch: B, completions of an update.
+        group: completions of one prompt, given one after the other; it divides I.
 
     Returns:
-        a, in updates, which take no time; no group is waited for. Over many, the mean is near S / B (Little's law).
+        a, in updates, which take no time. Over many, with a group of 1, the mean is near S / B (Little's law).
     """
     check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
     check_at_least("batch", batch, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
+    check_choice("group", group, [size for size in range(1, len(lengths) + 1) if len(lengths) % size == 0])
     free, begins = [0] * slots, []
     for length in lengths.tolist():
         begins.append(free[0])
         heapq.heapreplace(free, free[0] + length)
     begin = torch.tensor(begins)
-    end = begin + lengths
+    end = (begin + lengths).view(-1, group).amax(-1).repeat_interleave(group)  # I
     order = end.argsort(stable=True)
     version = torch.searchsorted(end[order], begin, right=True) // batch  # I (10.6)
     age = order.argsort() // batch - version  # I (10.7)

@@ -104,15 +104,15 @@ def test_what_is_refused_is_named():
         "cap": lambda: truncate_weights(logp.exp(), 0.0),
         "slots": lambda: straggler_bubble(torch.tensor([1]), 0),
         "lengths": lambda: straggler_bubble(torch.tensor([0, 3]), 1),
+        "group": lambda: answer_ages(torch.tensor([1, 2, 3]), 1, 1, 2),
     }.items():
         with pytest.raises(ValueError, match=name):
             wrong()
 
 
 @few
-@given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5))
-def test_ages_are_those_of_a_clock(lengths, slots, batch):
-    assert (
-        answer_ages(torch.tensor(lengths), slots, batch).tolist()
-        == ages_by_a_clock(torch.tensor(lengths), slots, batch).tolist()
-    )
+@given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
+def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
+    queue = torch.tensor(lengths * group)  # a number of answers that groups divide
+    found = answer_ages(queue, slots, batch, group)
+    assert found.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()

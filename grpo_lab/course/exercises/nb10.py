@@ -41,12 +41,8 @@ STRAGGLER_BUBBLE = Exercise(
 )
 
 
-def lengths(*tokens: int):
-    return torch.tensor(tokens)
-
-
-def _queue(d, B, slots, batch, below=40):
-    return 1 + d.integers(below, B), slots, batch
+def _queue(d, B, slots, batch, group=1, below=40):
+    return 1 + d.integers(below, B), slots, batch, group
 
 
 ANSWER_AGES = Exercise(
@@ -57,10 +53,12 @@ ANSWER_AGES = Exercise(
         given("two slots, an update for each answer", lengths(2, 3, 2, 3), 2, 1),
         given("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
         given("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
+        given("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
         drawn("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
         drawn("four times as many", lambda d: _queue(d, 60, 12, 3)),
+        drawn("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
         extreme("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
-        at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 16_384)),
+        at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
     mistakes={
         "in-the-order-given": {"10.7": "age = torch.arange(len(end)) // batch - version"},
@@ -69,6 +67,7 @@ ANSWER_AGES = Exercise(
             "10.7": "age = (order.argsort() - version) // batch",
         },
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
+        "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
         "version-forgotten": {"10.7": "age = order.argsort() // batch"},
     },
 )

@@ -16,18 +16,22 @@ def bubble_by_sorting(lengths, slots):
     return sum(max(ends) - end for end in ends) / (slots * max(ends))
 
 
-def ages_by_a_clock(lengths, slots, batch):
-    """Event by event: whoever ends first is taken out, and the next begins in its place."""
-    waiting, running, ended, ages, now = list(enumerate(lengths.tolist())), [], 0, {}, 0
+def ages_by_a_clock(lengths, slots, batch, group=1):
+    """Event by event: whoever ends first is taken out, and the next begins in its place; groups wait."""
+    waiting, running, left, done, version, ages, now = list(enumerate(lengths.tolist())), [], {}, 0, {}, {}, 0
     while waiting or running:
         while waiting and len(running) < slots:
             i, n = waiting.pop(0)
-            running.append((now + n, i, ended // batch))
+            running.append((now + n, i))
+            version[i] = done // batch
         now = min(running)[0]
-        for end, i, version in sorted(running):
-            if end == now:
-                running.remove((end, i, version))
-                ages[i], ended = ended // batch - version, ended + 1
+        ended = [i for end, i in running if end == now]
+        running = [one for one in running if one[1] not in ended]
+        for i in ended:
+            left[i // group] = left.get(i // group, group) - 1
+        for g in sorted({i // group for i in ended}):
+            for i in range(g * group, (g + 1) * group) if left[g] == 0 else ():
+                ages[i], done = done // batch - version[i], done + 1
     return torch.tensor([ages[i] for i in range(len(ages))])
 
 
