@@ -114,7 +114,7 @@ def short_name(dtype: torch.dtype) -> str:
 def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     r"""Round float32 to bf16, up or down by chance, so that the mean over the noise is the number itself.
 
-    Write x_0 for the bf16 number next to x on the side of zero, and x_1 for the one next to x_0 on the other side.
+    Where x is not 0, x_0 is the bf16 number next to x towards zero, and x_1 the one next to x_0 away from zero.
 
     x_0 = \operatorname{sgn}(x) \max \{ b \in \mathrm{bf16} : b \le |x| \}  \tag{8.1}
     x_1 = \operatorname{sgn}(x) \min \{ b \in \mathrm{bf16} : b > |x_0| \}  \tag{8.2}

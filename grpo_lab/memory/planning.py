@@ -1,9 +1,9 @@
 """What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
-step in which a run would fail. It counts tensors. CUDA itself takes about half a GiB more, and the allocator leaves
-gaps between tensors: `RESERVE` stands for both. What a processor's kernels take beside the tensors, in half precision
-above all, is not counted.
+step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
+was measured on a card, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
+started. What a processor's kernels take beside the tensors, in half precision above all, is not counted.
 """
 
 from collections.abc import Container, Iterator
@@ -23,7 +23,7 @@ from grpo_lab.models.shapes import shape_of
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
-RESERVE = GIB  # bytes, for CUDA itself, and for what the allocator cannot join
+RESERVE = GIB  # bytes, for what a plan does not count
 MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf16 in hardware, and for one without
 
 
@@ -135,7 +135,7 @@ def choice(
     if fitting:  # those with fewer rows at a time are shown only where they are needed
         every = [way for way in every if way.rows >= fitting[0].rows]
     rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in every]
-    head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them for CUDA itself"
+    head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from record_smollm2 import COMMON  # beside this file
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
@@ -19,11 +20,22 @@ MICRO = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
 
 
 def first_step(mode: str, warmup_steps: int) -> dict:
-    """The mean move of a weight in one step: all, the tied embedding, the rest; in units of that step's rate."""
+    """The mean move of a weight in one step: all, the tied embedding, the rest; in units of that step's rate.
+
+    Beside it, of the embedding: the move that Adam's formula asks for, and the share of gradients below 1e-8.
+    """
     model, tokenizer = load_policy("smollm2", "cpu", mode)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     settings = COMMON | MICRO | {"max_steps": 1, "warmup_steps": warmup_steps, "precision": mode, "disable_tqdm": True}
+    seen = {}
+
+    def look(*_):  # at the gradient as Adam gets it, after clipping
+        g = model.get_input_embeddings().weight.grad.double().abs()
+        seen.update(asked=(g / (g + 1e-8)).mean().item(), below=(g < 1e-8).double().mean().item())
+
+    hook = register_optimizer_step_pre_hook(look)
     (metrics,) = train(model, tokenizer, short_sums("train"), last_number_reward, GRPOConfig(**settings))
+    hook.remove()
     rate, sums = metrics["learning_rate"], {"embedding": [0.0, 0], "rest": [0.0, 0]}
     for name, p in model.named_parameters():
         of = sums["embedding" if "embed" in name else "rest"]
@@ -31,6 +43,7 @@ def first_step(mode: str, warmup_steps: int) -> dict:
         of[1] += p.numel()
     total = [sum(values) for values in zip(*sums.values(), strict=True)]
     means = {name: round(moved / count / rate, 4) for name, (moved, count) in (sums | {"all": total}).items()}
+    means |= {name: round(value, 4) for name, value in seen.items()}
     return {"mode": mode, "warmup_steps": warmup_steps, "learning_rate": rate} | means
 
 
