@@ -1,8 +1,7 @@
 """Record what old answers cost the tiny model, in staleness.json, for notebook 10.
 
-    python notebooks/runs/record_staleness.py                 all arms, five seeds: 25 minutes on one core
-    python notebooks/runs/record_staleness.py --part second   half the rate, twice the updates, three seeds: 10 minutes
-    python notebooks/runs/record_staleness.py --part long     three arms, 144 updates, five seeds: 15 minutes
+    python notebooks/runs/record_staleness.py                 ten arms, 144 updates, five seeds: 60 minutes on one core
+    python notebooks/runs/record_staleness.py --part second   seven, half the rate, 96 updates, three seeds: 15 minutes
     python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
 
 The sampler is a copy of the policy from `age` updates ago; in the first updates, from the beginning.
@@ -39,12 +38,10 @@ from grpo_lab.trainer.run import Run
 HERE = Path(__file__).parent
 UPDATES, EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
-ARMS = [(age, way) for age in (0, 16, 4, 1) for way in ("ignored", "truncated") if age or way == "ignored"]
-ARMS += [(16, way) for way in ("clipped", "untruncated", "sequences")]
-SECOND = [(0, "ignored"), (4, "ignored"), (16, "ignored"), (16, "truncated"), (16, "clipped")]
-LONG = [(0, "ignored"), (16, "truncated"), (16, "clipped")]
+ARMS = [(age, "ignored") for age in (0, 1, 4, 16)] + [(4, "truncated"), (16, "truncated"), (16, "clipped")]
+MORE = [(1, "truncated"), (16, "untruncated"), (16, "sequences")]
 # what is recorded: arms, seeds, times the learning rate, times the updates
-PARTS = {"runs": (ARMS, 5, 1, 1), "second": (SECOND, 3, 0.5, 2), "long": (LONG, 5, 1, 3)}
+PARTS = {"runs": (ARMS + MORE, 5, 1, 3), "second": (ARMS, 3, 0.5, 2)}
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
 
 problems = cache(addition_problems)
