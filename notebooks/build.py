@@ -79,9 +79,8 @@ def build(text: Path, timeout: int) -> float:
     notebook = read_text(text)
     os.environ["GRPO_LAB_LANG"] = "en"  # whatever this machine speaks
     started = time.perf_counter()
-    NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}
-    ).execute()
+    where = {"metadata": {"path": str(HERE)}}
+    NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=where).execute()
     seconds = time.perf_counter() - started
     clean(notebook)
     nbformat.write(notebook, notebook_of(text))

@@ -5,13 +5,13 @@ def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str,
     """A figure with a column for each log and a row for each metric of `panels`, metric: label; dashed: `beside`."""
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(len(panels), len(logs), figsize=(5.2, 1.15 * len(panels)), sharex=True, sharey="row")
+    fig, axes = plt.subplots(len(panels), len(logs), figsize=(6.4, 1.2 * len(panels)), sharex=True, sharey="row")
     for (name, log), column in zip(logs.items(), axes.T, strict=True):
         column[0].set_title(name)
         for (metric, label), ax in zip(panels.items(), column, strict=True):
             ax.plot(range(1, len(beside[metric]) + 1), beside[metric], "--", linewidth=1)
             ax.plot(range(1, len(log[metric]) + 1), log[metric], "-", color="black")
-            ax.set_yscale("log" if metric == log_scale else "linear")
+            ax.set(yscale="log" if metric == log_scale else "linear", ymargin=0.15)
             if name == next(iter(logs)):
                 ax.set_ylabel(label)
     fig.supxlabel("step", fontsize=10)
