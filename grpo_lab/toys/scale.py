@@ -76,10 +76,10 @@ def decoding_seconds(
 def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
     r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
-    Slots are filled as in Eq. (10.1). Completion i begins at b; the last one of its group ends at e. In the order of e,
+    Slots are filled as in Eq. (10.1). Completion i begins at x; the last one of its group ends at e. In the order of e,
     `batch` completions make an update: so the version of the weights counts the batches that are complete.
 
-    v_i = \lfloor |\{ j : e_j \le b_i \}| / B \rfloor \tag{10.6}
+    v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
     a_i = \lfloor |\{ j : j \prec i \}| / B \rfloor - v_i \tag{10.7}
 
     Here j \prec i says that e_j is before e_i. Of equal ends, the one given first counts as earlier.
@@ -90,7 +90,7 @@ def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int =
         group: completions of one prompt, given one after the other; it divides I.
 
     Returns:
-        a, in updates, which take no time. Over many, with a group of 1, the mean is near S / B (Little's law).
+        a, of the first token, in updates, which take no time. Over many, with a group of 1, the mean is near S / B.
     """
     check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
