@@ -66,8 +66,8 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
     plt.close(fig)  # the notebook would show an open figure a second time
-    # The octree keeps the colours of thin lines; the default method would merge them with the bands around them.
-    few = Image.open(raw).convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    # So no colour ends far from its own: other methods merge thin lines with bands, or one band with another.
+    few = Image.open(raw).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
     few.save(small, format="png", optimize=True)
     alt = _(alt)
     content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
