@@ -120,7 +120,7 @@ def _parser() -> Parser:
     says = "Talk to a model. Questions come from you, or one from --prompt."
     parser = Parser(prog="python -m grpo_lab.chat", description=says)
     add: Callable = parser.add_argument
-    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
+    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add("--prompt", help="one question; its reply is printed, and that is all")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'

@@ -209,7 +209,7 @@ def _parser() -> Parser:
     says = "Sample completions of problems that the training does not see, and count the right ones. "
     says += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
-    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
+    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
     parser.set_defaults(**dict.fromkeys(USUAL))

@@ -53,7 +53,9 @@ def _parser() -> Parser:
     add("--json", type=writable_file, help="also write everything measured to this file")
     add("--steps", type=int, default=60, help=f"of each run, at least {tables.WINDOW} (default 60)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
-    models = '"tiny", which is trained on sums, or "smollm2", a folder or a hub id, on short sums (default tiny)'
+    models = (
+        '"tiny", which is trained on sums, or "smollm2", "qwen", a folder or a hub id, on short sums (default tiny)'
+    )
     add("--model", default="tiny", help=models)
     modes = [mode for mode in PRECISIONS if mode != "bf16"]  # whose optimizer is ours alone
     add("--precision", choices=modes, default="fp32", help="(default fp32)")

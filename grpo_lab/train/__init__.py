@@ -155,7 +155,7 @@ def _parser() -> Parser:
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     add: Callable = parser.add_argument
-    add("--model", metavar="MODEL", help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)')
+    add("--model", metavar="MODEL", help='"tiny", "smollm2", "qwen", "auto", a folder or a hub id (default tiny)')
     about = "folder for checkpoints, metrics.jsonl and the trained model"
     add("--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR", help=about)
     about = f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win"
