@@ -97,3 +97,18 @@ def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, ca
     for status, code in (("warn", 0), ("fail", 1)):
         monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
         assert module.main([]) == code and "all" in capsys.readouterr().out
+
+
+def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with_their_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
+    for variable in ("MODELSCOPE_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
+    check = module.check_models()
+    assert check.status == "ok" and check.found == "none but the tiny one"
+    assert "`py -m grpo_lab.models get qwen` fetches 478 MB" in check.remedy and "get smollm2" in check.remedy
+    folder = tmp_path / "qwen-0.5b-instruct"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    (folder / "README.md").write_text("---\nsource: Qwen2-0.5B-Instruct, from mine.gguf\n---\n", encoding="utf-8")
+    check = module.check_models()
+    assert check.found == "qwen (Qwen2-0.5B-Instruct, from mine.gguf)" and "get qwen" not in check.remedy

