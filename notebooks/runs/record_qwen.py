@@ -36,6 +36,7 @@ from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards.named import NAMED
+from grpo_lab.rewards.task_spec import choose
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.rows import asking
@@ -98,6 +99,11 @@ def of_task(name: str) -> Callable:
     return lambda split, n=None, seed=0: find_task(name).rows(split, n, seed)
 
 
+def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
+    """School problems of reasoning-gym; the system prompt asks for a thought and an answer between tags."""
+    return choose("gym:gsm_symbolic", ["gym", "format"], small=False).rows(split, n, seed)
+
+
 @dataclass(frozen=True)
 class Arm:
     """A run and what sets it apart from the first of its kind."""
@@ -135,9 +141,7 @@ ARMS = {
     "sums, room to write": Arm(
         "the prompt asks for the working", three_numbers_with_room, **SUMS | {"length": 64, "steps": 16}, seeds=(0,)
     ),
-    "gsm": Arm(
-        "GSM-Symbolic", of_task("gym:gsm_symbolic"), ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)
-    ),
+    "gsm": Arm("GSM-Symbolic", gsm_symbolic, ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)),
 }
 ON_A_GPU = ("gsm",)
 
@@ -325,9 +329,9 @@ class Recorder:
 
     def before(self, name: str, measured: Measured) -> dict:
         """What the untrained model does on this arm's problems; measured once for all arms that share them."""
-        same = next(
-            other for other, arm in ARMS.items() if (arm.rows, arm.length) == (ARMS[name].rows, ARMS[name].length)
-        )
+        same_prompts = ("rows", "length", "opens", "example")
+        of_arm = [getattr(ARMS[name], key) for key in same_prompts]
+        same = next(other for other, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == of_arm)
         file = self.folder / f"before_{file_name(same)}.json"
         if not file.is_file():
             write_json(file, measured.whole())
