@@ -39,10 +39,10 @@ RESPONSE_LOGPROBS = Exercise(
     gradient_of=("logp",),
     mistakes={
         "group-mixed": {
-            "3.15": "taken = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
+            "3.15": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
         },
-        "not-turned-back": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "frozen": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
+        "not-turned-back": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
+        "frozen": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
     },
 )
 
