@@ -1,4 +1,4 @@
-"""What every notebook begins with: one line about the machine, one seed, one look, one pace."""
+"""The beginning of every notebook: one line about the machine, one seed, one look, one pace."""
 
 import contextlib
 import os
