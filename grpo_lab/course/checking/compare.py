@@ -1,4 +1,4 @@
-"""When do two results, and two outcomes, count as equal, and which properties hold?"""
+"""Compare results and outcomes within a tolerance, and say which properties of an exercise hold."""
 
 import math
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ NEARLY = 1e-3  # as an epsilon that stands in another place leaves it
 
 
 def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
-    """Of each property that this exercise asks for, the share of its cases that are right. `outcomes` may end early.
+    """The share of cases that are right, for each property that this exercise asks for. `outcomes` may end early.
 
     Right values come first: without them nothing else counts, as an answer that returns zeros is stable, too.
     """
     missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
-    simple = [(got, right) for case, got, right in rows if case.tests == "values"]
+    ordinary = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    found = {"values": fmean(_share(got, right, exercise) for got, right in simple)}
+    shares = {"values": fmean(_share(got, right, exercise) for got, right in ordinary)}
     if exercise.gradient_of:
-        found["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in simple)
+        shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
     if extreme:  # gradients that are wrong everywhere cost their own share only
-        agree = equal if found.get("gradients", 1) == 1 else equal_values
-        found["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
-    return found if found["values"] == 1 else dict.fromkeys(found, 0.0) | {"values": found["values"]}
+        agree = equal if shares.get("gradients", 1) == 1 else equal_values
+        shares["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
+    return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
 
 
 def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
@@ -45,17 +45,23 @@ def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
 def agreement(got: Any, expected: Any) -> float:
     """The share of the parts that agree to one in a thousand, whatever their type and shape; of a tensor's numbers,
     three quarters are the least that counts."""
-    got, expected = ([*one.values()] if isinstance(one, dict) else one for one in (got, expected))
-    got, expected = (one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in (got, expected))
+    got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
-        pairs, most = zip(got, expected, strict=False), max(len(got), len(expected))
-        return sum(agreement(a, b) for a, b in pairs) / most if most else 1.0
+        pairs, longest = zip(got, expected, strict=False), max(len(got), len(expected))
+        return sum(agreement(a, b) for a, b in pairs) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
         return float(_same_numbers(got, expected, NEARLY))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
         return float(same(got, expected, NEARLY))
     share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY).double().mean())
     return share if share >= 0.75 else 0.0
+
+
+def _without_wrapping(result: Any) -> Any:
+    """The values of a dictionary as a list, and the number in a tensor of one."""
+    if isinstance(result, dict):
+        return [*result.values()]
+    return result.item() if isinstance(result, Tensor) and result.numel() == 1 else result
 
 
 def _results(outcome: Outcome) -> Any:
@@ -70,7 +76,7 @@ def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """As `equal`, whatever the gradients are."""
+    """Compare as `equal` does, but for the gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
@@ -112,8 +118,8 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Where two tensors of one shape agree; `tolerance` is relative to each number of `b`, or to the largest of them if
-    that is below 1. Integers agree exactly.
+    """Compare two tensors of one shape, number by number; `tolerance` is relative to each number of `b`, or to the
+    largest of them if that is below 1. Integers agree exactly.
 
     In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
     unless it is 0.

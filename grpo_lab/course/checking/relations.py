@@ -39,7 +39,7 @@ def everywhere(got: Tensor, expected: Tensor) -> str:
 
 
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """Of a single number, that it is off by a factor or a constant says nothing: it always is."""
+    """Sentences that hold for all numbers; a single number is always off by some factor, which says nothing."""
     if not got.any():
         yield "It is zero." if got.numel() == 1 else "Everything is zero."
     if _close(got, -expected):
