@@ -41,7 +41,7 @@ def main() -> None:
     namespace = run_cells(request["cells"], channel)
     undo()  # so that nothing a cell has replaced in a module changes how a function is tried
     lend(request["lent"], exercises, namespace)
-    for name in request["asked"]:
+    for name in request["untried"]:
         channel.say({"exercise": name})
         try_exercise(exercises[name], namespace.get(name), request, channel)
         lend(channel.hear()["lent"], exercises, namespace)
@@ -65,16 +65,16 @@ class Channel:
         return json.loads(self._in.readline())
 
 
-def limit(**most: int) -> None:
+def limit(**limits: int) -> None:
     """Limits of this process, where the system has any."""
     try:
         import resource
     except ImportError:  # Windows
         return
-    for kind, number in most.items():
-        _, hard = resource.getrlimit(kind_of := getattr(resource, f"RLIMIT_{kind}"))
-        number = number if hard == resource.RLIM_INFINITY else min(number, hard)
-        resource.setrlimit(kind_of, (number, number))
+    for kind, value in limits.items():
+        _, hard = resource.getrlimit(resource_id := getattr(resource, f"RLIMIT_{kind}"))
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(resource_id, (value, value))
 
 
 def limit_memory(extra: int) -> None:
@@ -114,8 +114,8 @@ def remember_modules():
     saved = [(vars(module), dict(vars(module))) for module in modules if type(module) is types.ModuleType]
 
     def undo() -> None:
-        for names, before in saved:
-            names.update(before)
+        for namespace, attributes in saved:
+            namespace.update(attributes)
 
     return undo
 
@@ -124,9 +124,9 @@ def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dic
     """Give these functions of the library their bodies, and put them in the place of the notebook's own."""
     for name, source in sources.items():
         function = inspect.unwrap(exercises[name].function)
-        made: dict = {}
-        exec(source, function.__globals__, made)
-        function.__code__ = made[name].__code__
+        defined: dict = {}
+        exec(source, function.__globals__, defined)
+        function.__code__ = defined[name].__code__
         namespace[name] = exercises[name].function
 
 
@@ -195,15 +195,15 @@ def runnable(source: str) -> str | None:
 
 def describe(error: BaseException) -> str:
     """Type, text and line; the last frame that lies in a cell."""
-    where, trace = "", error.__traceback__
+    position, trace = "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.startswith("<cell"):
-            where = f" ({trace.tb_frame.f_code.co_filename[1:-1]}, line {trace.tb_lineno})"
+            position = f" ({trace.tb_frame.f_code.co_filename[1:-1]}, line {trace.tb_lineno})"
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
-        where = f" ({str(error.filename)[1:-1]}, line {error.lineno})"
+        position = f" ({str(error.filename)[1:-1]}, line {error.lineno})"
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:MAX_PRINTED_ERROR]
     except BaseException:
         text = ""
-    return f"{type(error).__name__}: {text}{where}"
+    return f"{type(error).__name__}: {text}{position}"

@@ -15,7 +15,7 @@ import grpo_lab
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, of_notebook, told_of
+from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
 from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.formulas.source import read_equations
@@ -106,15 +106,15 @@ def notebook_text(number: str) -> str:
 
 def cell(kind: str, identity: str, source: str, metadata: dict | None = None) -> dict:
     """A cell of a notebook file; kind: "code" or "markdown"."""
-    made = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
-    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+    fields = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
+    return fields | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
 def document(cells: list[dict], metadata: dict | None = None) -> str:
     """The text of a notebook file."""
-    about = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
-    whole = {"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    file_metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
+    content = {"cells": cells, "metadata": file_metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
@@ -139,7 +139,7 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
 
 def question(number: str) -> str:
     """To be answered in words; no test can mark the answer. What a full one has: notebooks/assignments/rubric.json."""
-    return told_of(number)["in your own words"]
+    return texts_of(number)["in your own words"]
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
@@ -166,8 +166,8 @@ def setup_source(needed: Iterable[str]) -> str:
             plain.add(line)
     froms = [f"from {m} import {', '.join(sorted(names, key=str.lower))}" for m, names in sorted(by_module.items())]
     ours = [line for line in froms if line.startswith("from grpo_lab")]
-    others = [line for line in froms if line not in ours]
-    return "\n".join([*sorted(plain), *others, "", *ours, "", "begin(seed=0)"])
+    other_lines = [line for line in froms if line not in ours]
+    return "\n".join([*sorted(plain), *other_lines, "", *ours, "", "begin(seed=0)"])
 
 
 def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
@@ -192,16 +192,16 @@ def _stub_with_imports(exercise: Exercise) -> str:
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """Heading, price, task and equations, a paragraph each."""
     price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
-    place = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
-    about = f"*{price} · [back to the lesson](../{place})*"
+    section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
+    about = f"*{price} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
 
 
 @cache
 def sections() -> dict[str, str]:
-    """Where a lesson asks for each function: its file and the section, by the anchor that JupyterLab gives it."""
-    found: dict[str, str] = {}
+    """The place in a lesson that asks for each function: its file and the anchor that JupyterLab gives it."""
+    section_of: dict[str, str] = {}
     for path in sorted(LESSONS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
@@ -209,12 +209,12 @@ def sections() -> dict[str, str]:
         for line in "\n".join(texts).splitlines():
             if line.startswith("#"):
                 anchor = line.lstrip("# ").replace(" ", "-")
-            asked = line.partition("**Now ")[2]
-            of = re.search(r"assignments/(\w+?)_", asked) or re.match(r"(\w+?)_", path.name)
-            for name in re.findall(r"`(\w+)`", asked):
-                if of and name in NAMES.get(of[1], ()):
-                    found.setdefault(name, f"{path.name}#{anchor}")
-    return found
+            request = line.partition("**Now ")[2]
+            notebook = re.search(r"assignments/(\w+?)_", request) or re.match(r"(\w+?)_", path.name)
+            for name in re.findall(r"`(\w+)`", request):
+                if notebook and name in NAMES.get(notebook[1], ()):
+                    section_of.setdefault(name, f"{path.name}#{anchor}")
+    return section_of
 
 
 def _duration(minutes: int) -> str:
