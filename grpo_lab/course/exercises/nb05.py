@@ -7,7 +7,7 @@ from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, p
 
 
 def under_the_mask(result, args, kwargs):
-    """What stands at masked positions is not compared: the loss leaves it out."""
+    """Observe the ratio without masked positions: the loss leaves them out."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
     return {"the ratio where the mask is True": torch.where(mask, result, 1.0) if same_shape else result}
@@ -214,12 +214,12 @@ def _first_update(d, B, T):
 
 
 def _per_token(d, B, T):
-    logp, _, *rest = _batch(d, B, T)
-    return logp, d.normal(B, T), *rest
+    logp, _, *logps = _batch(d, B, T)
+    return logp, d.normal(B, T), *logps
 
 
 def _batch_with_holes(d, B, T):
-    """What stands outside of the mask is finite, and far from anything that the policy said."""
+    """A batch with finite values outside of the mask, far from anything that the policy said."""
     logp, advantages, _, old_logp, ref_logp = _batch(d, B, T)
     mask = d.holes(B, T)
     return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)

@@ -45,10 +45,10 @@ class TinyTokenizer:
     def encode(self, text: str, **ignored) -> list[int]:
         ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
         while text:
-            found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
-            if found:
-                ids.append(found[0])
-            text = text[len(found[1]) :] if found else text[1:]
+            match = next(((i, word) for i, word in pieces if text.startswith(word)), None)
+            if match:
+                ids.append(match[0])
+            text = text[len(match[1]) :] if match else text[1:]
         return ids
 
 
@@ -241,20 +241,20 @@ MICROBATCH_LOSS = Exercise(
 
 
 def after(result, args, kwargs):
-    """The parameters are compared as arguments that changed; here is what else there is to see."""
+    """Observe norm, result and moments; the parameters themselves are compared as arguments that changed."""
     optimizer, parameters, *_ = args
     norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
     if isinstance(norm, float) and not math.isfinite(norm):
         norm = INF  # NaN and infinity say the same
-    left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
-    found = {
+    remains = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
+    observed = {
         "the norm": norm,
         "the second result (was the update made?)": stepped,
-        "what is left of the gradients": "something" if left else "nothing",
+        "what is left of the gradients": "something" if remains else "nothing",
     }
     for number, memory in optimizer.state_dict()["state"].items():
-        found |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
-    return found
+        observed |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
+    return observed
 
 
 def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
@@ -407,15 +407,23 @@ def after_training(earned, args, kwargs):
 
 
 def _grpo(
-    label: str, steps: int, prompts: int = 3, words: int = 3, length: int = 4, rate=5.0, left=0.0, other=0, **settings
+    label: str,
+    steps: int,
+    prompts: int = 3,
+    words: int = 3,
+    length: int = 4,
+    rate=5.0,
+    initial_gradient=0.0,
+    seed_offset=0,
+    **settings,
 ):
-    """left: the gradient that is there before the call."""
+    """initial_gradient: the one that is there before the call."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        world, dice = Copying(seed + other, words, length), Dice(seed + other + 1)
+        world, dice = Copying(seed + seed_offset, words, length), Dice(seed + seed_offset + 1)
         pairs = torch.cartesian_prod(torch.arange(words), torch.arange(words))
         chosen = 2 + pairs[torch.randperm(len(pairs), generator=dice.generator)[:prompts]]
-        world.model.weight.grad = torch.full_like(world.model.weight, left)
+        world.model.weight.grad = torch.full_like(world.model.weight, initial_gradient)
         kind = torch.optim.SGD if steps <= 3 else torch.optim.Adam
         optimizer = kind(world.model.parameters(), lr=rate)
         return (world.model, optimizer, chosen, world.sample, world.reward, LAST), {"steps": steps, **settings}
@@ -429,10 +437,10 @@ TRAIN_BY_GRPO = Exercise(
         _grpo("one step, one update", 1, num_iterations=1),
         _grpo("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
         _grpo("as many prompts as completions", 1, prompts=4),
-        _grpo("a gradient was left over", 1, left=1.0),
+        _grpo("a gradient was left over", 1, initial_gradient=1.0),
         _grpo("two steps", 2, prompts=2, length=6, num_generations=6),
         *(
-            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, other=n, num_generations=16)
+            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, seed_offset=n, num_generations=16)
             for n in (1, 2, 3)
         ),
     ),

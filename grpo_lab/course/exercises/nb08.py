@@ -58,16 +58,16 @@ def after_two_steps(callback, args, kwargs):
     (policy,) = args
     if not callable(callback):
         return {"kind of the result": "no function"}
-    found, dice = {}, torch.Generator().manual_seed(1)
+    observed, dice = {}, torch.Generator().manual_seed(1)
     for step, rate in ((1, RATE), (2, 5 * RATE)):
         with torch.no_grad():
             for name, p in policy.named_parameters():
                 up = 2 * torch.randint(2, p.shape, generator=dice) - 1
                 share = 0.2 if "embed" in name else 0.9 if p.dim() == 1 else 1.0
                 p.add_((rate * share * up).to(p.dtype))
-        said = callback(step, {"learning_rate": rate, "loss": 0.0})
-        found[f"after step {step}"] = "nothing" if said is None else torch.tensor(float(said), dtype=torch.float64)
-    return found
+        value = callback(step, {"learning_rate": rate, "loss": 0.0})
+        observed[f"after step {step}"] = "nothing" if value is None else torch.tensor(float(value), dtype=torch.float64)
+    return observed
 
 
 class Small(nn.Module):

@@ -48,8 +48,8 @@ def _sampled(dice, B: int, T: int, V: int):
     ids = dice.integers(V, B, T)
     ids[:, 0] = 2  # so that something is left without the end token, too
     ids[0] = ids[0].clamp(min=2)  # and one that does not end
-    after = (ids == END).cumsum(-1) > 0
-    return dice.normal(V, V), ids.masked_fill(after, END), dice.normal(B), END
+    has_ended = (ids == END).cumsum(-1) > 0
+    return dice.normal(V, V), ids.masked_fill(has_ended, END), dice.normal(B), END
 
 
 ZEROS = torch.zeros(3, 3, dtype=torch.float64)
@@ -226,7 +226,7 @@ def after_measuring(accuracy, args, kwargs):
 
 
 def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True) -> Case:
-    """Of N answers, so many have a wrong token, one in its first place, the next in its second, and so on."""
+    """N answers, of which `wrong` have a wrong token: one in its first place, the next in its second, and so on."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         prompts = Dice(seed).integers(NUMBERS, N, P)
