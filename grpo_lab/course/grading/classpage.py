@@ -11,7 +11,7 @@ from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
-from grpo_lab.course.grading.similar import similar
+from grpo_lab.course.grading.similar import pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import question
 
@@ -66,7 +66,8 @@ def class_page(grading: Grading, pages: list[str]) -> str:
         _students(grading, pages),
         _mistakes(mistakes(grading)),
         _exercises(grading),
-        _alike(similar(grading)),
+        _similar(similar(grading)),
+        _pasted(pasted(grading)),
     ]
     return html_page("The class", "\n".join(part for part in body if part))
 
@@ -149,8 +150,19 @@ def _table(title: str, head: str, rows: list[str]) -> str:
     return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
 
 
-def _alike(groups: list[tuple[list[str], list[str]]]) -> str:
+def _similar(groups: list[tuple[list[str], list[str]]]) -> str:
     hint = "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+    return _hints("Answers of the same shape", hint, groups)
+
+
+def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
+    hint = "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
+    return _hints(
+        "Answers as they stand in the library", hint, [([s], names) for s, names in exercises_by_student.items()]
+    )
+
+
+def _hints(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:
     rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
     body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
-    return f"<section><h2>Answers of the same shape</h2>{body}</section>" if rows else ""
+    return f"<section><h2>{title}</h2>{body}</section>" if rows else ""
