@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
-from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS
+from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
@@ -73,7 +72,7 @@ def lab_metadata(cell: dict) -> dict:
 
 def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
     """The code cells that grading runs, all but the training run, and notes on those that are too long."""
-    _, run = DEMONSTRATIONS[assignment[:2]]
+    _, run = demonstration(assignment[:2])
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)

@@ -1,7 +1,8 @@
 """The assignment notebooks, made from the exercises: `notebooks/assignments/01_policy_gradient.ipynb` and so on.
 
-They are never edited by hand. Text, equations and stubs come from the functions themselves; the same exercises give
-the same bytes, on every machine.
+They are never edited by hand. Text, equations and stubs come from the functions themselves, and the run at the end from
+a text of its own in demonstrations/, written as the lessons are. The same exercises give the same bytes, on every
+machine.
 """
 
 import json
@@ -16,7 +17,6 @@ from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
-from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.formulas.source import read_equations
 
@@ -128,13 +128,21 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
-    text, code = DEMONSTRATIONS[number]
+    text, code = demonstration(number)
     yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
     yield "code", code, {"role": "demo"}
     yield "markdown", f"## In your own words\n\n{question(number)}", {"role": "question"}
     yield "markdown", ANSWER_HERE, {"role": "written"}
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
+
+
+@cache
+def demonstration(number: str) -> tuple[str, str]:
+    """The run with a student's right functions: what happens, and the code of its cell; from demonstrations/."""
+    path = Path(__file__).parent / "demonstrations" / f"{TITLES[number][0]}.md"
+    text, code = path.read_text(encoding="utf-8").split("\n\n```{code-cell} ipython3\n")
+    return text, code.removesuffix("\n```\n")
 
 
 def question(number: str) -> str:
