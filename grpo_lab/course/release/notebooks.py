@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-import grpo_lab
+from grpo_lab.commands.lesson_files import FOLDER
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
@@ -33,8 +33,6 @@ TITLES = {
     "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
-PACKAGE = Path(grpo_lab.__file__).parent
-LESSONS = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -210,7 +208,7 @@ def task_text(position: int, exercise: Exercise) -> list[str]:
 def sections() -> dict[str, str]:
     """The place in a lesson that asks for each function: its file and the anchor that JupyterLab gives it."""
     section_of: dict[str, str] = {}
-    for path in sorted(LESSONS.glob("*.ipynb")):
+    for path in sorted(FOLDER.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""
