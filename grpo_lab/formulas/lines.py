@@ -49,7 +49,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
 
 
 def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
-    """The numbers of the first and the last line of what stands at an address."""
+    """The numbers of the first and the last line at an address."""
     heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
     if address.endswith("()"):
         spans = [span for s, span in heads if address[:-2] in _called(s)]
@@ -66,7 +66,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
 
 @contextmanager
 def running(source: str, module: str, function: str) -> Iterator[None]:
-    """Inside the `with`, the function of this qualified name runs as another source of its module has it.
+    """Run the function of this qualified name, inside the `with`, as another source of its module has it.
 
     Whoever imported a function holds the function object, so its code is exchanged inside the object, and its
     decorators stay.

@@ -17,7 +17,7 @@ from grpo_lab.formulas.source import Equation
 
 @contextmanager
 def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
-    """Within the block, fill {tag: values its statement got, one for each time it ran} while `function` runs."""
+    """Record the values of anchored statements while `function` runs in the block: {tag: one value for each pass}."""
     recorder = _ValueRecorder(inspect.unwrap(function).__code__, equations)
     previous = sys.gettrace()  # of a debugger or a coverage tool, which is put back afterwards
     sys.settrace(recorder.on_call)

@@ -51,8 +51,8 @@ def read_equations(function: Callable) -> list[Equation]:
     try:
         tags, anchors = _tags(function_tree, source), _anchors(function_tree, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
-            places = (", ".join(f"({tag})" for tag, *_ in equations) or "none" for equations in (tags, anchors))
-            raise InputError("the equations are {}, and the lines of code {}".format(*places))
+            lists = (", ".join(f"({tag})" for tag, *_ in pairs) or "none" for pairs in (tags, anchors))
+            raise InputError("the equations are {}, and the lines of code {}".format(*lists))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     equations = []

@@ -60,7 +60,7 @@ def _some_equations(function: Callable) -> list[Equation]:
 
 
 def source_view(function: Callable, equations: list[Equation]) -> View:
-    """Equation | line of code | shape."""
+    """The view with a row an equation: equation | line of code | shape."""
     rows = [
         (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
     ]
@@ -69,7 +69,7 @@ def source_view(function: Callable, equations: list[Equation]) -> View:
 
 
 def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
-    """Equation | the value it got; the last one where the line ran several times."""
+    """The view with a row an equation: equation | its value, the last one where the line ran several times."""
     rows, text = [], []
     for e in equations:
         lines = value_lines(e, values.get(e.tag, []))

@@ -54,7 +54,7 @@ def _row(record: object, origin: str) -> Row:
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The folder; that of an id comes from the Hugging Face hub and its cache."""
+    """The folder of a source; that of an id comes from the Hugging Face hub and its cache."""
     path, name = Path(source).expanduser(), str(source)
     if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path

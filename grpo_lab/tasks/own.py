@@ -26,7 +26,7 @@ class OwnProblems:
     notes: list[str]
 
     def rows(self, split: str) -> list[Row]:
-        """Copies, in the order of the file."""
+        """Copies of a split's rows, in the order of the file."""
         return [dict(row) for row in self.of_split[split].values()]
 
     def places(self, split: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the rows of every task share: their form, their split, the prompt that asks for thinking, and files of them.
+"""Rows of tasks: their form, their split, the prompt that asks for thinking, and files of them.
 
 A row is a plain dict: `prompt` is a list of chat messages, or a text where the model is to get it without a chat
 template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword. A

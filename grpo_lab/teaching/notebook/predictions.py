@@ -72,7 +72,7 @@ class Prediction:
 
 
 class Range(Prediction):
-    """A number: the guess is a range that holds it with probability `SURE`."""
+    """The prediction of a number: the guess is a range that holds it with probability `SURE`."""
 
     def __init__(self, question: str, low: float, high: float):
         super().__init__(question)
@@ -132,7 +132,7 @@ class Range(Prediction):
 
 
 class Choice(Prediction):
-    """One of several texts."""
+    """The prediction of one of several texts."""
 
     def __init__(self, question: str, choices: tuple[str, ...]):
         super().__init__(question)
@@ -163,7 +163,7 @@ class Choice(Prediction):
 
 
 def forget_predictions() -> None:
-    """Begin anew: no prediction has been made."""
+    """Forget all predictions, as if none had been made."""
     _predictions.clear()
 
 

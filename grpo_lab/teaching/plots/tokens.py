@@ -51,7 +51,7 @@ def patch(text: str, share: float) -> str:
 
 
 def shade(share: float) -> str:
-    """From white at 0 to sky blue at 1 and orange at -1; black text stays readable on all of them."""
+    """The colour of a share: white at 0, sky blue at 1, orange at -1; black text stays readable on all of them."""
     full = OKABE_ITO["sky" if share > 0 else "orange"]
     strength = min(abs(share), 1.0)
     parts = [round(255 + strength * (int(full[i : i + 2], 16) - 255)) for i in (1, 3, 5)]

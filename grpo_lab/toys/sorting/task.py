@@ -1,4 +1,4 @@
-"""What is to be sorted, and what a response earns: prompts, and three rewards, in B rows of T numbers."""
+"""The task of sorting: prompts, and three rewards of a response, in B rows of T numbers."""
 
 from typing import NamedTuple
 

@@ -131,7 +131,7 @@ def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
 
 
 def _look(piece: str) -> tuple[tuple, str]:
-    """Fill, light and opaque, and hatch."""
+    """The fill of a piece, light and opaque, and its hatch."""
     from matplotlib.colors import to_rgb
 
     colour, hatch = LOOKS.get(piece, OTHER)
