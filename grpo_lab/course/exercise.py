@@ -103,7 +103,7 @@ class Exercise:
 
 
 class Dice:
-    """Draws tensors from a seed, the same ones in every process."""
+    """A source of tensors drawn from a seed, the same ones in every process."""
 
     def __init__(self, seed: int):
         self.generator = torch.Generator().manual_seed(seed)

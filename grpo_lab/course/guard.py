@@ -19,21 +19,21 @@ MAX_SHOWN, MAX_PRINTED = 1_500, 10_000_000  # characters that are shown, and aft
 
 
 class Stop(BaseException):
-    """Raised where time or paper is up, again and again: a function that catches it is stopped by the next one."""
+    """An exception where time or paper is up, again and again: who catches it is stopped by the next one."""
 
 
 @dataclass
-class Ran:
-    """result is None, and fault "endless" or "exit", unless the call came to its end."""
+class GuardedCall:
+    """The end of a guarded call: result is None, and fault "endless" or "exit", unless the call came to its end."""
 
     result: Any = None
     fault: str = ""
     printed: str = ""
 
 
-def guarded(call: Callable[[], Any], seconds: float) -> Ran:
+def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
     """Run `call()` for at most so many seconds of processor time. An ordinary exception of its own is raised here."""
-    outcome, output = Ran(), _Output()
+    outcome, output = GuardedCall(), _Output()
     with redirect_stdout(output), redirect_stderr(output), _clock(outcome, seconds):
         try:
             outcome.result = call()
@@ -44,11 +44,11 @@ def guarded(call: Callable[[], Any], seconds: float) -> Ran:
     if output.length > MAX_PRINTED:
         outcome.fault = "endless"
     ellipsis = f"\n… and {output.length - MAX_SHOWN} more characters" if output.length > MAX_SHOWN else ""
-    return Ran(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
+    return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
 
 
 class _Output(io.StringIO):
-    """Takes all that is printed, and keeps the beginning."""
+    """An output that takes all that is printed, and keeps the beginning."""
 
     length = 0
 
@@ -61,8 +61,8 @@ class _Output(io.StringIO):
 
 
 @contextmanager
-def _clock(outcome: Ran, seconds: float) -> Iterator[None]:
-    """A thread looks at the clock, and sends a signal to the main thread, which alone is stopped."""
+def _clock(outcome: GuardedCall, seconds: float) -> Iterator[None]:
+    """Let a thread look at the clock, and send a signal to the main thread, which alone is stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -26,7 +26,7 @@ def stub_source(exercise: Exercise) -> str:
 
 
 def stub_head(exercise: Exercise) -> str:
-    """Signature, docstring and the checks of its arguments, without the rest."""
+    """The head of a stub: signature, docstring and the checks of its arguments."""
     lines, node, body_start = _parts(exercise)
     head = lines[node.lineno - 1 : body_start]
     if body_start > _docstring_end(node):

@@ -35,7 +35,7 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
 
 
 def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
-    """1 if a case is right; else how much of its result is nearly right, at most three quarters; below a half 0."""
+    """The share of a case: 1 if it is right; else how much of it is nearly right, at most 3/4; below a half 0."""
     if equal_values(got, expected, exercise):
         return 1.0
     nearly = 0.0 if got.fault or got.error else agreement(_results(got), _results(expected))
@@ -69,7 +69,7 @@ def _results(outcome: Outcome) -> Any:
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Same value, gradients, changes in place and observations; or an exception of the same type."""
+    """Compare value, gradients, changes in place and observations; or the type of an exception."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
@@ -93,19 +93,19 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
-    """No gradient at all and a gradient of zeros are the same."""
+    """Compare two gradients; none at all and one of zeros are the same."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
 
 
 def no_gradient(gradient: Any) -> bool:
-    """None, or zero everywhere."""
+    """Recognise a gradient that is None, or zero everywhere."""
     return gradient is None or (isinstance(gradient, Tensor) and not gradient.any())
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Equal plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
+    """Compare plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
     if isinstance(a, dict) and isinstance(b, dict):
@@ -139,7 +139,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Whole numbers agree exactly, and all where the tolerance is 0; floats as in `close`."""
+    """Compare two numbers: exactly if they are whole or the tolerance is 0; floats as in `close`."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):
@@ -152,5 +152,5 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 
 def _absolute(tolerance: float, size: float) -> float:
-    """How far off a number may be that stands beside one of this size."""
+    """The absolute tolerance for a number that stands beside one of this size."""
     return min(tolerance, max(tolerance * size, NOISE))

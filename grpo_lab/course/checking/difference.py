@@ -1,4 +1,4 @@
-"""The first thing in which an outcome differs from the expected one, and what can be said about it."""
+"""The first thing in which an outcome differs from the expected one, and a sentence about it."""
 
 import inspect
 from dataclasses import dataclass
@@ -22,8 +22,11 @@ CUT = (
 
 @dataclass(frozen=True)
 class Difference:
-    """subject: "the result", "the gradient of logp" ...; finding: a sentence about it, "" for nothing; fault: "error",
-    "kind", "shape", "dtype", "inplace", "detached" or ""."""
+    """A difference between an outcome and the expected one.
+
+    subject: "the result", "the gradient of logp" ...; finding: a sentence about it, "" for nothing; fault: "error",
+    "kind", "shape", "dtype", "inplace", "detached" or "".
+    """
 
     subject: str
     got: Any
@@ -38,14 +41,14 @@ def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) ->
     # Arguments that it is the function's task to change, with some inputs.
     changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed}
     if got.error:
-        return _of_error(got, expected)
+        return _error_difference(got, expected)
     view = _View(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    in_values = [_of_values(subject, *results, view) for subject, *results in pairs]
+    in_values = [_value_difference(subject, *results, view) for subject, *results in pairs]
     in_form = [difference for difference in in_values if difference and difference.fault]
-    in_arguments = _of_changes(got, expected, view, changing)
-    in_gradients = _of_gradients(got, expected, exercise, view)
+    in_arguments = _argument_differences(got, expected, view, changing)
+    in_gradients = _gradient_differences(got, expected, exercise, view)
     return next(difference for difference in [*in_form, *in_arguments, *in_values, *in_gradients] if difference)
 
 
@@ -60,7 +63,7 @@ def may_be_none(exercise: Exercise) -> bool:
     return "None" in str(inspect.signature(exercise.function).return_annotation)
 
 
-def _of_error(got: Outcome, expected: Outcome) -> Difference:
+def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     message = next(iter(got.message.splitlines()), "")  # the rest is told in the details
     text = f"It raises {got.error}: {message[:300]}" if message else f"It raises {got.error}."
     if got.message.startswith(AFTERWARDS):
@@ -74,17 +77,17 @@ def _of_error(got: Outcome, expected: Outcome) -> Difference:
     return Difference("the result", Other(got.error), expected.value, text, "error")
 
 
-def _of_values(subject: str, got: Any, expected: Any, view: _View) -> Difference | None:
+def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Difference | None:
     if same(got, expected, view.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return _of_tensors(subject, got, expected, view)
+        return _tensor_difference(subject, got, expected, view)
     if is_number(got) and is_number(expected):
         numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
         return Difference(subject, got, expected, relation(*numbers, view.tolerance))
     parts = _parts(got), _parts(expected)
     if type(got) is type(expected) and None not in parts:
-        return _of_parts(subject, *parts, view)
+        return _part_difference(subject, *parts, view)
     if _name(got) == _name(expected):
         return Difference(subject, got, expected)
     text = f"{_capital(subject)} is {_name(got)}; {_name(expected)} is expected."
@@ -95,7 +98,7 @@ def _of_values(subject: str, got: Any, expected: Any, view: _View) -> Difference
     return Difference(subject, got, expected, text, "kind")
 
 
-def _of_parts(subject: str, got: dict, expected: dict, view: _View) -> Difference:
+def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
         text = f"{_capital(subject)} has {len(got)} entries; {len(expected)} are expected."
         return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
@@ -105,11 +108,13 @@ def _of_parts(subject: str, got: dict, expected: dict, view: _View) -> Differenc
         surplus = f"{_capital(subject)} has {', '.join(extra[:6])} too much." if extra else ""
         return Difference(subject, list(got), list(expected), f"{absent} {surplus}".strip(), "kind")
     inside = subject.removeprefix("the ")
-    differences = [d for key in expected if (d := _of_values(f"{inside}[{key!r}]", got[key], expected[key], view))]
+    differences = [
+        d for key in expected if (d := _value_difference(f"{inside}[{key!r}]", got[key], expected[key], view))
+    ]
     return next((d for d in differences if d.fault), differences[0])
 
 
-def _of_tensors(subject: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
+def _tensor_difference(subject: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
     if got.shape != expected.shape:
         text = f"{_capital(subject)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
         return Difference(subject, got, expected, text + _about_shapes(got, expected), "shape")
@@ -128,7 +133,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return " A single number is expected." if not expected.ndim else ""
 
 
-def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
+def _argument_differences(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
     differences = []
     for name in [name for name in got.changed if name not in expected.changed]:
@@ -141,14 +146,14 @@ def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: set[str]
         differences.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, fault))
     for name, expected_value in expected.changed.items():
         if name in got.changed:
-            differences.append(_of_values(f"{name} after the call", got.changed[name], expected_value, view))
+            differences.append(_value_difference(f"{name} after the call", got.changed[name], expected_value, view))
         else:
             text = f"Your function leaves its argument {name} unchanged, where it has to be changed in place."
             differences.append(Difference(f"{name} after the call", Other("unchanged"), expected_value, text))
     return differences
 
 
-def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
+def _gradient_differences(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
     differences = []
     for name in exercise.gradient_of:
         gradients = got.gradients.get(name), expected.gradients.get(name)

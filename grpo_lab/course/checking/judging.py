@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
 from grpo_lab.course.checking.difference import Difference, first_difference
-from grpo_lab.course.checking.mistakes import as_given, likely, matching, wrong_outcome
+from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
@@ -45,11 +45,13 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     expected = expected_outcomes(exercise, seed)
     shares = properties(exercise, outcomes[: len(expected)], expected)
     if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
-        return of_fault(exercise, stopped.fault, stopped.message, more=tuple(_printed(stopped)), properties=shares)
+        return fault_verdict(
+            exercise, stopped.fault, stopped.message, more=tuple(_printed_parts(stopped)), properties=shares
+        )
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
-        return of_fault(exercise, "library")
+        return fault_verdict(exercise, "library")
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = f"Write its body, then check again. hint({exercise.name!r}) helps you to start."
         return _verdict(exercise, "not started", [Part("say", text)])
@@ -57,7 +59,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     return _wrong(exercise, outcomes, failing, seed, shares) if failing else _right(exercise, outcomes, shares)
 
 
-def of_fault(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
+def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
     """The verdict on code that is not judged by its numbers."""
     return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **fields)
 
@@ -68,23 +70,23 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, fl
     checked = (
         f"Checked: {subject} on {cases}, gradients of {gradients}." if gradients else f"Checked: {subject} on {cases}."
     )
-    folded = tuple(_printed(outcomes[0]))
+    folded = tuple(_printed_parts(outcomes[0]))
     return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=folded, properties=shares)
 
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict) -> Verdict:
     index, difference, mistakes, sentences = _explained(exercise, outcomes, failing, seed, shares)
     of_form = difference.fault and difference.fault != "error" and not mistakes
-    folded = [*sentences[1:], *_in_full(exercise, outcomes[index], difference, index, seed)]
+    folded = [*sentences[1:], *_full_parts(exercise, outcomes[index], difference, index, seed)]
     folded += _equation(exercise, mistakes[0]) if mistakes else []
-    unchanged = as_given(exercise) in mistakes
+    unchanged = unrepaired(exercise) in mistakes
     right_values = shares["values"] == 1
     if exercise.planted and not right_values:
         shares |= {"values": _repaired(exercise, shares["values"], seed)}
     return _verdict(
         exercise,
         "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
-        [sentences[0], *_in_short(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
+        [sentences[0], *_short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
         more=(*folded, _score(outcomes, failing, shares)),
         fault=difference.fault if of_form else "",
         misconceptions=() if unchanged else tuple(mistake.name for mistake in mistakes),
@@ -95,7 +97,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
 def _repaired(exercise: Exercise, share: float, seed: int) -> float:
     """The share that is right now, of the cases that were wrong in the stub."""
     expected = expected_outcomes(exercise, seed)
-    initial_outcomes = [wrong_outcome(exercise, as_given(exercise), index, seed) for index in range(len(expected))]
+    initial_outcomes = [wrong_outcome(exercise, unrepaired(exercise), index, seed) for index in range(len(expected))]
     initial_share = properties(exercise, initial_outcomes, expected)["values"]
     return max(share - initial_share, 0) / (1 - initial_share)
 
@@ -115,30 +117,30 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shar
     index = _simplest(exercise, outcomes, expected, failing)
     difference = first_difference(outcomes[index], exercise, index, seed)
     if mistakes := matching(exercise, outcomes, seed):
-        return _Explained(index, difference, mistakes, _of_mistakes(mistakes, True, difference))
+        return _Explained(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
     if difference.subject == "the result" and not difference.fault and shares["values"] < 1:
-        relation = _in_all_cases(exercise, outcomes, expected)
+        relation = _relation_of_all_cases(exercise, outcomes, expected)
     if not (relation or difference.fault) and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
         difference = first_difference(outcomes[index], exercise, index, seed)
-        return _Explained(index, difference, list(together), _of_mistakes(list(together), False, difference))
+        return _Explained(index, difference, list(together), _mistake_sentences(list(together), False, difference))
     return _Explained(
         index,
         difference,
         [],
-        [_of_numbers(exercise.cases[index].tests, difference, relation or difference.finding)],
+        [_number_sentence(exercise.cases[index].tests, difference, relation or difference.finding)],
     )
 
 
 def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
-    """Ordinary cases before extreme ones; in each, wrong values before wrong gradients, and small cases first."""
+    """The failing case to show: ordinary before extreme; then wrong values before wrong gradients, small ones first."""
     only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
     return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
 
 
-def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
-    """How all numbers relate: that a single one is off by a factor says nothing, that all of them are says much."""
+def _relation_of_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
+    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much."""
     rows = zip(exercise.cases, outcomes, expected, strict=True)
     pairs = [(outcome.value, right.value) for case, outcome, right in rows if case.tests == "values"]
     if not all(_are_numbers(*pair) for pair in pairs):
@@ -153,7 +155,7 @@ def _are_numbers(got: Any, expected: Any) -> bool:
     return is_number(got) and is_number(expected)
 
 
-def _of_mistakes(mistakes: list[Misconception], certain: bool, difference: Difference) -> list[Part]:
+def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference: Difference) -> list[Part]:
     """Sentences about the mistakes: careful ones, where they explain only some of the cases."""
     preamble = "On some inputs the result is as with this mistake: "
     if certain:
@@ -167,7 +169,7 @@ def _of_mistakes(mistakes: list[Misconception], certain: bool, difference: Diffe
     ]
 
 
-def _of_numbers(tests: str, difference: Difference, finding: str) -> Part:
+def _number_sentence(tests: str, difference: Difference, finding: str) -> Part:
     preamble = HARDER if tests == "stability" and difference.fault in ("", "error") else ""
     return Part(
         "say",
@@ -175,7 +177,7 @@ def _of_numbers(tests: str, difference: Difference, finding: str) -> Part:
     )
 
 
-def _in_short(
+def _short_parts(
     exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
 ) -> list[Part]:
     """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
@@ -195,7 +197,7 @@ def _in_short(
     return [Part("values", "\n".join(rows)), Part("expected", f"expected  {subject}{expected}")]
 
 
-def _in_full(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
+def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
     arguments = _arguments(exercise, index, seed)
     text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
     label = exercise.cases[index].label
@@ -209,7 +211,7 @@ def _in_full(exercise: Exercise, outcome: Outcome, difference: Difference, index
     parts.append(Part("expected", "\n".join(lines("expected", difference.expected)), "What is expected:"))
     if difference.subject.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
-    return parts + _printed(outcome)
+    return parts + _printed_parts(outcome)
 
 
 def _score(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
@@ -230,7 +232,7 @@ def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
     return [Part("equation", e.latex, e.tag) for e in [*equations, *changed, *own][-1:]]
 
 
-def _printed(outcome: Outcome) -> list[Part]:
+def _printed_parts(outcome: Outcome) -> list[Part]:
     return [Part("values", outcome.printed, "Your function printed:")] if outcome.printed.strip() else []
 
 

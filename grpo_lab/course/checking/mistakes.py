@@ -26,7 +26,7 @@ def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: 
 
 
 @cache
-def as_given(exercise: Exercise) -> Misconception | None:
+def unrepaired(exercise: Exercise) -> Misconception | None:
     """The stub of an exercise in repairing as a misconception: it is said with the first of its mistakes."""
     if not exercise.planted:
         return None
@@ -59,7 +59,7 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
-    initial = [unchanged] if (unchanged := as_given(exercise)) else []
+    initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
     known = (*initial, *exercise.misconceptions.values(), *ignoring(exercise))
     explanation = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
     return [explanation] if explanation else []

@@ -21,7 +21,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Other:
-    """Stands for an object that is not compared: the name of its type."""
+    """A stand-in for an object that is not compared: the name of its type."""
 
     kind: str
 

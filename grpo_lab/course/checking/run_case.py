@@ -12,7 +12,7 @@ SECONDS = 3.0  # for one case
 
 
 def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
-    """One outcome a case, in order. After a fault that the guard had to stop, the list ends with it.
+    """Run a function on each case, in order: one outcome a case. The list ends with a fault that the guard had to stop.
 
     Args:
         function: any callable; a wrong signature is a fault, too.

@@ -68,7 +68,7 @@ class using:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Within the block the references are in place, as if no `using` were active."""
+    """Put the references back for the length of a block, as if no `using` were active."""
     blocks = _active[:]
     for block in reversed(blocks):
         block.__exit__()
@@ -81,7 +81,7 @@ def suspended() -> Iterator[None]:
 
 @contextmanager
 def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
-    """Within the block, earlier exercises that the function may call are the library's functions.
+    """Lend a function the library's versions of earlier exercises, which it may call, for the length of a block.
 
     So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong.
     """
@@ -97,7 +97,7 @@ def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
 
 @contextmanager
 def without_body(exercise: Exercise) -> Iterator[None]:
-    """Within the block the library's function of this exercise raises, by whatever way it is called.
+    """Make the library's function of this exercise raise for the length of a block, by whatever way it is called.
 
     So a check agrees with the grading, where its body is missing.
     """

@@ -30,8 +30,11 @@ COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": 
 
 @dataclass(frozen=True)
 class Part:
-    """kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, of what a page of
-    marks leaves out) or "equation" (its tag is the title)."""
+    """A part of a verdict.
+
+    kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, left out
+    of a page of marks) or "equation" (its tag is the title).
+    """
 
     kind: str
     text: str
@@ -87,7 +90,7 @@ class Verdict:
         return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}{folded_html(self.more)}</div>'
 
     def _head(self) -> str:
-        """Status, and what it is worth where that is not everything and not nothing."""
+        """The status, with its points where they are neither all nor none."""
         status = TITLES[self.status]
         if not self.right and self.points:
             status = f"{status}, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"

@@ -26,7 +26,7 @@ def _with_holes(d, B, T):
 
 
 def _all_one_way(d, B, T):
-    """The first row has become likelier by 8 nats a token, the others less likely."""
+    """A batch whose first row has become likelier by 8 nats a token, the others less likely."""
     logp = d.logp(B, T) - 0.1
     old_logp = logp + 8
     old_logp[0] = logp[0] - 8
@@ -191,7 +191,7 @@ AGGREGATE = Exercise(
 
 
 def the_loss(result, args, kwargs):
-    """The metrics are left to the student, but there is a dictionary for them."""
+    """Observe the loss. The metrics are left to the student, but there is a dictionary for them."""
     if not (isinstance(result, tuple | list) and len(result) == 2):
         return {"the result": result, "loss": None}
     loss, metrics = result
@@ -201,14 +201,14 @@ def the_loss(result, args, kwargs):
 
 
 def _batch(d, B, T):
-    """logp, advantages, mask, old_logp, ref_logp: the policy has moved since it sampled, and from the reference."""
+    """A batch (logp, advantages, mask, old_logp, ref_logp): the policy has moved, and is not the reference."""
     logp, mask = d.logp(B, T) - 0.1, d.ragged(B, T)
     old_logp, ref_logp = ((logp + d.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
     return logp, d.normal(B), mask, old_logp, ref_logp
 
 
 def _first_update(d, B, T):
-    """Nothing was recorded while sampling; one row has no token that counts."""
+    """A batch for which nothing was recorded while sampling; one row has no token that counts."""
     logp, advantages, _, _, ref_logp = _batch(d, B, T)
     return logp, advantages, d.holes(B, T), None, ref_logp
 

@@ -66,7 +66,7 @@ def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
 
 
 def _many(dice: Dice) -> tuple:
-    """Padded on the left with the end token, as a tokenizer without padding token is; rows cut off, or ended."""
+    """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended."""
     rows = dice.integers(5, 6, 9) + 3
     rows[:3, :2] = END
     for row, length in enumerate(dice.integers(4, 4).tolist()):
@@ -75,7 +75,7 @@ def _many(dice: Dice) -> tuple:
 
 
 def _large(dice: Dice) -> tuple:
-    """300 tokens a row, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
+    """Sequences of 300 tokens, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
     rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[dice.integers(6, 7, 337)]
     for row, length in enumerate(dice.integers(300, 5).tolist()):
         rows[row, 37 + length] = (END, STOP)[row % 2]
@@ -258,7 +258,7 @@ def after(result, args, kwargs):
 
 
 def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
-    """Adam has made a step already, so that its moments would move the weights even without a gradient."""
+    """A case in which Adam has made a step already: its moments would move the weights even without a gradient."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
@@ -359,7 +359,7 @@ LAST = 1  # the end token
 
 
 class Copying:
-    """Words, and an answer to each: right is the answer to the last word, and then the end.
+    """A world of words, and an answer to each: right is the answer to the last word, and then the end.
 
     The next token depends on the one before. What is sampled depends on the weights, the prompt and how often it was
     asked, and not on how the rows are cut; so whoever does what is asked sees the same completions.
@@ -393,7 +393,7 @@ class Copying:
         return (0.5 * first + 0.5 * right).double() + 0.1 * (completion_ids != LAST).double().mean(-1)
 
     def held_out(self, model) -> float:
-        """How often the likeliest completion is right, behind prompts that nobody trained on."""
+        """The accuracy of the likeliest completion, behind prompts that nobody trained on."""
         words = 2 + torch.arange(self.words)
         first = model(words).argmax(-1)
         return float(((first == words + self.words) & (model(first).argmax(-1) == LAST)).double().mean())
@@ -417,7 +417,7 @@ def _grpo(
     seed_offset=0,
     **settings,
 ):
-    """initial_gradient: the one that is there before the call."""
+    """A case of whole steps. initial_gradient: the one that is there before the call."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         world, dice = Copying(seed + seed_offset, words, length), Dice(seed + seed_offset + 1)

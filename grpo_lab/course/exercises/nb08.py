@@ -18,7 +18,7 @@ def _updates(dice: Dice) -> tuple[Tensor, Tensor]:
 
 
 def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
-    """From 1e-30 to 1e30, of either sign."""
+    """Numbers from 1e-30 to 1e30, of either sign."""
     size = 60 * torch.rand(5000, generator=dice.generator, dtype=torch.float64) - 30
     return _with_noise(dice, (2 * dice.integers(2, 5000) - 1) * 10**size)
 
@@ -54,7 +54,7 @@ RATE = 1e-3
 
 
 def after_two_steps(callback, args, kwargs):
-    """Move every weight up or down twice, as far as Adam does; what the callback says of each step."""
+    """Move every weight up or down twice, as far as Adam does, and observe the values of the callback."""
     (policy,) = args
     if not callable(callback):
         return {"kind of the result": "no function"}
@@ -71,7 +71,7 @@ def after_two_steps(callback, args, kwargs):
 
 
 class Small(nn.Module):
-    """With the name of the embedding as transformers has it, and vectors as short as those of its norms."""
+    """A small policy with the name of the embedding as in transformers, and vectors as short as those of its norms."""
 
     def __init__(self, width: int):
         super().__init__()

@@ -212,8 +212,11 @@ def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: In
 
 
 class Summing(nn.Module):
-    """Says the sum of all that it reads. In training mode it sees the last token only, as a language model does that
-    generates with gradient checkpointing on: transformers then drops the cache."""
+    """A model that says the sum of all that it reads.
+
+    In training mode it sees the last token only, as a language model does that generates with gradient checkpointing:
+    transformers then drops the cache.
+    """
 
     def forward(self, ids):
         seen = ids if self.training else ids.cumsum(-1)

@@ -59,7 +59,7 @@ def to_look_at(grading: Grading) -> list[str]:
 
 
 def class_page(grading: Grading, pages: list[str]) -> str:
-    """pages: the file names of the students' pages, in their order."""
+    """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
         f'<p>{averaged(grading)}. Seed {grading.seed}. <a href="written.html">The answers in words</a>.</p>',
@@ -73,7 +73,7 @@ def class_page(grading: Grading, pages: list[str]) -> str:
 
 
 def _exercises(grading: Grading) -> str:
-    """For each exercise how many were right, partly right, not right, not begun: as a bar and in numbers."""
+    """The table of exercises: how many were right, partly right, not right, not begun, as a bar and in numbers."""
     rows, n = [], max(1, len(grading.handed_in))
     for exercise in grading.exercises.values():
         states = Counter(graded.state(exercise) for graded in grading.handed_in)
@@ -116,7 +116,7 @@ def _state(state: str) -> str:
 
 
 def written_page(grading: Grading) -> str:
-    """The question in words, what a full answer has, and what each student wrote."""
+    """The page of the question in words: what a full answer has, and what each student wrote."""
     number = grading.assignment[:2]
     body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]
     if RUBRIC.is_file():

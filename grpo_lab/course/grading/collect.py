@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.course.grading.downloads import Submission, class_of, owner_of
-from grpo_lab.course.grading.notebook import assignment_of, by_name, read_cells, to_run, written_answer
+from grpo_lab.course.grading.notebook import assignment_of, assignment_of_file, cells_to_run, read_cells, written_answer
 from grpo_lab.course.grading.untrusted import (
     MAX_NOTEBOOKS,
     File,
@@ -52,8 +52,8 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
         raise InputError("folder", str(folder), "expected one folder or notebook a student, and found none")
     read = [_read_all(by_student[student]) for student in sorted(by_student)]
     graded_assignment = _stem_of(assignment) if assignment else _most_handed_in([notebooks for notebooks, _ in read])
-    chosen = [_one_of(notebooks, remarks, graded_assignment) for notebooks, remarks in read]
-    _name_apart(chosen)
+    chosen = [_choose_notebook(notebooks, remarks, graded_assignment) for notebooks, remarks in read]
+    _make_names_distinct(chosen)
     return graded_assignment, sorted(chosen, key=lambda submission: submission.student.casefold())
 
 
@@ -102,27 +102,27 @@ def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], l
     return [replace(files[0][0], file="", problem=why)], []
 
 
-def _one_of(notebooks: list[Submission], remarks: list[str], graded_assignment: str) -> Submission:
+def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_assignment: str) -> Submission:
     """The notebook of a student that counts, by the rule of `find_submissions`; the others are named in its notes."""
-    candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_comes_first)
+    candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_preference)
     strays = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
     notes = [f"{nb.file} is for the same assignment" + ", cannot be read" * bool(nb.problem) for nb in candidates[1:]]
     notes += [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in strays]
     if not candidates:
-        candidates = [_emptied(strays[0])]
+        candidates = [_without_cells(strays[0])]
         notes = notes[1:]
     notes = [f"{note}, and was left out" for note in [*notes, *remarks]]
     candidates[0].notes += notes if len(notes) <= MAX_NOTES else [*notes[: MAX_NOTES - 1], notes[-1]]
     return candidates[0]
 
 
-def _emptied(submission: Submission) -> Submission:
+def _without_cells(submission: Submission) -> Submission:
     submission.problem = f"it is for {submission.assignment}, which is not graded here"
     submission.assignment, submission.cells, submission.notes = "", [], []
     return submission
 
 
-def _comes_first(submission: Submission) -> tuple:
+def _preference(submission: Submission) -> tuple:
     """The order of a student's notebooks: readable, of the assignment's own name, the last version, the last upload."""
     match = _AGAIN.fullmatch(stem(submission.file))
     repetition = int(match["browser"] or match["canvas"] or 0)
@@ -130,7 +130,7 @@ def _comes_first(submission: Submission) -> tuple:
     return bool(submission.problem), renamed, -repetition, -submission.upload, submission.file
 
 
-def _name_apart(submissions: list[Submission]) -> None:
+def _make_names_distinct(submissions: list[Submission]) -> None:
     """Tell students of the same name apart by the platform's numbers behind it, or by a 2."""
     counts, used_names = Counter(submission.student for submission in submissions), set()
     for submission in sorted(submissions, key=lambda submission: (submission.student, submission.number)):
@@ -144,7 +144,7 @@ def _name_apart(submissions: list[Submission]) -> None:
 
 def _read(submission: Submission, file: File) -> Submission:
     """The submission with the code cells that grading runs."""
-    submission.assignment = named = by_name(stem(submission.file))
+    submission.assignment = named = assignment_of_file(stem(submission.file))
     try:
         cells = read_cells(file.read())
         submission.assignment = assignment_of(named, cells)
@@ -155,7 +155,7 @@ def _read(submission: Submission, file: File) -> Submission:
         return submission
     if named and named != submission.assignment:
         submission.notes.append(f"it is named like {named}, and graded as {submission.assignment}, as its cells are")
-    submission.cells, notes = to_run(submission.assignment, cells)
+    submission.cells, notes = cells_to_run(submission.assignment, cells)
     submission.notes += notes
     submission.written = written_answer(cells)
     return submission

@@ -21,7 +21,7 @@ GRADES = "grades.json"  # what a later grading goes on from
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
-    """Everything that the command does; the options are those of `python -m grpo_lab.course grade --help`."""
+    """Run the command; the options are those of `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
     seed = fresh_seed(seed)
@@ -90,7 +90,7 @@ def summary(grading: Grading, folder: Path) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text; a question mark stands for what is not printable, or what this terminal cannot encode."""
+    """Replace by question marks what is not printable, or what this terminal cannot encode."""
     encoding = sys.stdout.encoding or "utf-8"
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain.encode(encoding, "replace").decode(encoding)

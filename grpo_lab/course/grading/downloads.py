@@ -54,7 +54,7 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
 
 
 def class_of(files: list[File], archive: bool) -> list[File]:
-    """The class itself: folders and archives around a platform's download are no student, and are taken off.
+    """The files of the class itself: folders and archives around a platform's download are no student, and taken off.
 
     Only where all files lie in them, and never below the name that a platform gave a student: what somebody packs into
     a submission does not become the class. An archive stands for the class, whoever made it, and so does a single

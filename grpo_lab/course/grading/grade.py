@@ -57,11 +57,11 @@ class Graded:
 
     @property
     def remarks(self) -> list[str]:
-        """All that there is to say beside the points."""
+        """Notes on the submission, and the cells that failed."""
         return [*self.notes, *(f"cell {number} failed" for number in self.cells)]
 
     def state(self, exercise: Exercise) -> str:
-        """ "right", "partly", "wrong", or "none" for what nobody has begun."""
+        """The state of an exercise: "right", "partly", "wrong", or "none" for what was not begun."""
         verdict = self.verdicts.get(exercise.name)
         if verdict is None or verdict.status == "not started":
             return "none"
@@ -169,7 +169,7 @@ def _run(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, 
 
 
 def _marked(submission: Submission, future: Future, exercises: dict[str, Exercise], seed: int) -> Graded:
-    """One notebook, marked. Whatever goes wrong is said of this notebook alone."""
+    """Mark one notebook. Whatever goes wrong is said of this notebook alone."""
     no_points: dict[str, int | float] = dict.fromkeys(exercises, 0)
     try:
         answers, failures = future.result()
@@ -210,7 +210,7 @@ def _verdict(entry: dict) -> Verdict:
 
 
 def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
-    """From outcomes to points. The student's code is not needed for it, and not there.
+    """Turn outcomes into points and a verdict. The student's code is not needed for it, and not there.
 
     answer: as in `Answers`.
     """

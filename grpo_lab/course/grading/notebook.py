@@ -29,7 +29,8 @@ class Cell:
 
 
 def read_cells(content: bytes) -> list[dict]:
-    """
+    """The cells of a notebook file.
+
     Raises:
         InputError: with a sentence for the report, if it is no notebook.
     """
@@ -56,7 +57,7 @@ def assignment_of(named: str, cells: list[dict]) -> str:
     return best if exercises & set(ASSIGNMENTS[best]) else named
 
 
-def by_name(name: str) -> str:
+def assignment_of_file(name: str) -> str:
     """The assignment that a file is named after: `02_baselines_and_advantages`, also with ` (1)`, or `02-final`."""
     if name in ASSIGNMENTS:
         return name
@@ -66,11 +67,11 @@ def by_name(name: str) -> str:
 
 def lab_metadata(cell: dict) -> dict:
     """The assignment's marks in the metadata of a cell: {"exercise": ..., "role": ...}, or nothing."""
-    metadata = _of(_of(cell, "metadata"), "grpo_lab")
+    metadata = _dict_at(_dict_at(cell, "metadata"), "grpo_lab")
     return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
-def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
+def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
     """The code cells that grading runs, all but the training run, and notes on those that are too long."""
     _, run = demonstration(assignment[:2])
     code_cells, notes = [], []
@@ -101,6 +102,6 @@ def source_of(cell: dict) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _of(container: dict, key: str) -> dict:
+def _dict_at(container: dict, key: str) -> dict:
     value = container.get(key)
     return value if isinstance(value, dict) else {}

@@ -37,7 +37,7 @@ Failures = dict[str, str]
 
 
 class Sandbox:
-    """Runs the notebooks of one assignment. A context manager: its folder goes when it closes.
+    """A runner of the notebooks of one assignment. A context manager: its folder goes when it closes.
 
     Args:
         exercises: of the assignment, in order. The package that submissions import lacks them, until each is judged.
@@ -126,7 +126,7 @@ class _Run:
         self.step_index, self.outcomes, self.reason, self.log_end = -1, {}, "", ""
 
     def watch(self, end: float) -> None:
-        """From the start to the end of the process."""
+        """Watch the process from its start to its end."""
         sandbox, messages, over = self.sandbox, queue.Queue(maxsize=4), threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:

@@ -45,19 +45,19 @@ def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
             students = frozenset(student for student, own in shapes.items() if rare.items() <= own.items())
             groups.add((students, frozenset(rare)))
     largest = [g for g in groups if not any(g != h and g[0] <= h[0] and g[1] <= h[1] for h in groups)]
-    found = [(sorted(students), sorted(names)) for students, names in largest]
-    return sorted(found, key=lambda group: (-len(group[1]), group[0]))
+    as_lists = [(sorted(students), sorted(names)) for students, names in largest]
+    return sorted(as_lists, key=lambda group: (-len(group[1]), group[0]))
 
 
 def pasted(grading: Grading) -> dict[str, list[str]]:
     """The exercises, by student, whose answer is the library's source: nearly word for word, or long and renamed."""
-    found = {}
+    exercises_of_student = {}
     for graded in grading.handed_in:
         answers = _answers_of_student(graded.submission.cells, grading.exercises)
         names = [name for name, answer in answers.items() if _is_pasted(answer, _library(grading.exercises[name]))]
         if names:
-            found[graded.submission.student] = sorted(names, key=list(grading.exercises).index)
-    return found
+            exercises_of_student[graded.submission.student] = sorted(names, key=list(grading.exercises).index)
+    return exercises_of_student
 
 
 def _is_pasted(answer: "Answer", library: "Answer") -> bool:

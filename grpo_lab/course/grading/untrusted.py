@@ -134,12 +134,12 @@ def unseen(name: str) -> bool:
 
 
 def is_notebook(name: str) -> bool:
-    """`.ipynb` in any case, and what browsers make of it."""
+    """Recognise `.ipynb` in any case, and what browsers make of it."""
     return name.lower().endswith((".ipynb", ".ipynb.txt", ".ipynb.json"))
 
 
 def stem(name: str) -> str:
-    """The name without what `is_notebook` accepts, or without its last ending."""
+    """A file name without what `is_notebook` accepts, or without its last ending."""
     for ending in (".ipynb.txt", ".ipynb.json", ".ipynb"):
         if name.lower().endswith(ending):
             return name[: -len(ending)]

@@ -38,7 +38,7 @@ _PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "L
 
 
 def strongest_wall(trust: bool) -> str:
-    """ "bubblewrap" or "docker"; where there is neither, and only with `trust`, "another user" or "none".
+    """The strongest wall here: "bubblewrap" or "docker"; else, and only with `trust`, "another user" or "none".
 
     Raises:
         InputError: if there is no strong wall, and no trust; or for root, whom no other user could stand in for.
@@ -148,7 +148,7 @@ def private_places() -> list[Path]:
 
 
 def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
-    """Nothing of the teacher's environment but what Python needs to start."""
+    """The environment of a worker: nothing of the teacher's but what Python needs to start."""
     system = {name: os.environ[name] for name in passed_on if name in os.environ}
     folders = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
     single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -163,7 +163,7 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
-    """The process, its group, and all that it ever started where it is alone in its name space or container."""
+    """End a worker, its process group, and all that it started where it is alone in its name space or container."""
     if kill:
         subprocess.run(kill, capture_output=True)
     with suppress(OSError):
@@ -179,7 +179,7 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
 
 
 def tasks_of(process: int) -> int:
-    """How many threads run in a process and below it; 0 where the system does not say."""
+    """The number of threads in a process and below it; 0 where the system does not say."""
     tasks, waiting = 0, [process]
     while waiting:
         folder = Path(f"/proc/{waiting.pop()}/task")

@@ -116,7 +116,7 @@ def document(cells: list[dict], metadata: dict | None = None) -> str:
 
 
 def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
-    """(kind, source, mark) of each cell."""
+    """The cells of an assignment: (kind, source, mark) of each."""
     exercises = of_notebook(number)
     yield "markdown", head(number, exercises), {"role": "head"}
     yield (
@@ -144,7 +144,7 @@ def demonstration(number: str) -> tuple[str, str]:
 
 
 def question(number: str) -> str:
-    """To be answered in words; no test can mark the answer. What a full one has: notebooks/assignments/rubric.json."""
+    """The question in words, whose answer no test can mark. A full answer: notebooks/assignments/rubric.json."""
     return texts_of(number)["in your own words"]
 
 
@@ -196,7 +196,7 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
-    """Heading, price, task and equations, a paragraph each."""
+    """The text of an exercise: heading, price, task and equations, a paragraph each."""
     price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
     section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
     about = f"*{price} · [back to the lesson](../{section})*"
