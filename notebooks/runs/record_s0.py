@@ -32,7 +32,7 @@ from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import chat_tasks
 from grpo_lab.tasks.chats import ANSWER_ONLY
-from grpo_lab.tasks.rows import asking, with_system
+from grpo_lab.tasks.rows import chat_messages, with_system
 
 HERE = Path(__file__).parent
 S0 = {
@@ -53,7 +53,7 @@ ARMS = {  # precision, loop, settings
 }
 KEPT = ("reward", "kl", "clip_ratio/region_mean", "completions/mean_length", "frac_reward_zero_std")
 ROWS = with_system(chat_tasks("en"), ANSWER_ONLY["en"])
-ASKED = [row["prompt"] for row in ROWS] + [asking("What is the capital of France?")]
+ASKED = [row["prompt"] for row in ROWS] + [chat_messages("What is the capital of France?")]
 
 
 class BestOfStep:
