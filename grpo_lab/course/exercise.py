@@ -102,7 +102,7 @@ class Exercise:
         return Misconception(name, self.says[name], wrong, lines, self.equations.get(name, ""))
 
 
-class Dice:
+class Draws:
     """A source of tensors drawn from a seed, the same ones in every process."""
 
     def __init__(self, seed: int):
@@ -148,9 +148,9 @@ def given(label: str, *args: object, **kwargs: object) -> Case:
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
-def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
+def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """An input drawn anew for each seed; `draw` returns the positional arguments."""
-    return Case(lambda seed: (draw(Dice(seed)), dict(kwargs)), label)
+    return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
@@ -158,7 +158,7 @@ def extreme(label: str, *args: object, **kwargs: object) -> Case:
     return replace(given(label, *args, **kwargs), tests="stability")
 
 
-def at_scale(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
+def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """An input drawn anew for each seed that is large, extreme, or of another precision."""
     return replace(drawn(label, draw, **kwargs), tests="stability")
 

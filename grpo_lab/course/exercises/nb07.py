@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05 import the_loss
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import microbatch_loss, policy_loss
@@ -65,19 +65,19 @@ def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
     return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
-def _many(dice: Dice) -> tuple:
+def _many(draws: Draws) -> tuple:
     """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended."""
-    rows = dice.integers(5, 6, 9) + 3
+    rows = draws.integers(5, 6, 9) + 3
     rows[:3, :2] = END
-    for row, length in enumerate(dice.integers(4, 4).tolist()):
+    for row, length in enumerate(draws.integers(4, 4).tolist()):
         rows[row, 4 + length :] = END
     return rows, 4, [END, STOP], TinyTokenizer(END)
 
 
-def _large(dice: Dice) -> tuple:
+def _large(draws: Draws) -> tuple:
     """Sequences of 300 tokens, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
-    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[dice.integers(6, 7, 337)]
-    for row, length in enumerate(dice.integers(300, 5).tolist()):
+    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[draws.integers(6, 7, 337)]
+    for row, length in enumerate(draws.integers(300, 5).tolist()):
         rows[row, 37 + length] = (END, STOP)[row % 2]
         rows[row, 37 + length + 1 :: 2] = (STOP, END)[row % 2]
     return rows, 37, [STOP, END], TinyTokenizer()
@@ -199,10 +199,10 @@ def _fixed(label, loss_type, keep, rows, num_items, **settings):
 
 def _part(label, loss_type, B, T, dtype=torch.float64, **settings):
     def build(seed: int) -> tuple[tuple, dict]:
-        dice = Dice(seed)
-        logp, mask = (dice.logp(B, T) - 0.1).to(dtype), dice.ragged(B, T)
-        moved = {name: logp + dice.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
-        arguments = (logp, dice.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
+        draws = Draws(seed)
+        logp, mask = (draws.logp(B, T) - 0.1).to(dtype), draws.ragged(B, T)
+        moved = {name: logp + draws.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
+        arguments = (logp, draws.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
         return arguments, {"loss_type": loss_type, "beta": 0.1, **moved, **settings}
 
     return Case(build, label)
@@ -261,7 +261,7 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
     """A case in which Adam has made a step already: its moments would move the weights even without a gradient."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
+        rows = gradients(Draws(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
         parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
         make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
         optimizer = make(parameters, lr=0.5)
@@ -366,25 +366,25 @@ class Copying:
     """
 
     def __init__(self, seed: int, words: int, length: int):
-        self.words, self.length, self.asked = words, length, Counter()
-        self.model = Dice(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
+        self.words, self.length, self.times_sampled = words, length, Counter()
+        self.model = Draws(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
         self.seed = seed
         self.model.weight.data *= 0.3
 
     @torch.no_grad()
     def sample(self, model, rows):
-        luck = torch.stack([self._luck(tuple(row)) for row in rows.tolist()])  # B T V
-        ids, over = rows, torch.zeros(len(rows), dtype=torch.bool)
+        noise = torch.stack([self._gumbel_noise(tuple(row)) for row in rows.tolist()])  # B T V
+        ids, ended = rows, torch.zeros(len(rows), dtype=torch.bool)
         for t in range(self.length):
-            token = (model(ids)[:, -1] + luck[:, t]).argmax(-1).masked_fill(over, LAST)
-            ids, over = torch.cat([ids, token[:, None]], dim=1), over | (token == LAST)
+            token = (model(ids)[:, -1] + noise[:, t]).argmax(-1).masked_fill(ended, LAST)
+            ids, ended = torch.cat([ids, token[:, None]], dim=1), ended | (token == LAST)
         return ids[:, rows.shape[1] :]
 
-    def _luck(self, prompt: tuple):
+    def _gumbel_noise(self, prompt: tuple):
         """Gumbel noise: the largest of logits with it is a sample."""
-        self.asked[prompt] += 1
-        dice = Dice(hash((self.seed, prompt, self.asked[prompt])) % 2**31)
-        uniform = torch.rand(self.length, len(self.model.weight), generator=dice.generator, dtype=torch.float64)
+        self.times_sampled[prompt] += 1
+        draws = Draws(hash((self.seed, prompt, self.times_sampled[prompt])) % 2**31)
+        uniform = torch.rand(self.length, len(self.model.weight), generator=draws.generator, dtype=torch.float64)
         return -(-uniform.clamp(min=1e-12).log()).log()
 
     def reward(self, rows, completion_ids):
@@ -420,9 +420,9 @@ def _grpo(
     """A case of whole steps. initial_gradient: the one that is there before the call."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        world, dice = Copying(seed + seed_offset, words, length), Dice(seed + seed_offset + 1)
+        world, draws = Copying(seed + seed_offset, words, length), Draws(seed + seed_offset + 1)
         pairs = torch.cartesian_prod(torch.arange(words), torch.arange(words))
-        chosen = 2 + pairs[torch.randperm(len(pairs), generator=dice.generator)[:prompts]]
+        chosen = 2 + pairs[torch.randperm(len(pairs), generator=draws.generator)[:prompts]]
         world.model.weight.grad = torch.full_like(world.model.weight, initial_gradient)
         kind = torch.optim.SGD if steps <= 3 else torch.optim.Adam
         optimizer = kind(world.model.parameters(), lr=rate)
