@@ -92,9 +92,7 @@ def check_card() -> Check:
         return Check("ok", f"{seen.name}, {total} GiB, {free} of them free", plan)
     card = find_card()
     if card is None:
-        return Check(
-            "ok", "none: everything runs on the CPU; a Qwen of 0.5B trains there in about an hour"
-        )
+        return Check("ok", "none: everything runs on the CPU; a Qwen of 0.5B trains there in about an hour")
     uv = f"`{PYTHON} -m uv pip install --python {PYTHON} --reinstall-package torch --torch-backend=auto torch`"
     other = "`conda install -c conda-forge pytorch-gpu`" if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
     if torch.version.cuda is None:

@@ -39,7 +39,7 @@ from grpo_lab.rewards.named import NAMED
 from grpo_lab.rewards.task_spec import choose
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import find_task
-from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ def _sums(split: str, n: int, seed: int, asks: str) -> list[dict]:
     while len(rows) < n:
         a, b, c = (rng.randint(10, 99) for _ in range(3))
         if ((a + 3 * b + 7 * c) % 5 == 0) == (split == "test"):
-            rows.append({"prompt": asking(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
+            rows.append({"prompt": chat_messages(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
     return rows
 
 
@@ -202,7 +202,7 @@ class Measured:
             max_completion_length=self.arm.length, correct=self.rewards, batch_size=self.how.batch,
         )  # fmt: skip
         texts = nats_per_token(self.model, self.tokenizer, [*CHINESE, *PARAGRAPHS[:4]])
-        replies = self._greedy([asking(question) for question in QUESTIONS], 48)
+        replies = self._greedy([chat_messages(question) for question in QUESTIONS], 48)
         return {
             "sampled": sampled,
             "nats_per_token": [_short(value) for value in texts],

@@ -36,7 +36,7 @@ from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import encode_prompts, evaluating
 from grpo_lab.tasks import chat_tasks
 from grpo_lab.tasks.chats import ANSWER_ONLY
-from grpo_lab.tasks.rows import asking, with_system
+from grpo_lab.tasks.rows import chat_messages, with_system
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
@@ -116,7 +116,7 @@ class Recorder:
         self.what = args.model
         language, aside, self.arms = OF_MODEL[args.model]
         self.rows = with_system(chat_tasks(language), ANSWER_ONLY[language])
-        self.questions = [row["prompt"] for row in self.rows] + [asking(aside)]
+        self.questions = [row["prompt"] for row in self.rows] + [chat_messages(aside)]
         self.settings = S0 | ({"max_completion_length": 6, "max_steps": 2} if args.fast else {})
 
     def measured(self, model, tokenizer) -> dict:
