@@ -29,6 +29,7 @@ import torch
 from record_smollm2 import PARAGRAPHS, nats_per_token
 
 from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.chat import reply
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.commands.checks import check_at_least, check_between, check_positive
 from grpo_lab.config import GRPOConfig
@@ -265,6 +266,14 @@ def _edited(thought: str) -> tuple[str, str]:
     return thought[: last.start()] + number + thought[last.end() :], number
 
 
+EGGS = "一个盒子能装14个鸡蛋。农夫装满了9盒，还剩下2个。母鸡一共下了多少个蛋？先写出思考过程。"
+MEETING = {
+    "czq是谁": 24,
+    "把“我喜欢机器学习”翻译成英文": 24,
+    EGGS: 160,
+}  # what notebook 08 says to it first, and tokens
+
+
 class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
@@ -337,6 +346,15 @@ class Recorder:
             write_json(file, measured.whole())
         return json.loads(file.read_text(encoding="utf-8"))
 
+    def meeting(self) -> dict[str, str]:
+        """Greedy replies of the untrained model in float32, for readers who do not have it."""
+        file = self.folder / "meeting.json"
+        if not file.is_file():
+            model, tokenizer = load_policy(self.model_name, self.device, "fp32")
+            lengths = {question: 4 if self.fast else length for question, length in MEETING.items()}
+            write_json(file, {q: reply(model, tokenizer, q, max_new_tokens=n) for q, n in lengths.items()})
+        return json.loads(file.read_text(encoding="utf-8"))
+
     def peak_memory(self) -> int:
         """Bytes: of the GPU's allocator, or the largest resident size of this process."""
         if self.device.type == "cuda":
@@ -352,6 +370,7 @@ class Recorder:
             "second": ["half the rate", "another language"],
             "machine": machine(self.device.type),
             "common": COMMON,
+            "meeting": self.meeting(),
             "arms": {name: arm.says for name, arm in ARMS.items()},
             "runs": [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()],
         }
@@ -391,7 +410,7 @@ def main(arguments: list[str] | None = None) -> None:
         for arm in args.arms or (ON_A_GPU if on_gpu else [name for name in ARMS if name not in ON_A_GPU]):
             for seed in ARMS[arm].seeds if args.seeds is None else args.seeds:
                 recorder.make(arm, seed)
-    record = recorder.put_together()
+        record = recorder.put_together()
     write_json(args.json, record)
     print(f"{args.json}: {len(record['runs'])} runs")
 
