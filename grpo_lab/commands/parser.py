@@ -55,8 +55,8 @@ def version_line() -> str:
     """Such as "grpo_lab 0.1.0, torch 2.13.0, transformers 5.17.0, Python 3.12.3"; nothing is imported for it."""
     from grpo_lab import __version__
 
-    others = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
-    return f"grpo_lab {__version__}, {others}, Python {platform.python_version()}"
+    packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
+    return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
 
 
 def shell_line(words: list[str]) -> str:
@@ -65,7 +65,7 @@ def shell_line(words: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, and without the middle of what is very long."""
+    """The text without line breaks, and without the middle of what is very long."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}"
 
@@ -82,21 +82,21 @@ def writable_file(text: str) -> Path:
 def writable_folder(text: str) -> Path:
     """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
     folder = Path(text)
-    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if not text or _fault(there):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_fault(there)}")
+    existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not text or _fault(existing):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_fault(existing)}")
     return folder
 
 
 def write_at_once(file: Path, text: str) -> None:
-    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
+    """Write the file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_bytes(text.encode("utf-8", "replace"))
     unfinished.replace(file)
 
 
 def _fault(folder: Path) -> str:
-    """Why nothing can be written there, if so; tried, since os.access sees no full disk and no rights of a share."""
+    """The reason why nothing can be written there, or ""; tried, since os.access sees no full disk and no rights of a share."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")

@@ -60,12 +60,12 @@ def command(module: str) -> Callable:
 
 
 def line_for(error: Exception) -> str | None:
-    """What the user of a command is told; None for a bug, about which a user can do nothing.
+    """The line that tells a user what to mend; None for a bug, about which a user can do nothing.
 
     An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
     theirs; any other error, a plain ValueError too, is a bug.
     """
-    where = f" {WHERE}" if error.__cause__ is not None else ""
+    traceback_hint = f" {WHERE}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
     ):
@@ -73,16 +73,16 @@ def line_for(error: Exception) -> str | None:
         return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
     if isinstance(error, InputError):
         name = error.argument
-        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.said
+        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.details
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
-        where = f" {WHERE}" if error.errno is not None and not has_file else where
+        traceback_hint = f" {WHERE}" if error.errno is not None and not has_file else traceback_hint
     elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
-        text, where = f"the package {error.name} is not installed", f" {WHERE}"
+        text, traceback_hint = f"the package {error.name} is not installed", f" {WHERE}"
     else:
         return None
-    return one_line(text) + where
+    return one_line(text) + traceback_hint
 
 
 def _failed(module: str, error: Exception) -> int:

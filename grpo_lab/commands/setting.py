@@ -36,8 +36,8 @@ def setting(
     """
     entries = allowed if isinstance(allowed, Mapping) else {}
     allowed = tuple(allowed) if entries else allowed
-    said = {"about": about, "group": group, "when": when, "trl": trl, "may_change": may_change}
-    return field(default=default, metadata={"allowed": allowed, "entries": entries} | said)
+    metadata = {"about": about, "group": group, "when": when, "trl": trl, "may_change": may_change}
+    return field(default=default, metadata={"allowed": allowed, "entries": entries} | metadata)
 
 
 def arguments(function: Callable) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def arguments(function: Callable) -> tuple[str, ...]:
 
 
 def call(function: Callable, inputs: Mapping[str, Any]):
-    """With those of the inputs that are its arguments."""
+    """Call the function with those of the inputs that are its arguments."""
     return function(**{name: inputs[name] for name in arguments(function)})
 
 

@@ -29,7 +29,7 @@ AT_EVAL = {"when": "eval_steps", "trl": "ours"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What concerns the run, its rollouts and rewards, and which loss it takes."""
+    """The settings of the run, its rollouts and rewards, and which loss it takes."""
 
     output_dir: str | None = setting(None, "", "for checkpoints and metrics; none keeps nothing", "the run", **OURS)
     seed: int = setting(0, f"[0, {LARGEST_SEED}]")
@@ -105,22 +105,22 @@ class GRPOConfig(LossSettings, RunSettings):
         _check_settings(self)
 
     def saved(self) -> dict:
-        """Ready for JSON: every setting, and what the command was told beside them."""
+        """Every setting, and what the command was told beside them, ready for JSON."""
         settings = asdict(self)
         return settings.pop("command") | settings
 
     def without(self, **changes) -> "GRPOConfig":
-        """Changed so; and what nothing reads any more is at its default again."""
+        """The configuration with these changes, and with what nothing reads any more at its default again."""
         changed = SimpleNamespace(**vars(self) | changes)
-        while dead := {name: SETTINGS[name].default for name, _ in unread(changed, SETTINGS)}:
-            vars(changed).update(dead)
+        while unused := {name: SETTINGS[name].default for name, _ in unread(changed, SETTINGS)}:
+            vars(changed).update(unused)
         return GRPOConfig(**vars(changed))
 
     @property
     def rows_at_once(self) -> int:
         """Rows of a micro-batch: `per_device_train_batch_size`, or all of an update where that is None."""
-        whole = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        return self.per_device_train_batch_size or whole
+        update_rows = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
+        return self.per_device_train_batch_size or update_rows
 
     @property
     def update_batch_size(self) -> int:
@@ -137,16 +137,16 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the model at the start, or of the last refresh, is kept beside the policy."""
+        """True if the model at the start, or of the last refresh, is kept beside the policy."""
         return self.beta > 0 or self.log_kl
 
     @property
     def needs_every_row(self) -> bool:
-        """Whether a row with zero advantage still carries gradient."""
+        """True if a row with zero advantage still carries gradient."""
         return self.beta > 0 or self.entropy_coef != 0
 
     def loss_arguments(self) -> dict:
-        """What `policy_loss` takes from this configuration: its keywords, and the settings that this loss reads."""
+        """The arguments of `policy_loss` from this configuration: its keywords, and the settings that this loss reads."""
         names = {*arguments(policy_loss)} - LossSettings.__dataclass_fields__.keys() | LOSSES[self.loss_type].reads
         chosen = {name: getattr(self, name) for name in SETTINGS if name in names}
         return chosen | {"kl_bias_correction": self.use_bias_correction_kl}
@@ -182,18 +182,20 @@ def _check_settings(config: GRPOConfig) -> None:
 
 
 def _check_sizes(config: GRPOConfig) -> None:
-    """A batch has to be cut as the settings say."""
-    G, whole, update = config.num_generations, config.generation_batch_size, config.update_batch_size
-    least = ADVANTAGES[config.advantage].least
-    _check(least <= G, "num_generations", G, f"it must be at least {least} with advantage {config.advantage!r}")
-    _check(whole % G == 0, "generation_batch_size", whole, f"it must be a multiple of num_generations = {G}")
+    """Raise InputError unless the batch can be cut as the settings say."""
+    G, batch, update = config.num_generations, config.generation_batch_size, config.update_batch_size
+    smallest = ADVANTAGES[config.advantage].least
+    _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
+    _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
     product = "per_device_train_batch_size * gradient_accumulation_steps"
     if config.per_device_train_batch_size is None:
         product, update = "gradient_accumulation_steps", config.gradient_accumulation_steps
-    _check(whole % update == 0, product, update, f"it must divide generation_batch_size = {whole}")
-    rows, group = config.per_device_eval_batch_size, config.num_generations_eval or G
-    fits = rows is None or rows % group == 0
-    _check(fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {group} completions of a prompt")
+    _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
+    rows, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
+    fits = rows is None or rows % eval_group == 0
+    _check(
+        fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {eval_group} completions of a prompt"
+    )
 
 
 def _check(fits, name: str, value, allowed: str) -> None:

@@ -16,7 +16,7 @@ import torch
 from grpo_lab.commands.checks import InputError, check_at_least, check_choice
 from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, has_native_bf16, precision_asked
+from grpo_lab.config.precision import PRECISIONS, has_native_bf16, requested_precision
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import shape_of
@@ -158,7 +158,7 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
     """
     if device.type != "cuda":
         return config
-    native, asked = has_native_bf16(device), precision_asked(config)
+    native, asked = has_native_bf16(device), requested_precision(config)
     modes = MODES[native] if asked is None else (asked,)
     try:
         made = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])

@@ -6,7 +6,6 @@ a Llama (such as SmolLM2) or a Qwen2 (which Qwen2.5 is, too). Nothing of the fil
 
 import contextlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

@@ -69,4 +69,4 @@ def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: in
                 check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
         except InputError as error:
             row = f"{dataset} row {index}: {error.argument}"
-            raise InputTypeError(row, error.value, found=error.said.removeprefix(" ")) from error
+            raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error

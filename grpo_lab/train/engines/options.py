@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from grpo_lab.commands.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import pick_precision, precision_asked
+from grpo_lab.config.precision import pick_precision, requested_precision
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
@@ -28,7 +28,7 @@ class Engine:
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
         """The mode asked for; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
-        asked = precision_asked(config)
+        asked = requested_precision(config)
         is_ours = self.name == TRL and asked is None and pick_precision(device, small=small).name == "bf16"
         return "fp32-master" if is_ours else asked
 
