@@ -71,7 +71,7 @@ def one_line(text: str) -> str:
 
 
 def writable_file(text: str) -> Path:
-    """The type of an option such as --json: a file that can be written. One that is there already is left as it is."""
+    """The type of an option such as --json: a file that can be written. One that exists is left as it is."""
     file = Path(text)
     if not text or file.is_dir() or _fault(file.parent):
         where = f"in a folder that can be written{_fault(file.parent)}"
@@ -89,14 +89,14 @@ def writable_folder(text: str) -> Path:
 
 
 def write_at_once(file: Path, text: str) -> None:
-    """Write the file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
+    """Write the file whole or not at all. Half of a character, which no file can hold, becomes a question mark."""
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_bytes(text.encode("utf-8", "replace"))
     unfinished.replace(file)
 
 
 def _fault(folder: Path) -> str:
-    """The reason why nothing can be written there, or ""; tried, since os.access sees no full disk and no rights of a share."""
+    """Say why nothing can be written there, if so; tried, since os.access sees no full disk or rights of a share."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")

@@ -146,7 +146,7 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.entropy_coef != 0
 
     def loss_arguments(self) -> dict:
-        """The arguments of `policy_loss` from this configuration: its keywords, and the settings that this loss reads."""
+        """The arguments of `policy_loss`: its keywords, and the settings that this loss reads."""
         names = {*arguments(policy_loss)} - LossSettings.__dataclass_fields__.keys() | LOSSES[self.loss_type].reads
         chosen = {name: getattr(self, name) for name in SETTINGS if name in names}
         return chosen | {"kl_bias_correction": self.use_bias_correction_kl}

@@ -30,20 +30,22 @@ def check_given(
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_kinds(model, tokenizer, config)
-    given = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
-    for name, rows in given.items():
+    datasets = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
+    for name, rows in datasets.items():
         check_dataset(rows, name)
     if reward_funcs is not None:  # what `score_completions` would say after the first rollout
         check_weights(config.reward_weights, reward_names(reward_funcs))
         check_signatures(reward_funcs, dataset[0])
     if (config.eval_steps is None) != (eval_dataset is None):
-        missing = ["eval_steps", "eval_dataset"][:: 1 if config.eval_steps is None else -1]
-        raise InputError(missing[0], None, f"expected one where {missing[1]} is given")
+        missing, present = "eval_steps", "eval_dataset"
+        if config.eval_steps is not None:
+            missing, present = present, missing
+        raise InputError(missing, None, f"expected one where {present} is given")
     if eval_dataset is not None and (lacking := sorted(dataset[0].keys() - eval_dataset[0].keys())):
-        wanted = f"expected those of dataset, with {', '.join(lacking)}"
-        raise InputError("eval_dataset", eval_dataset, wanted, found=f"has the columns {sorted(eval_dataset[0])}")
+        expected = f"expected those of dataset, with {', '.join(lacking)}"
+        raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
     ensure_checked(model)
-    for name, rows in given.items():
+    for name, rows in datasets.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
 
@@ -62,21 +64,21 @@ def check_kinds(model, tokenizer, config) -> None:
 
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
-    """Every row is a dict with a "prompt", and all have the same columns."""
+    """Raise InputError unless every row is a dict with a "prompt", and all have the same columns."""
     try:
         rows = [dataset[index] for index in range(len(dataset))]
     except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
-        wanted = "expected a list of dicts or a datasets.Dataset (of one split)"
-        raise InputTypeError(name, dataset, wanted, found=f"is a {type(dataset).__name__}") from error
+        expected = "expected a list of dicts or a datasets.Dataset (of one split)"
+        raise InputTypeError(name, dataset, expected, found=f"is a {type(dataset).__name__}") from error
     if not rows:
         raise InputError(name, rows, "expected at least one row", found="is empty")
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
         if "prompt" not in row or row.keys() != rows[0].keys():
-            wanted = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
-            found = f"has the columns {sorted(row)}"
-            raise InputTypeError(f"{name} row {index}", row, f"expected {wanted}", found=found)
+            expected = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
+            columns = f"has the columns {sorted(row)}"
+            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", found=columns)
 
 
 def plain_numbers(metrics: dict) -> dict:
@@ -87,22 +89,22 @@ def plain_numbers(metrics: dict) -> dict:
             raise InputTypeError("metrics", name, "expected texts, such as 'think_rate'", found=f"has the key {name!r}")
         plain[name] = value.item() if getattr(value, "shape", None) == () else value
         if not isinstance(plain[name], int | float | str | None):
-            found = f"is {value!r:.60}"
-            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=found)
+            value_shown = f"is {value!r:.60}"
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=value_shown)
     if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
-        wanted = "expected those of `collect` among them"
-        raise InputError("metrics", metrics, wanted, found=f"has no {lacking[0]!r}")
+        expected = "expected those of `collect` among them"
+        raise InputError("metrics", metrics, expected, found=f"has no {lacking[0]!r}")
     return plain
 
 
 def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
-    """What a run begins with, ready for JSON: of each ingredient what is compared, by name. None is not compared."""
+    """The ingredients of a run, ready for JSON: by name, what is compared on resuming. None is not compared."""
     return {
-        "model": of_model(model),
-        "dataset": _of_rows(dataset),
-        "eval_dataset": None if eval_dataset is None else _of_rows(eval_dataset),
-        "tokenizer": _of_tokenizer(tokenizer),
-        "reward_funcs": None if reward_funcs is None else _of_rewards(listed(reward_funcs)),
+        "model": model_fingerprint(model),
+        "dataset": _rows_fingerprint(dataset),
+        "eval_dataset": None if eval_dataset is None else _rows_fingerprint(eval_dataset),
+        "tokenizer": _tokenizer_fingerprint(tokenizer),
+        "reward_funcs": None if reward_funcs is None else _reward_fingerprint(listed(reward_funcs)),
         "engine": {"engine": "grpo_lab"},
     }
 
@@ -121,13 +123,13 @@ def check_same(began: dict, prints: dict, folder: str) -> None:
                 "start on, a text as its attribute `fingerprint`, or start a new run in another folder"
             )
         if changed := [key for key in old | new if old.get(key) != new.get(key)]:
-            how = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed)
-            wanted = "take what it began with, or start a new run in another folder"
-            raise InputError(f"{name} differs from that of the run in {folder!r} ({how}); {wanted}")
+            differences = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed)
+            remedy = "take what it began with, or start a new run in another folder"
+            raise InputError(f"{name} differs from that of the run in {folder!r} ({differences}); {remedy}")
 
 
-def of_model(model) -> dict:
-    """Of all weights, bit for bit, with their names, shapes and types, and of which of them are trained."""
+def model_fingerprint(model) -> dict:
+    """A fingerprint of all weights, bit for bit, with names, shapes and types, and of which of them are trained."""
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     total = hashlib.sha256("\n".join(trained).encode())
     for name, tensor in model.state_dict().items():
@@ -136,12 +138,12 @@ def of_model(model) -> dict:
     return {"trained parameters": len(trained), "weights": total.hexdigest()[:16]}
 
 
-def _of_rows(dataset: Rows) -> dict:
+def _rows_fingerprint(dataset: Rows) -> dict:
     return {"rows": len(dataset), "contents": _hash([_hash(dataset[index]) for index in range(len(dataset))])}
 
 
-def _of_tokenizer(tokenizer) -> dict:
-    """Of its vocabulary, merges, template and end: what decides which tokens a prompt becomes, and where one ends."""
+def _tokenizer_fingerprint(tokenizer) -> dict:
+    """A fingerprint of vocabulary, merges, template and end tokens, which decide what a prompt and its end become."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     merges = json.loads(core.to_str())["model"].get("merges") if core is not None else None
     ends = (tokenizer.eos_token_id, tokenizer.pad_token_id)
@@ -149,17 +151,20 @@ def _of_tokenizer(tokenizer) -> dict:
     return {"tokens": len(tokenizer), "contents": _hash(parts)}
 
 
-def _of_rewards(functions: list) -> dict:
-    """Their names in order; what each was made with; the files that define them; what of them cannot be compared."""
-    found = [of_function(function) for function in functions]
-    prints = {"functions": [one["name"] for one in found], UNKNOWN: [held for one in found for held in one["unknown"]]}
-    for place, one in enumerate(found, 1):
-        prints[f"{one['name']}, number {place}, made with"] = one["bound"]
-        prints |= {file: sha256[:16] for file, sha256 in one["files"].items()}
+def _reward_fingerprint(functions: list) -> dict:
+    """Names of rewards in order, what each was made with, the files that define them, and what cannot be compared."""
+    descriptions = [of_function(function) for function in functions]
+    prints = {
+        "functions": [description["name"] for description in descriptions],
+        UNKNOWN: [unknown for description in descriptions for unknown in description["unknown"]],
+    }
+    for number, description in enumerate(descriptions, 1):
+        prints[f"{description['name']}, number {number}, made with"] = description["bound"]
+        prints |= {file: sha256[:16] for file, sha256 in description["files"].items()}
     return prints
 
 
 def _hash(value: Any) -> str:
-    """Without addresses, which differ from one process to the next."""
+    """A hash of the value without addresses, which differ from one process to the next."""
     text = json.dumps(value, sort_keys=True, default=lambda other: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(other)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -43,7 +43,7 @@ class Clock:
 
 
 class UpdateMetrics:
-    """Adds up what the micro-batches of one update report. Means over tokens count by a part's share of them."""
+    """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
         self.num_items = num_items.clamp(min=1)
@@ -66,9 +66,9 @@ def mean_of_updates(updates: list[dict]) -> dict:
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:
-    """Of the values that are not NaN; a mean of None says that there are none."""
-    given = values[~values.isnan()]
-    return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
+    """Mean and standard deviation of the values that are not NaN; a mean of None says that there are none."""
+    known = values[~values.isnan()]
+    return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
 
 
 def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a progress bar, curves on TensorBoard, completions to read."""
+"""Reports of a run while it goes: a progress bar, curves on TensorBoard, completions to read."""
 
 import importlib
 import math
@@ -27,8 +27,8 @@ class Reports:
             try:
                 module = importlib.import_module("torch.utils.tensorboard")
             except ImportError as error:
-                said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
-                raise InputPackageError(said) from error
+                problem = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+                raise InputPackageError(problem) from error
             # What a killed run showed of steps that are now made again is struck out.
             board = module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
             self._board = stack.enter_context(board)
@@ -36,7 +36,7 @@ class Reports:
         self._bar = stack.enter_context(bar)
 
     def show(self, metrics: dict) -> None:
-        """The metrics of the step that has just been made. An evaluation is a line above the bar."""
+        """Show the metrics of the step that has just been made. An evaluation is a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
@@ -66,8 +66,8 @@ def completion_records(step: int, rows: list[dict], experience: Experience, name
             "step": step,
             "prompt": rows[prompt]["prompt"],
             "completion": text,
-            "rewards": {name: _known(reward) for name, reward in zip(names, each, strict=True)},
-            "reward": _known(reward),
+            "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
+            "reward": _none_if_nan(reward),
             "advantage": advantage,
         }
         for prompt, text, each, reward, advantage in values
@@ -83,28 +83,31 @@ def best_and_worst(records: list[dict]) -> str:
     ranked = sorted((r for r in records if r["reward"] is not None), key=lambda r: -r["reward"])
     lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
     for record in ranked[:1] + ranked[1:][-1:]:
-        asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
-        prompt = quoted(prompt_text(asked), WIDTH // 3)
+        last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
+        prompt = quoted(prompt_text(last_messages), WIDTH // 3)
         lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(record['completion'], WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def in_words(metrics: dict, of: str = "") -> str:
-    """Such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)"; `of` "eval/" those of held-out problems."""
-    means = {found[1]: metrics[name] for name in metrics if (found := re.fullmatch(f"{of}rewards/(.*)/mean", name))}
+def in_words(metrics: dict, prefix: str = "") -> str:
+    """The rewards in words, such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)".
+
+    prefix: "eval/" for those of held-out problems.
+    """
+    means = {match[1]: metrics[name] for name in metrics if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))}
     parts = ", ".join(f"{name} {_number(value)}" for name, value in means.items())
-    said = f"{'held-out ' * bool(of)}reward {_number(metrics[f'{of}reward'])} ({parts})"
-    accuracy = metrics.get(f"{of}accuracy")
-    return said if accuracy is None else f"{said}, accuracy {_number(accuracy)}"
+    text = f"{'held-out ' if prefix else ''}reward {_number(metrics[f'{prefix}reward'])} ({parts})"
+    accuracy = metrics.get(f"{prefix}accuracy")
+    return text if accuracy is None else f"{text}, accuracy {_number(accuracy)}"
 
 
 def quoted(text: str, width: int) -> str:
-    said = repr(text)
-    return said if len(said) <= width else f"{said[: width - 4]}...{said[-1]}"
+    shown = repr(text)
+    return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"
 
 
-def _known(reward: float) -> float | None:
+def _none_if_nan(reward: float) -> float | None:
     return None if math.isnan(reward) else reward
 
 

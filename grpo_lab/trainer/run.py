@@ -1,4 +1,4 @@
-"""What carries a run through its steps: order of the data, reference model, files, progress, resuming."""
+"""A run from its first step to its end: order of the data, reference model, files, progress, resuming."""
 
 import functools
 import time
@@ -43,8 +43,8 @@ class Run:
         self.first_step, self.history = 0, []
         self._opened = self._step = None  # the step at hand, until it is recorded
         # With the precision that the model decided, where the configuration does not say one.
-        chosen = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
-        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen)
+        chosen_precision = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
+        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen_precision)
 
     def __enter__(self):
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
@@ -65,7 +65,7 @@ class Run:
         self._opened.__exit__(kind, error, trace)
 
     def _finish(self, kind, error, trace) -> None:
-        """The end, while the folder is still held and a signal still waits; not if anything failed."""
+        """Save the trained model, while the folder is still locked and a signal still waits; not if anything failed."""
         if kind is not None:
             return
         if self.folder is not None:
@@ -87,11 +87,11 @@ class Run:
 
     def rows_of_step(self, step: int) -> list[dict]:
         """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
-        picked, count = [], self.config.prompts_per_step
-        for position in range(step * count, (step + 1) * count):
-            epoch, place = divmod(position, len(self.dataset))
-            picked.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[place]])
-        return picked
+        rows, prompts_per_step = [], self.config.prompts_per_step
+        for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
+            epoch, index = divmod(position, len(self.dataset))
+            rows.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[index]])
+        return rows
 
     def learning_rate(self, step: int) -> float:
         config = self.config
@@ -106,7 +106,7 @@ class Run:
         return self.reference
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
+        """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
         config, done, metrics = self.config, step + 1, {}
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
@@ -120,7 +120,7 @@ class Run:
         return metrics
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
-        """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one.
+        """Write the metrics of a step wherever the settings say; then a checkpoint, if this is a step to make one.
 
         metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
         """
@@ -163,6 +163,6 @@ def _order(count: int, seed: int) -> list[int]:
 
 
 def _reference(model, config: GRPOConfig):
-    """The policy as it is now, frozen, where it is wanted."""
-    place = config.ref_model_device
-    return frozen_copy(model).to(model.device if place is None else pick_device(place, "ref_model_device"))
+    """A frozen copy of the policy as it is now, on the device of the reference."""
+    device = config.ref_model_device
+    return frozen_copy(model).to(model.device if device is None else pick_device(device, "ref_model_device"))
