@@ -60,12 +60,12 @@ def copy_lessons(arguments: list[str]) -> None:
     parser.add_argument("folder", type=writable_folder, metavar="DIR", help="nothing in it is overwritten")
     folder = parser.parse_args(arguments).folder
     source = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
-    names = [path.relative_to(source) for one in LESSONS for path in sorted(source.glob(one)) if path.is_file()]
+    names = [path.relative_to(source) for pattern in LESSONS for path in sorted(source.glob(pattern)) if path.is_file()]
     if not names:
         raise InputFileError(f"{str(source)!r} has no notebooks; install grpo-lab anew, or clone it")
-    if there := next((name for name in names if (folder / name).exists()), None):
-        found = f"is {str(folder)!r}, which has {there} already"
-        raise InputError("folder", folder, "expected one without notebooks", found=found)
+    if existing := next((name for name in names if (folder / name).exists()), None):
+        state = f"is {str(folder)!r}, which has {existing} already"
+        raise InputError("folder", folder, "expected one without notebooks", found=state)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, folder / name)
