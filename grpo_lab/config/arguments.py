@@ -75,7 +75,7 @@ def words_in(file: Path, parser: Parser) -> list[str]:
 
 def _help(setting: Field) -> str:
     sentences = [setting.metadata["about"]]
-    if isinstance(choices := setting.metadata["allowed"], tuple):
+    if choices := setting.metadata["choices"]:
         sentences.append(f"one of {', '.join(choices)}")
     default = defaults.as_typed(setting.default)
     if setting.name in defaults.BY_SIZE:

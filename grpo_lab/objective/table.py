@@ -18,15 +18,15 @@ SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 class LossSettings:
     """The settings of the losses, under TRL's names: options of a command, fields of a `GRPOConfig`."""
 
-    epsilon: float = setting(0.2, "[0, 1]")
-    epsilon_high: float | None = setting(None, "[0, inf)", 'none: epsilon; for "cispo" the largest weight, such as 5.0')
-    delta: float | None = setting(None, "(1, inf)")
-    sapo_temperature_pos: float = setting(1.0, "(0, inf)")
-    sapo_temperature_neg: float = setting(1.05, "(0, inf)")
-    vespo_k_pos: float = setting(2.0, "[0, inf)")
-    vespo_lambda_pos: float = setting(3.0, f"[{SMALLEST_LAMBDA}, inf)")
-    vespo_k_neg: float = setting(3.0, "[0, inf)")
-    vespo_lambda_neg: float = setting(2.0, f"[{SMALLEST_LAMBDA}, inf)")
+    epsilon: float = setting(0.2, at_least=0, at_most=1)
+    epsilon_high: float | None = setting(None, 'none: epsilon; for "cispo" the largest weight, such as 5.0', at_least=0)
+    delta: float | None = setting(None, above=1)
+    sapo_temperature_pos: float = setting(1.0, above=0)
+    sapo_temperature_neg: float = setting(1.05, above=0)
+    vespo_k_pos: float = setting(2.0, at_least=0)
+    vespo_lambda_pos: float = setting(3.0, at_least=SMALLEST_LAMBDA)
+    vespo_k_neg: float = setting(3.0, at_least=0)
+    vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
 @dataclass(frozen=True)
