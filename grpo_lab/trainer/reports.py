@@ -4,7 +4,8 @@ import importlib
 import math
 import re
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -19,21 +20,10 @@ WIDTH = 100  # characters of a prompt with its completion, in a line
 
 
 class Reports:
-    """A progress bar short enough for 80 columns, and a board for curves, if asked for; the stack closes both."""
+    """What shows a run while it goes: a progress bar short enough for 80 columns, and a board for curves, or None."""
 
-    def __init__(self, stack: ExitStack, config: GRPOConfig, first_step: int):
-        self._board = None
-        if config.report_to == "tensorboard":
-            try:
-                module = importlib.import_module("torch.utils.tensorboard")
-            except ImportError as error:
-                problem = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
-                raise InputPackageError(problem) from error
-            # What a killed run showed of steps that are now made again is struck out.
-            board = module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
-            self._board = stack.enter_context(board)
-        bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
-        self._bar = stack.enter_context(bar)
+    def __init__(self, bar: tqdm, board=None):
+        self._bar, self._board = bar, board
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of the step that has just been made. An evaluation is a line above the bar."""
@@ -46,6 +36,27 @@ class Reports:
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(name, value, metrics["step"])
+
+
+@contextmanager
+def open_reports(config: GRPOConfig, first_step: int) -> Iterator[Reports]:
+    """The reports of a run that begins, or goes on, after so many steps; closed at its end."""
+    settings = {"total": config.max_steps, "initial": first_step, "disable": config.disable_tqdm}
+    with _open_board(config, first_step) as board, tqdm(desc="GRPO", unit="step", **settings) as bar:
+        yield Reports(bar, board)
+
+
+def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
+    """The writer of curves that `report_to` names; None where it names none."""
+    if config.report_to == "none":
+        return nullcontext()
+    try:
+        module = importlib.import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        problem = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+        raise InputPackageError(problem) from error
+    # What a killed run showed of steps that are now made again is struck out.
+    return module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager, nullcontext
 
 import torch
 from tqdm import tqdm
@@ -22,7 +22,7 @@ from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records
+from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -41,47 +41,52 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._opened = self._step = None  # the step at hand, until it is recorded
+        self._resources = None  # what is open from the beginning to the end of the run
+        self._step = None  # the step at hand, until it is recorded
         # With the precision that the model decided, where the configuration does not say one.
         chosen_precision = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
         self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen_precision)
 
     def __enter__(self):
-        with ExitStack() as stack:  # what was opened is closed again, should the next not open
-            if self.folder is not None:
-                stack.enter_context(self.folder)
-                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
-                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
-            self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
-            stack.push(self._finish)
-            self._reports = Reports(stack, self.config, self.first_step)
-            stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-            stack.callback(self.model.train, self.model.training)
-            self.model.train(self.config.gradient_checkpointing)
-            self._opened = stack.pop_all()
+        resources = self._open()
+        resources.__enter__()
+        self._resources = resources
         return self
 
     def __exit__(self, kind, error, trace):
-        self._opened.__exit__(kind, error, trace)
+        self._resources.__exit__(kind, error, trace)
 
-    def _finish(self, kind, error, trace) -> None:
-        """Save the trained model, while the folder is still locked and a signal still waits; not if anything failed."""
-        if kind is not None:
-            return
-        if self.folder is not None:
-            self.folder.finish(self.model, self.tokenizer)
-        if self._stopping.asked:
-            self._stopping.stop("after its last step")
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
+
+        The end of a run that failed saves nothing. Whatever happens, all is closed, and random state and mode of the
+        model are as they were.
+        """
+        with self.folder or nullcontext():
+            if self.folder is not None:
+                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
+                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
+            with Stopping(self.folder and self.folder.saved) as self._stopping:
+                with open_reports(self.config, self.first_step) as self._reports:
+                    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+                        with training_mode(self.model, self.config.gradient_checkpointing):
+                            yield
+                # While the folder is still locked and a signal still waits.
+                if self.folder is not None:
+                    self.folder.finish(self.model, self.tokenizer)
+                if self._stopping.requested:
+                    self._stopping.stop("after its last step")
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
-        if self._opened is None:
+        if self._resources is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started, self._step = time.perf_counter(), step
             yield step
-            if self._stopping.asked and step + 1 < self.config.max_steps:
+            if self._stopping.requested and step + 1 < self.config.max_steps:
                 self._save(step + 1)
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
@@ -155,6 +160,17 @@ class Run:
             state = {"step": done, "log_history": self.history}
             parts = self.model, self.tokenizer, self.optimizer, state, self.reference
             self.folder.keep(done, *parts)
+
+
+@contextmanager
+def training_mode(model, training: bool) -> Iterator[None]:
+    """The model in training mode, or in evaluation mode, for a while."""
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
 
 
 @functools.lru_cache(maxsize=2)

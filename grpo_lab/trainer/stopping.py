@@ -22,22 +22,22 @@ class Stopping:
     """
 
     def __init__(self, saved: Callable[[], str] | None):
-        self.saved, self.number, self._before = saved, None, {}
+        self.saved, self.number, self._handlers = saved, None, {}
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 # Not where the signal is ignored on purpose (nohup), or handled by something that is not Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._note)
+                    self._handlers[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *details):
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.number is not None
 
     def stop(self, moment: str) -> None:
@@ -48,7 +48,7 @@ class Stopping:
         raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number)
 
     def _note(self, number: int, frame) -> None:
-        is_second, self.number = self.asked, signal.Signals(number)
+        is_second, self.number = self.requested, signal.Signals(number)
         if is_second:
             self.stop("at once, in the midst of a step,")
         with contextlib.suppress(RuntimeError):  # the signal came while something was being printed

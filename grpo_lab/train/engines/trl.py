@@ -7,7 +7,7 @@ not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,8 @@ from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder
 from grpo_lab.trainer.given import fingerprints
-from grpo_lab.trainer.reports import Reports
+from grpo_lab.trainer.reports import open_reports
+from grpo_lab.trainer.run import training_mode
 
 
 def train(
@@ -46,22 +47,21 @@ def train(
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
     engine = {"engine": "trl"}
     config = _in_its_precision(model, config)
-    with ExitStack() as stack:
-        folder = None
-        if config.output_dir is not None:
-            folder = stack.enter_context(RunFolder(config, config.saved() | engine))
+    inputs = model, tokenizer, eval_dataset, reward_funcs, config
+    evaluate = partial(evaluate_policy, *inputs, cache_implementation="dynamic")  # the model's own forward pass
+    folder = None if config.output_dir is None else RunFolder(config, config.saved() | engine)
+    with folder or nullcontext():
+        if folder is not None:
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": engine}
             folder.open(model, None, None, prints)
-        inputs = model, tokenizer, eval_dataset, reward_funcs, config
-        evaluate = partial(evaluate_policy, *inputs, cache_implementation="dynamic")  # the model's own forward pass
-        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-        stack.callback(model.train, model.training)
-        steps = Steps(config, callback, evaluate, folder, Reports(stack, config, 0))
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
-        trainer.train()
-        trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
-        if folder is not None:
-            folder.finish(model, tokenizer)
+        seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+        with seeds, training_mode(model, model.training), open_reports(config, 0) as reports:
+            steps = Steps(config, callback, evaluate, folder, reports)
+            trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
+            trainer.train()
+            trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
+            if folder is not None:
+                folder.finish(model, tokenizer)
     return steps.history
 
 
