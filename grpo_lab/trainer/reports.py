@@ -17,13 +17,19 @@ from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
 
 WIDTH = 100  # characters of a prompt with its completion, in a line
+FIRST_STEPS = 5  # after which a run without signal is reported
 
 
 class Reports:
-    """What shows a run while it goes: a progress bar short enough for 80 columns, and a board for curves, or None."""
+    """Reports of a run while it goes: a progress bar short enough for 80 columns, and a board for curves, or None.
 
-    def __init__(self, bar: tqdm, board=None):
-        self._bar, self._board = bar, board
+    A run in which no group has ever had different rewards is reported on stderr, early and at its end.
+    history: the metrics of the steps before.
+    """
+
+    def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, board=None):
+        self._config, self._bar, self._board = config, bar, board
+        self._steps, self._has_signal = len(history), any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of the step that has just been made. An evaluation is a line above the bar."""
@@ -36,14 +42,35 @@ class Reports:
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(name, value, metrics["step"])
+        self._steps += 1
+        self._has_signal = self._has_signal or _has_signal(metrics)
+        if self._steps == FIRST_STEPS:
+            self._warn_without_signal()
+
+    def finish(self) -> None:
+        """Report at the end of the run once more that it had no signal."""
+        if self._steps > FIRST_STEPS:
+            self._warn_without_signal()
+
+    def _warn_without_signal(self) -> None:
+        if self._has_signal or self._config.advantage == "none":  # there, equal rewards have a gradient, too
+            return
+        other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
+        tqdm.write(
+            f"all rewards of {self._steps} steps were equal within each group: no gradient{other_terms}; take problems "
+            "with right and wrong completions, or more of each (num_generations); log_completions shows them",
+            file=sys.stderr,
+        )
 
 
 @contextmanager
-def open_reports(config: GRPOConfig, first_step: int) -> Iterator[Reports]:
-    """The reports of a run that begins, or goes on, after so many steps; closed at its end."""
-    settings = {"total": config.max_steps, "initial": first_step, "disable": config.disable_tqdm}
-    with _open_board(config, first_step) as board, tqdm(desc="GRPO", unit="step", **settings) as bar:
-        yield Reports(bar, board)
+def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
+    """The reports of a run that begins, or goes on after the steps of this history; closed at its end."""
+    settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
+    with _open_board(config, len(history)) as board, tqdm(desc="GRPO", unit="step", **settings) as bar:
+        reports = Reports(config, history, bar, board)
+        yield reports
+        reports.finish()
 
 
 def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
@@ -116,6 +143,11 @@ def in_words(metrics: dict, prefix: str = "") -> str:
 def quoted(text: str, width: int) -> str:
     shown = repr(text)
     return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"
+
+
+def _has_signal(metrics: dict) -> bool:
+    """False if the rewards of every group were equal in this step; True, too, where the metrics don't say."""
+    return metrics.get("frac_reward_zero_std") != 1
 
 
 def _none_if_nan(reward: float) -> float | None:

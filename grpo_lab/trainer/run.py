@@ -68,7 +68,7 @@ class Run:
                 prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             with Stopping(self.folder and self.folder.saved) as self._stopping:
-                with open_reports(self.config, self.first_step) as self._reports:
+                with open_reports(self.config, self.history) as self._reports:
                     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                         with training_mode(self.model, self.config.gradient_checkpointing):
                             yield

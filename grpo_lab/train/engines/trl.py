@@ -55,7 +55,7 @@ def train(
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": engine}
             folder.open(model, None, None, prints)
         seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with seeds, training_mode(model, model.training), open_reports(config, 0) as reports:
+        with seeds, training_mode(model, model.training), open_reports(config, []) as reports:
             steps = Steps(config, callback, evaluate, folder, reports)
             trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
             trainer.train()
