@@ -26,8 +26,8 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, s
 def another(setting):
     """A value of the setting's type that is not its default."""
     kind = next(kind for kind in options(setting.type) if kind is not type(None))
-    if isinstance(allowed := setting.metadata["allowed"], tuple):
-        return next(choice for choice in allowed if choice != setting.default)
+    if choices := setting.metadata["choices"]:
+        return next(choice for choice in choices if choice != setting.default)
     if kind == list[float]:
         return [0.5, -2.0]
     number = setting.default or 0
