@@ -1,12 +1,10 @@
 """`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
 
-To call this module is to call `grpo_lab.trainer.train`, so that `from grpo_lab import train` is the function, and
-`grpo_lab.train.main` the command. The tiny model on the task "sums" is the training of notebook 07.
+The command alone: the function that trains is `grpo_lab.trainer.train`. The tiny model on the task "sums" is the
+training of notebook 07.
 """
 
 import argparse
-import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -176,14 +174,3 @@ def _parser() -> Parser:
 
 def _true_or_folder(text: str) -> bool | str:
     return text.lower() == "true" if text.lower() in ("true", "false") else str(Path(text))
-
-
-class _Callable(types.ModuleType):
-    def __call__(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, *more, **named) -> list[dict]:
-        """`grpo_lab.trainer.train`: train the model in place; one dict of metrics a step."""
-        from grpo_lab.trainer import train
-
-        return train(model, tokenizer, dataset, reward_funcs, config, *more, **named)
-
-
-sys.modules[__name__].__class__ = _Callable
