@@ -25,10 +25,10 @@ CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
 
 
 class Check(NamedTuple):
-    """A finding: "ok", "warn" or "fail", what was found, and what can be done about it."""
+    """The result of a check: "ok", "warn" or "fail", what was found, and what can be done about it."""
 
     status: str
-    found: str
+    finding: str
     remedy: str = ""
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     def parse_known_args(self, args=None, namespace=None):
-        options.update({action.dest: _as_typed(action) for action in self._actions})
+        options.update({action.dest: _option_text(action) for action in self._actions})
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args=None, namespace=None):
@@ -73,8 +73,8 @@ def one_line(text: str) -> str:
 def writable_file(text: str) -> Path:
     """The type of an option such as --json: a file that can be written. One that exists is left as it is."""
     file = Path(text)
-    if not text or file.is_dir() or _fault(file.parent):
-        where = f"in a folder that can be written{_fault(file.parent)}"
+    if not text or file.is_dir() or _write_error(file.parent):
+        where = f"in a folder that can be written{_write_error(file.parent)}"
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file {where}")
     return file
 
@@ -83,8 +83,8 @@ def writable_folder(text: str) -> Path:
     """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
     folder = Path(text)
     existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if not text or _fault(existing):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_fault(existing)}")
+    if not text or _write_error(existing):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_write_error(existing)}")
     return folder
 
 
@@ -95,7 +95,7 @@ def write_at_once(file: Path, text: str) -> None:
     unfinished.replace(file)
 
 
-def _fault(folder: Path) -> str:
+def _write_error(folder: Path) -> str:
     """Say why nothing can be written there, if so; tried, since os.access sees no full disk or rights of a share."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
@@ -105,7 +105,7 @@ def _fault(folder: Path) -> str:
     return ""
 
 
-def _as_typed(action: argparse.Action) -> str:
+def _option_text(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return action.metavar if isinstance(action.metavar, str) else action.dest

@@ -94,44 +94,44 @@ def options(annotation) -> tuple:
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
-def check_type(each: Field, value) -> None:
+def check_type(spec: Field, value) -> None:
     """Raise InputTypeError for a value of another type; an int is a float, a bool is neither."""
-    kinds = options(each.type)
+    kinds = options(spec.type)
     accepted = [typing.get_origin(kind) or kind for kind in kinds]
     accepted += [int] if float in accepted else []
     if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
         names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
-        raise InputTypeError(each.name, value, f"expected {names}")
+        raise InputTypeError(spec.name, value, f"expected {names}")
 
 
-def check_range(each: Field, value, infinite: bool = False) -> None:
+def check_range(spec: Field, value, infinite: bool = False) -> None:
     """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
-    interval, choices = each.metadata["range"], each.metadata["choices"]
+    interval, choices = spec.metadata["range"], spec.metadata["choices"]
     if choices:
-        check_choice(each.name, value, (None, *choices) if types.NoneType in options(each.type) else choices)
+        check_choice(spec.name, value, (None, *choices) if types.NoneType in options(spec.type) else choices)
     elif interval is not None and value is not None:
         may_be_infinite = interval.high == math.inf and (infinite or not interval.high_open)
         if not may_be_infinite:
-            check_finite(each.name, value)
+            check_finite(spec.name, value)
         if value not in interval and not (may_be_infinite and value == math.inf):
-            raise InputError(each.name, value, f"it must lie in {interval}")
+            raise InputError(spec.name, value, f"it must lie in {interval}")
 
 
 def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
     """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
-    tables = {name: each.metadata["entries"] for name, each in settings.items() if each.metadata["entries"]}
-    for name, each in settings.items():
-        read_if = each.metadata["read_if"]
+    tables = {name: spec.metadata["entries"] for name, spec in settings.items() if spec.metadata["entries"]}
+    for name, spec in settings.items():
+        read_if = spec.metadata["read_if"]
         # The settings that choose an entry, such as loss_type, of which some entry reads this one.
         choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
         value = getattr(config, name)
-        is_off = value is None or (not value and float not in options(each.type))
-        if value == each.default or is_off or not (choosers or read_if):
+        is_off = value is None or (not value and float not in options(spec.type))
+        if value == spec.default or is_off or not (choosers or read_if):
             continue
-        is_read = any(getattr(config, other) for other in read_if)
+        is_read = any(getattr(config, switch) for switch in read_if)
         is_read = is_read or any(name in tables[table][getattr(config, table)].reads for table in choosers)
         if not is_read:
-            yield name, " and ".join(f"{other} = {getattr(config, other)!r}" for other in (*choosers, *read_if))
+            yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *read_if))
 
 
 def check_read(config, settings: Mapping[str, Field]) -> None:

@@ -33,7 +33,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
         if setting.name in option_names:
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
-            groups[group_title].add_argument(f"--{setting.name}", help=_help(setting), **reading(setting.type))
+            groups[group_title].add_argument(f"--{setting.name}", help=_help(setting), **argparse_type(setting.type))
     return parser
 
 
@@ -48,7 +48,7 @@ def read_settings(file: Path) -> dict:
     return content
 
 
-def words_in(file: Path, parser: Parser) -> list[str]:
+def option_words(file: Path, parser: Parser) -> list[str]:
     """The options in a file, as words of a command line; null is "none", or else as not given.
 
     Raises InputError for a name that is no option of the parser, too.
@@ -83,7 +83,7 @@ def _help(setting: Field) -> str:
     return f"{'; '.join(filter(None, sentences))} (default: {default})".strip().replace("%", "%%")
 
 
-def reading(annotation) -> dict:
+def argparse_type(annotation) -> dict:
     """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
     kinds = options(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)

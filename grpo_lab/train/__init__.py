@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
-from grpo_lab.config.arguments import settings_parser, words_in
+from grpo_lab.config.arguments import option_words, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
@@ -107,7 +107,7 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         is_run = (run_folder / SETTINGS_FILE).is_file()
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
-    words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
+    words, parser.where = option_words(file, parser), f" (in {str(file)!r})"
     options, parser.where = vars(parser.parse_args(words)), ""
     check_names({name: value for name, value in options.items() if name not in typed}, file)
     return options

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError, InputTypeError
+
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 
 
@@ -75,3 +77,19 @@ def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, f
     """The share of completions to which a reward did not apply, for each reward of which there are some."""
     shares = per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
+
+
+def plain_numbers(metrics: dict) -> dict:
+    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
+    plain = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise InputTypeError("metrics", name, "expected texts, such as 'think_rate'", found=f"has the key {name!r}")
+        plain[name] = value.item() if getattr(value, "shape", None) == () else value
+        if not isinstance(plain[name], int | float | str | None):
+            value_shown = f"is {value!r:.60}"
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=value_shown)
+    if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
+        expected = "expected those of `collect` among them"
+        raise InputError("metrics", metrics, expected, found=f"has no {lacking[0]!r}")
+    return plain

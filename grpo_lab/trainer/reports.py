@@ -141,8 +141,8 @@ def in_words(metrics: dict, prefix: str = "") -> str:
 
 
 def quoted(text: str, width: int) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"
+    literal = repr(text)
+    return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
 
 def _has_signal(metrics: dict) -> bool:

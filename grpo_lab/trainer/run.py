@@ -18,9 +18,10 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
-from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
-from grpo_lab.trainer.metrics import Clock
+from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.stopping import Stopping
@@ -32,7 +33,7 @@ class Run:
     def __init__(
         self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
     ):
-        check_given(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
+        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
@@ -74,7 +75,7 @@ class Run:
                             yield
                 # While the folder is still locked and a signal still waits.
                 if self.folder is not None:
-                    self.folder.finish(self.model, self.tokenizer)
+                    self.folder.save_model(self.model, self.tokenizer)
                 if self._stopping.requested:
                     self._stopping.stop("after its last step")
 
@@ -159,18 +160,18 @@ class Run:
         if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
             state = {"step": done, "log_history": self.history}
             parts = self.model, self.tokenizer, self.optimizer, state, self.reference
-            self.folder.keep(done, *parts)
+            self.folder.save_checkpoint(done, *parts)
 
 
 @contextmanager
 def training_mode(model, training: bool) -> Iterator[None]:
     """The model in training mode, or in evaluation mode, for a while."""
-    before = model.training
+    was_training = model.training
     model.train(training)
     try:
         yield
     finally:
-        model.train(before)
+        model.train(was_training)
 
 
 @functools.lru_cache(maxsize=2)

@@ -22,8 +22,8 @@ from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
+from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import METRICS, RunFolder
-from grpo_lab.trainer.given import fingerprints
 from grpo_lab.trainer.reports import open_reports
 from grpo_lab.trainer.run import training_mode
 
@@ -61,7 +61,7 @@ def train(
             trainer.train()
             trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
             if folder is not None:
-                folder.finish(model, tokenizer)
+                folder.save_model(model, tokenizer)
     return steps.history
 
 

@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
-from grpo_lab.trainer.given import check_same, model_fingerprint
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
@@ -31,7 +31,7 @@ MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenize
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
 
-def explained(method: Callable) -> Callable:
+def explain_disk_errors(method: Callable) -> Callable:
     """Say in one sentence what is wrong with the disk, what is saved, and how to go on once that is mended."""
 
     @functools.wraps(method)
@@ -62,7 +62,7 @@ class RunFolder:
         self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
-    @explained
+    @explain_disk_errors
     def __enter__(self):
         if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
             check_folder(self.config)
@@ -81,7 +81,7 @@ class RunFolder:
         finally:
             self._lock.release()  # last, for after it another run may hold the folder
 
-    @explained
+    @explain_disk_errors
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
@@ -102,7 +102,7 @@ class RunFolder:
                 print(f"Resumed at step {state['step']} of {self.config.max_steps} from {good.as_posix()!r}")
             else:
                 print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
-        self._commit(**changes)
+        self._write_manifest(**changes)
         check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
@@ -111,31 +111,31 @@ class RunFolder:
             os.truncate(path, min(completions, path.stat().st_size))
         return state["step"], state["log_history"]
 
-    @explained
+    @explain_disk_errors
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
         with open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.writelines(as_json(record) + "\n" for record in records)
         flush(self.path / name)
 
-    @explained
-    def keep(self, step: int, *parts) -> None:
+    @explain_disk_errors
+    def save_checkpoint(self, step: int, *parts) -> None:
         """Make a checkpoint of a step, with the parts of `checkpoint.write`; remove those beyond `save_total_limit`."""
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], ())
         entry = {"model": model_fingerprint(parts[0]), "files": checkpoint.write(self.path / UNFINISHED / name, *parts)}
         entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
-        self._commit(checkpoints=self.manifest["checkpoints"] | {name: entry})
+        self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
-        self._commit(checkpoints=self._remove_old_checkpoints(name))
+        self._write_manifest(checkpoints=self._remove_old_checkpoints(name))
 
-    @explained
-    def finish(self, model, tokenizer) -> None:
-        """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
+    @explain_disk_errors
+    def save_model(self, model, tokenizer) -> None:
+        """Write the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
         unfinished = self.path / UNFINISHED / "model"
         files = checkpoint.write(unfinished, model, tokenizer)
         check_free(self.path, files, self.manifest["trained"])
-        self._commit(trained=files)
+        self._write_manifest(trained=files)
         for name in files:
             (self.path / name).parent.mkdir(exist_ok=True)
             publish(unfinished / name, self.path / name)
@@ -152,7 +152,7 @@ class RunFolder:
         old_config, new_config = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
         if prints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
             prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
-        check_same(self.manifest["ingredients"] | old_config, new_config | prints, str(self.path))
+        check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | prints, str(self.path))
         old_max_steps, max_steps = (each["max_steps"] for each in settings)
         schedule = self.settings["lr_scheduler_type"]
         if max_steps < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
@@ -167,19 +167,19 @@ class RunFolder:
             path, unfinished = self.path / name, self.path / UNFINISHED / name
             if unfinished.is_dir() and not path.exists():  # the run was killed before it moved it
                 publish(unfinished, path)
-            described = checkpoint.described(path)
-            wrong_files = [file for file, written in entry["files"].items() if described.get(file) != written]
+            digests = checkpoint.file_digests(path)
+            wrong_files = [file for file, written in entry["files"].items() if digests.get(file) != written]
             if not wrong_files:
                 return path
             first = wrong_files[0]
-            fault = "not what was written: its size or its checksum differs" if first in described else "missing"
+            fault = "not what was written: its size or its checksum differs" if first in digests else "missing"
             print(f"{str(path)!r} is broken ({first} is {fault})")
         if self.manifest["checkpoints"]:
             remedy = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {remedy}")
         return None
 
-    def _commit(self, **changes) -> None:
+    def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
         signed = {"checksum": _checksum(self.manifest)} | self.manifest
         write_whole(self.path / MANIFEST, as_json(signed, indent=1) + "\n")

@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.trainer import train
+from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.run_folder import CHANGING, LOCK, RunFolder
-from grpo_lab.trainer.given import model_fingerprint
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
