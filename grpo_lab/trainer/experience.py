@@ -58,7 +58,7 @@ class Experience:
 def collect(
     model, tokenizer, rows: list[dict], reward_funcs: Callable | list, config: GRPOConfig, clock: Clock | None = None
 ) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compare each with the others of its group.
+    """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
     clock: that of this step alone; `train` puts its seconds beside the metrics.
@@ -99,7 +99,7 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
 def make_experience(
     rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig, per_func: Float[Tensor, "B F"] | None = None
 ) -> Experience:
-    """Compare the rewards, and find out which tokens count."""
+    """Compute the advantages, and find out which tokens count."""
     device = rollout.mask.device
     rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
     mask = rollout.mask & ~rollout.truncated[:, None] if config.mask_truncated_completions else rollout.mask
@@ -119,25 +119,25 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     if not rewards.isnan().any():
-        return _compare(grouped_rewards, config).flatten()
+        return _group_advantages(grouped_rewards, config).flatten()
     if config.advantage == "group" and config.scale_rewards == "batch":
-        centred = _compare_known(grouped_rewards, replace(config, scale_rewards="none"))
+        centred = _advantages_of_known(grouped_rewards, replace(config, scale_rewards="none"))
         known = rewards[~rewards.isnan()]
         return (centred / (known.std() + EPS) if len(known) > 1 else centred).flatten()
-    return _compare_known(grouped_rewards, config).flatten()
+    return _advantages_of_known(grouped_rewards, config).flatten()
 
 
-def _compare(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    return call(ADVANTAGES[config.advantage].compare, {"rewards": grouped_rewards, **vars(config)})
+def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    return call(ADVANTAGES[config.advantage].compute, {"rewards": grouped_rewards, **vars(config)})
 
 
-def _compare_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    """Compare the rewards of each group that are not NaN; the advantages of the others stay zero."""
+def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    """The advantages of the rewards that are not NaN, group by group; those of the others are zero."""
     advantages = torch.zeros_like(grouped_rewards)
     for rewards, row in zip(grouped_rewards, advantages, strict=True):
         known = ~rewards.isnan()
         if known.sum() > 1 or (known.any() and config.advantage == "none"):
-            row[known] = _compare(rewards[known][None], config)[0]
+            row[known] = _group_advantages(rewards[known][None], config)[0]
     return advantages
 
 
