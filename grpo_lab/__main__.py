@@ -60,9 +60,9 @@ def copy_lessons(arguments: list[str]) -> None:
     names = lesson_files()
     if not names:
         raise InputFileError(f"{str(FOLDER)!r} has no notebooks; install grpo-lab anew, or clone it")
-    if there := next((name for name in names if (folder / name).exists()), None):
-        found = f"is {str(folder)!r}, which has {there} already"
-        raise InputError("folder", folder, "expected one without notebooks", found=found)
+    if existing := next((name for name in names if (folder / name).exists()), None):
+        state = f"is {str(folder)!r}, which has {existing} already"
+        raise InputError("folder", folder, "expected one without notebooks", found=state)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FOLDER / name, folder / name)

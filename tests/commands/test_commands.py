@@ -220,7 +220,7 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
 def test_help_and_a_wrong_option_wait_for_no_transformers():
     """Importing it takes seconds."""
     code = (
-        "from grpo_lab import train; import grpo_lab.train; assert callable(train) and grpo_lab.train.main\n"
+        "import grpo_lab.train; assert grpo_lab.train.main\n"
         "import contextlib, sys; from grpo_lab.__main__ import main\n"
         "for words in (['train', '--help'], ['train', '--max_step', '3'], ['chat', '--help'], ['doctor', '--help']):\n"
         "    with contextlib.suppress(SystemExit):\n        main(words)\n"

@@ -174,9 +174,9 @@ COMPUTE_ADVANTAGES = Exercise(
     ),
     mistakes={
         "group-mixed": mixed,
-        "one-group": {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
+        "one-group": {"rearrange()": 'grouped_rewards = rearrange(rewards, "(P G) -> P G", P=1)'},
         "nan-as-zero": {
-            "rearrange()": "by_group = rearrange("
+            "rearrange()": "grouped_rewards = rearrange("
             "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
         },
         "nan-spreads": nan_spreads,

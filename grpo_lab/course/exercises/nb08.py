@@ -91,11 +91,11 @@ FIRST_STEP_TEST = Exercise(
     observe=after_two_steps,
     tolerance=1e-5,
     mistakes={
-        "not-a-copy": {"to()": "before = kept"},
-        "embedding-counted": {"named_parameters()": "kept = dict(policy.named_parameters())"},
+        "not-a-copy": {"to()": "initial = counted"},
+        "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
         "not-in-learning-rates": {"8.7": "m = moved / n"},
         "mean-of-means": {
-            "cpu()": "means = [(p.detach().cpu() - before[name]).abs().mean().item() for name, p in kept.items()]\n"
+            "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
             "moved = n * sum(means) / len(means)"
         },
     },

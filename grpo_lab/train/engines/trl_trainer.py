@@ -51,7 +51,7 @@ class Trainer(trl.GRPOTrainer):
 
 
 def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
-    """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
+    """The configuration of the run for TRL, which counts updates where we count rollouts."""
     updates, flags = config.updates_per_step, FLAGS[config.precision]
     sync = config.ref_model_sync_steps
     return trl.GRPOConfig(
@@ -83,14 +83,14 @@ def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
 
     def wrapped(function: Callable, name: str) -> Callable:
         def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
-            asked = [rows[number] for number in row]
-            columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
+            batch = [rows[number] for number in row]
+            columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
-                found = score_completions(function, prompts, completions, completion_ids, columns)[1]
+                rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
             # Every time, for TRL takes their mean; `Steps` leaves zeros out, as our own loop does.
-            log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
-            return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
+            log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
+            return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
 
         reward.__name__ = name
         return reward
