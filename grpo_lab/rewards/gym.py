@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from grpo_lab.rewards.mathematics.worker import WORKER
-from grpo_lab.rewards.text import completion_text, extract_answer
+from grpo_lab.rewards.text import after_thinking, completion_text, extract_answer
 
 _CLAIMED = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
@@ -34,8 +34,8 @@ def gym_reward(
 
 
 def _answer(text: str) -> str:
-    if "</answer>" in text:
-        return extract_answer(text) or ""
-    said = text.rpartition("</think>")[2].strip()
+    said = after_thinking(text).strip()
+    if "</answer>" in said:
+        return extract_answer(said) or ""
     *_, claimed = ["", *_CLAIMED.findall(said)]
     return claimed.rstrip(" .*_$") or said

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_lab.commands.checks import InputError, InputTypeError
 
+LONGEST = 1000  # characters of an answer; a policy may write millions of digits, and arithmetic on them takes long
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
@@ -37,6 +38,17 @@ def _text_of(value: Any, role: str, what: str) -> str:
         wanted = "expected a string, or a non-empty list of chat messages whose contents are strings"
         raise InputTypeError(what, value, wanted, found=f"is {shortened(value)}")
     return "\n".join(contents)
+
+
+def after_thinking(text: str) -> str:
+    """What follows the last `</think>`, or all of a text without thinking; empty where the thinking was cut off."""
+    rest = text.rpartition("</think>")[2]
+    return "" if "<think>" in rest else rest
+
+
+def is_cut_off(rest: str, opening: str) -> bool:
+    """Whether this much text, after the last closed block, opens another one, or ends amid the word that would."""
+    return opening in rest or any(rest.endswith(opening[:length]) for length in range(3, len(opening)))
 
 
 def extract_answer(text: str) -> str | None:
