@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters, usable_folder
+    from grpo_lab.models.loading import open_part
     from grpo_lab.trainer.folder import check_folder
 
     name, engine = given["model"], take_engine(given)
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(*spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
         folder = usable_folder(name, device.type)[0]
-        shape, tokenizer = (kind.from_pretrained(folder, local_files_only=True) for kind in (AutoConfig, AutoTokenizer))
+        shape, tokenizer = (open_part(kind, folder) for kind in (AutoConfig, AutoTokenizer))
         config = fitted(shape, tokenizer, rows, config, device, given)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)

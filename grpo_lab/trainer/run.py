@@ -19,6 +19,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -49,6 +50,7 @@ class Run:
     def __enter__(self):
         with ExitStack() as stack:  # what was opened is closed again, should the next not open
             if self.folder is not None:
+                check_savable(self.model, self.tokenizer)
                 stack.enter_context(self.folder)
                 prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)

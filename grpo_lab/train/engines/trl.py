@@ -23,6 +23,7 @@ from grpo_lab.train.engines.trl_trainer import make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.folder import METRICS, RunFolder
+from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.given import fingerprints
 from grpo_lab.trainer.reports import Reports
 
@@ -49,6 +50,7 @@ def train(
     with ExitStack() as stack:
         folder = None
         if config.output_dir is not None:
+            check_savable(model, tokenizer)
             folder = stack.enter_context(RunFolder(config, config.saved() | told))
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
             folder.open(model, None, None, prints)
