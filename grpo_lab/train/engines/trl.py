@@ -17,6 +17,8 @@ from transformers import TrainerCallback
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
+from grpo_lab.rollout.probe import OF_PROMPTS, probe
+from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import make_trainer
@@ -84,6 +86,10 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     alone = config.without(output_dir=None, beta=0.0)
     run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
+    habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
+    if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
+        found = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
+        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=found)
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         wanted = "expected strings alone or messages alone, with --engine trl"
         raise InputError("dataset", dataset, wanted, found="has prompts of two kinds")

@@ -14,6 +14,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
+from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.train.engines.settings import FLAGS, passed_on
 
 
@@ -22,7 +24,7 @@ def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOC
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     trainer = Trainer(
         model=model,
-        reward_funcs=as_trl_calls_them(reward_funcs, rows),
+        reward_funcs=as_trl_calls_them(reward_funcs, rows, tokenizer),
         args=trl_config(config, use_cpu=model.device.type == "cpu"),
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
@@ -75,15 +77,29 @@ def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
     )
 
 
-def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
+def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
     """Each reward function with the keywords and the checks that it has here, under its name.
 
     TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
+
+    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.tags`.
     """
+    tags = {} if tokenizer is None else tag_tokens(tokenizer, [tokenizer.eos_token_id])
+
+    def seen(completions: list, completion_ids: list, asked: list[dict]) -> list:
+        if tokenizer is None:
+            return completions
+        opened = [opened_thought(tokenizer, encode_prompt(tokenizer, row["prompt"])) for row in asked]
+        if not (tags or any(opened)):
+            return completions
+        texts = [seen_text(tokenizer, ids, tags, begun) for ids, begun in zip(completion_ids, opened, strict=True)]
+        chats = [[{"role": "assistant", "content": text}] for text in texts]
+        return texts if completions and isinstance(completions[0], str) else chats
 
     def wrapped(function: Callable, name: str) -> Callable:
         def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
             asked = [rows[number] for number in row]
+            completions = seen(completions, completion_ids, asked)
             columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
