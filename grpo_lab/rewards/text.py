@@ -107,6 +107,13 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
             raise InputTypeError(f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=said)
 
 
+def check_setting(name: str, value: Any) -> None:
+    """A setting of a reward is one number; a list is a column of the data that has its name."""
+    if not isinstance(value, numbers.Real):
+        wanted = "expected a number; a column of the data must have another name than this setting"
+        raise InputTypeError(name, value, wanted, found=f"is {shortened(value)}")
+
+
 def check_column(name: str, values: Any, completions: Any) -> None:
     """A column that reward functions get has one entry a completion; `name` is for the message."""
     text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")

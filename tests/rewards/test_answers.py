@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.rewards import last_number_reward, math_reward, number_reward, same_number
+from grpo_lab.rewards import last_number, last_number_reward, math_reward, number_reward, same_number
 from grpo_lab.rewards.answers import LONGEST
 
 
@@ -67,6 +67,7 @@ def test_the_last_number_as_it_stands_there():
 
 
 IN_TEXT = {
+    "1⁄2": "1/2", "so -₹5": "-5", "it is -€1,000": "-1000", "1.5*10**3": "1500", "101₂": "101", "１／２": "1/2",
     r"\boxed{\$9{,}500}": "9500", "The answer is 1/2.": "1/2", "it is 1.5e3": "1500", "答案是１２。": "12",
     "so -$5": "-5", r"so -\$5.": "-5", "$-5": "-5", "3 1/2 cups": "7/2", "2 3/2": "3/2",
     "$1,234.50 today": "2469/2", "It is $10^{6}$.": "1000000", r"\frac{1}{-2}": "-1/2",
@@ -79,6 +80,8 @@ IN_TEXT = {
     "1.2e-3": "3/2500", "it is 25%": "25", r"it is 25\%": "1/4", "5 dollars": "5", "2^3 = 8": "8",
 }  # fmt: skip
 NOT_IN_TEXT = {
+    r"so \sqrt{16}": "16", r"so 2\sqrt{3}": "3", r"0.\overline{3}": "3", r"so \pi/4": "4", r"5\pi": "5", "x/2": "2",
+    "so 1e1000": "1", "-₹5": "5",
     "The answer is 1/2.": "2", r"\boxed{\$9{,}500}": "500", "1.5e3": "3", "-$5": "5", "it is 2^10": "10",
     "so 2^10": "2", "5 million": "5", "3万": "3", "1/0": "0", "on 1/2/2020": "2020", "10^6": "6",
     r"\frac{1}{2}": "2", "at 8:00": "8", "3.5.2": "2", "3 1/2": "2", "9 m^2": "2", "2½": "2", "<think>5": "5",
@@ -89,6 +92,12 @@ NOT_IN_TEXT = {
 def test_the_last_number_is_read_in_the_notations_that_the_comparison_knows():
     assert [text for text, number in IN_TEXT.items() if last_number_reward([text], answer=[number]) != [1.0]] == []
     assert [text for text, number in NOT_IN_TEXT.items() if last_number_reward([text], answer=[number]) != [0.0]] == []
+
+
+def test_the_last_number_stands_alone_so_that_answers_can_be_counted():
+    texts = ["5", "5 apples", "It is 5.", r"\boxed{5\text{ cm}}", "<answer>5</answer>", "５"]
+    assert {last_number(text) for text in texts} == {"5"}
+    assert [last_number(text) for text in ("", "none", "so 1,000", "-3", "1/2 km")] == ["", "", "1000", "-3", "1/2"]
 
 
 @given(st.fractions(max_denominator=50), st.integers(0, 5))

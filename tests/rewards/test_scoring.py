@@ -178,6 +178,14 @@ def test_a_column_with_the_name_of_a_setting_leaves_the_setting_alone(function, 
     assert score(function, columns=columns | {column: ["much"] * 3})[1].tolist() == plain
 
 
+@pytest.mark.parametrize(("function", "column"), SETTINGS[:3])
+def test_another_trainer_that_hands_the_column_on_is_told_by_name(function, column):
+    with pytest.raises(
+        TypeError, match=rf"{function.__name__}: {column} is list \['much'\]; expected a number; a column"
+    ):
+        function([GOOD], answer=["4"], **{column: ["much"]})
+
+
 def own(completions, limit=10, style=None, **kwargs):
     return [float(limit) if style is None else float(level) for level in style or completions]
 

@@ -10,7 +10,7 @@ from typing import Any
 from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.worker import WORKER
-from grpo_lab.rewards.text import completion_text, expected_texts, loose_text
+from grpo_lab.rewards.text import check_setting, completion_text, expected_texts, loose_text
 
 # x, x_1, AB, S_{ABC}, P(A), 总价
 _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4e00-\u9fff]{1,8})?")
@@ -48,6 +48,8 @@ def math_reward(
     Raises:
         ImportError: if Math-Verify is needed and not installed; plain numbers and words do without.
     """
+    check_setting("math_reward: time_limit", time_limit)
+    check_setting("math_reward: batch_time_limit", batch_time_limit)
     expected = expected_texts("math_reward", completions, answer)
     golds = [boxed(a) if a and r"\boxed" in a else a for a in expected]
     pairs = [(a, given_answer(completion_text(y))) for a, y in zip(golds, completions, strict=True)]

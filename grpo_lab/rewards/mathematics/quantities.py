@@ -35,8 +35,9 @@ _SAID = {
     for tens in range(10)
     for ones in range(10)
 } | {"两": 2}
+CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(
-    r"(?P<sign>[+-]?) ?(?:(?P<currency>[$¥€£]) ?(?P<inner>[+-]?))? ?(?:"
+    rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY}]) ?(?P<inner>[+-]?))? ?(?:"
     r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
     r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<said>[两十零一二三四五六七八九]+))"
     r"(?P<percent> ?%)?(?P<tail>.*)"
@@ -55,17 +56,18 @@ _IN_PLAIN = (
         r"1e\1\2",
     ),
 )
-_BASE = re.compile(r"^(?:_|,? ?(?:in )?base )\{?([0-9]{1,2})\}?$|^ ?\((?:in )?base ([0-9]{1,2})\)$")
+_BASE = re.compile(r"^(?: ?_|,? ?(?:in )?base )\{?([0-9]{1,2})\}?$|^ ?\((?:in )?base ([0-9]{1,2})\)$")
 _BOLD = re.compile(r"(?<![0-9a-zA-Z)])(?:\*\*|__)|(?:\*\*|__)(?![0-9a-zA-Z(])|`")
+_WITHIN = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?:_\S)? *[{(]?$|[a-zA-Z})] ?/ ?$")  # of what it is a part
 # In a running text: no index, no exponent, nothing within another number.
 _IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
-    r"(?P<number>[+-]?(?:[$¥€£] ?[+-]?)?(?:"
+    rf"(?P<number>[+-]?(?:[{CURRENCY}] ?[+-]?)?(?:"
     r"(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?+|\.[0-9]++)"
-    r" ?%?)"
+    r"(?: ?%)?)"
     # What makes another number of it, or no finished one.
-    r"(?P<more>\.[0-9]| ?[/^:] ?[({+-]*[0-9]"
+    r"(?P<more>\.[0-9]|[eE][+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
     r"| ?(?:[万亿百]|千(?![米克])|(?:hundred|thousand|dozen|[a-z]{1,5}illion)s?\b))?",
     re.IGNORECASE,
 )
@@ -85,7 +87,9 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
     if value is None or unit is None or (found["currency"] and found["tail"]) or (found["sign"] and found["inner"]):
         return None
     sign = -1 if "-" in (found["sign"], found["inner"]) else 1
-    return value * Fraction(sign, 100 if found["percent"] else 1), _UNITS.get(found["currency"], unit)
+    return value * Fraction(sign, 100 if found["percent"] else 1), _UNITS.get(
+        found["currency"], found["currency"] or unit
+    )
 
 
 def _join_thousands(text: str) -> str:
@@ -117,7 +121,7 @@ def unit_of(tail: str) -> str | None:
 
 
 def last_number(text: str) -> str:
-    """The number that a text gives as its answer, as it stands there: "-3", "1,000", "1/2"; empty if there is none.
+    """The number that a text gives as its answer, without its unit: "-3", "1000", "1/2"; empty if there is none.
 
     It is what the answer block or the box holds, or the whole text, if that is a number; else the last number of the
     text. What is no finished number, such as 2^10, 1/0 or 5 million, is none; and there is none where the text was cut
@@ -127,10 +131,12 @@ def last_number(text: str) -> str:
     if was_cut_off(text):
         return ""
     if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST + 1])):
-        return answer
+        if not re.search("[0-9]", answer):  # 三十
+            return answer
+        text = answer
     text = _running(text)
     *_, last = [None, *_IN_TEXT.finditer(text)]
-    if last is None or last["more"]:
+    if last is None or last["more"] or _WITHIN.search(text[: last.start()]):
         return ""
     before = text[: last.start()].rstrip()[-1:]
     is_operation = before.isdigit() or before in tuple(")]}%")

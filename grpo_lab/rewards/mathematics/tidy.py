@@ -9,9 +9,11 @@ from grpo_lab.rewards.text import after_thinking, extract_answer, fold, is_cut_o
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
     | {c: " " + unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+    | dict.fromkeys("⁄∕", "/")
     | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_LOWERED = re.compile("[₀-₉]+")
 _WORD = r"(?<![a-zA-Z\\])"
 _ROW = "\ue000"  # stands for a row's end, a double backslash, while commands of one backslash are rewritten
 _ROW_ENDS = re.compile(
@@ -27,6 +29,7 @@ _REWRITES = {
     r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": "",
     r"\{,\}": ",",
     r"\\[dtc]frac": r"\\frac",
+    r"\{\s*([+-])\s+(?=[0-9])": r"{\1",
     r"\^\s*(?:\\circ|\{\s*\\circ\s*\})": "°",
     r"\\%|\s*\b(?:per ?cent|pct)\b": "%",
     r"\\\$": "$",
@@ -78,6 +81,7 @@ def _is_box_open(text: str) -> bool:
 def tidy(text: str) -> str:
     """The text with one sign for each thing, in LaTeX, without marks around it and full stops at its end."""
     text = _RAISED.sub(lambda run: f"^{{{unicodedata.normalize('NFKC', run[0])}}}".replace("−", "-"), text)
+    text = _LOWERED.sub(lambda run: f"_{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = fold(text.translate(_SIGNS)).rstrip(" .,;")
     if r"\begin{" in text:
         text = _ROW_ENDS.sub(lambda end: "" if "hline" in end[0] else _ROW, text).replace("{smallmatrix}", "{matrix}")
