@@ -93,7 +93,7 @@ def _auto(on_card: bool) -> tuple[Path, str]:
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
-        if folder and (missing := missing_file(folder)):
+        if folder and not (folder / ADAPTER).is_file() and (missing := missing_file(folder)):
             print(f"policy: passing over {readable(folder)}, which has no {missing}")
         elif folder:
             return folder, f"{hub_id}, found in the {hub} cache"

@@ -7,11 +7,13 @@ import contextlib
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -30,6 +32,8 @@ from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
+# What transformers reads beside weights and vocabulary; one that is cut it may pass over in silence.
+SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 
@@ -115,6 +119,9 @@ def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
 
     Whatever it raises over a folder becomes an InputError of one sentence; memory that is full is no fault of a folder.
     """
+    for name in SETTINGS_FILES:
+        if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
+            raise _unfit(folder, f"whose {name} is damaged", "download it again")
     if method := quantisation(folder):
         remedy = "take the model that it was made from, since quantised weights cannot be trained"
         raise _unfit(folder, f"whose weights are quantised ({method})", remedy)
@@ -134,17 +141,34 @@ def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
 def quantisation(folder: Path) -> str | None:
     """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
     for name in ("config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"):
-        try:
-            told = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # a damaged config.json is for transformers to say
+        told = _settings_in(folder / name)
         found = _quantisation_in(told) if name == "config.json" else told
         if found:
             names = ("quant_method", "method", "load_in_8bit", "load_in_4bit")
             which = found if isinstance(found, dict) else {}
             given = next((key for key in names if which.get(key)), None)
             return str(which[given]) if given and "load" not in given else "bitsandbytes" if given else "some method"
-    return None
+    stored = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
+    return next((f"stored as {dtype}" for dtype in stored if re.match("[FIU][48]", dtype)), None)
+
+
+def _settings_in(file: Path) -> Any:
+    """What a JSON file says; None where it is missing or damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _dtypes_in(file: Path) -> set[str]:
+    """The types in which a file holds its weights, from its head; those of a damaged file are for transformers to say.
+
+    Masks and other constants, which some models store as bytes, are no weights.
+    """
+    with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
+        names = [name for name in list(opened.keys()) if name.endswith("weight")]
+        return {opened.get_slice(name).get_dtype() for name in names}
+    return set()
 
 
 def _quantisation_in(config: Any) -> Any:

@@ -174,19 +174,31 @@ def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(check
             load(folder)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_weights_that_are_stored_as_a_byte_each_are_quantised_though_no_file_says_so(checkpoint, tmp_path, dtype):
+    def store(tensors):
+        tensors["lm_head.weight"] = tensors["lm_head.weight"].to(dtype)
+        tensors["a.mask"] = torch.ones(2, dtype=torch.uint8)
+
+    with pytest.raises(InputError, match=r"whose weights are quantised \(stored as [FIU]8.*\); take the model"):
+        load_policy(with_weights(checkpoint, tmp_path / "bytes", store))
+
+
 def test_an_empty_entry_on_quantisation_is_none(checkpoint, tmp_path):
     load_policy(with_settings(copy_of(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
 
 
 DAMAGED = [
-    ("config.json", '{"model_type": "qwen2", "hidden', "can load"),
-    ("config.json", "", "can load"),
-    ("config.json", "[]", "can load"),
+    ("config.json", '{"model_type": "qwen2", "hidden', "whose config.json is damaged; download it again"),
+    ("config.json", "", "whose config.json is damaged"),
+    ("config.json", "[]", "whose config.json is damaged"),
+    ("generation_config.json", '{"eos_token_id": [1', "whose generation_config.json is damaged"),
+    ("special_tokens_map.json", '{"eos', "whose special_tokens_map.json is damaged"),
     ("config.json", '{"model_type": "qwen2", "hidden_size": "many"}', "can load"),
     ("config.json", '{"model_type": "qwen2", "num_attention_heads": 0}', "can load"),
     ("tokenizer.json", '{"version": "1.0", "trunc', "whose tokenizer cannot be loaded"),
     ("tokenizer.json", "{}", "whose tokenizer cannot be loaded"),
-    ("tokenizer_config.json", "{", "whose tokenizer cannot be loaded"),
+    ("tokenizer_config.json", "{", "whose tokenizer_config.json is damaged"),
     ("model.safetensors", "", "can load"),
     ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has no whole model.safetensors.index.json"),
     ("model.safetensors.index.json", "{}", "has no whole model.safetensors.index.json"),
