@@ -40,7 +40,10 @@ _JUDGED = (
     r"(?:response|answer|completion|solution|result|verdict|judge?ment|conclusion|student|model|assistant|it|this|that"
     r"|he|she|they|which)(?: (?:given|provided|above))?(?: by the \w+)?(?: (?:of )?[^a-z\s]\S*)?"
 )
-_BE = "(?:is|was|are|were|be|has been|looks|seems(?: to be)?|appears(?: to be)?|is considered|must be)"
+_BE = (
+    "(?:is|was|are|were|be|has been|looks|seems(?: to be)?|appears(?: to be)?|must be"
+    "|(?:is|are|was|were) (?:considered|judged|deemed|marked)(?: as)?)"
+)
 _GIVE = (
     "(?:gives?|gave|given|states?|stated|provides?|provided|contains?|contained|reach(?:es|ed)?|match(?:es|ed)?"
     "|arrives? at|arrived at|produces?|produced|ha(?:s|ve|d)|agrees? with|agreed with|gets?|got)"
@@ -49,7 +52,8 @@ _GIVE = (
 _CLAUSE = re.compile(
     rf"(?:(?:{_LEAD}) )*(?:(?:i|we) (?P<unthought>(?:do|can|would|could) not )?(?:(?:would|do|can|must) )?"
     rf"(?:think|believe|say|find|consider|conclude)(?: that)? )?(?:{_JUDGED} )?"
-    rf"(?:(?:{_BE} )?(?:(?:{_SURELY}) )*(?P<not_word>not (?:at all )?|never |by no means |far from |anything but )?"
+    rf"(?:(?:{_BE} )?(?:(?:{_SURELY}) )*(?P<not_word>not (?:at all )?|never |by no means |far from |anything but "
+    rf"|(?:can|could|should) not be (?:(?:considered|judged|called|deemed|marked) )?(?:as )?)?"
     rf"(?:(?:{_SURELY}) )*(?:(?P<right>yes|{_RIGHT})|no|(?:{_WRONG})(?: answer| response| solution)?)"
     rf"|(?:(?:does|did|do|has|had|can|could) )?(?:(?:{_SURELY}) )*(?P<not_given>not |never |fails? to |failed to )?"
     rf"(?:{_GIVE}|{_BE}(?P<not_being> not)?) (?:the|an?|its) (?:(?P<right_answer>expected|{_RIGHT})|{_WRONG})"
@@ -69,9 +73,10 @@ _CLAUSE_ZH = re.compile(
 )
 _WORD_ZH = re.compile("正确|错|否|有误|不对|准确")
 _PLAIN = (
+    (re.compile(r"\\boxed"), " "),
     (re.compile(r"[*_`#\"“”「」{}()\[\]]"), " "),
+    (re.compile(r"\bcan(?:not|['’]t)\b"), "can not"),
     (re.compile(r"n['’]t\b"), " not"),
-    (re.compile(r"\bcannot\b"), "can not"),
     (re.compile(r"\b(it|that|this|he|she)['’]s\b"), r"\1 is"),
     (re.compile(r"['’]s\b"), ""),
     (re.compile(r"^\s*not the\b"), "it is not the"),
@@ -101,17 +106,16 @@ def read_verdict(reply: str) -> str | None:
     clauses = _clauses(after_thinking(reply))
     readings = [_read(text) if mark not in ("?", "？") else None for text, mark in clauses]
     said = {reading for reading in readings if reading}
-    colon = max((index for index, (_, mark) in enumerate(clauses) if mark in (":", "：")), default=None)
     opening = readings[0] if clauses and (clauses[0][1] or len(clauses) == 1) else None
-    if colon is not None and colon + 1 < len(clauses):
-        label, tail = clauses[colon][0], readings[colon + 1]
-        if _NOTHING.fullmatch(clauses[colon + 1][0]):  # errors: none
+    for colon in reversed([index for index, (_, mark) in enumerate(clauses[:-1]) if mark in (":", "：")]):
+        label, (tail, _) = clauses[colon][0], clauses[colon + 1]
+        if _NOTHING.fullmatch(tail):  # errors: none
             return None
-        if tail in ("yes", "no"):
+        if (verdict := readings[colon + 1]) in ("yes", "no"):
             if label in (*_RIGHT.split("|"), "正确"):  # correct: no
-                return tail
-            agrees = readings[colon] in (None, "unclear", tail)
-            return tail if agrees and not _NOT_JUDGED.fullmatch(label) else None
+                return verdict
+            agrees = readings[colon] in (None, "unclear", verdict)
+            return verdict if agrees and not _NOT_JUDGED.fullmatch(label) else None
     if opening == "no" or said == {"no"}:
         return "no"
     if opening == "yes":

@@ -17,6 +17,7 @@ REPLIES = {
 # What stands before the word counts, in both languages; what is not clear is no verdict.
 IN_CONTEXT = {
     "yes": [
+        "Reasoning: it gives 7, which is correct.\nVerdict: Yes", r"\boxed{yes}", "The response is judged correct.",
         "The response says 7, which is correct.", "There is no doubt that the response is correct.",
         "The answer provided is correct.", "The answer given by the student is correct", "回答与预期答案一致",
         "答对了", "学生答对了", "The response (7) is correct.", "response is correct", "相符",
@@ -31,6 +32,8 @@ IN_CONTEXT = {
         "The response matches the expected answer.",
     ],
     "no": [
+        "Verdict: No\nReason: the correct answer is 7", "This can't be right.",
+        "The response cannot be considered correct",
         "Wrong answer.", "The response says 5, which is not correct.", "This is not the expected answer.",
         "答错了", "学生没有答对", "回答与标准答案不一致", "错了", "不一致", "Not the correct answer.",
         "The response did not provide the right answer", "The given response is not the right answer",
