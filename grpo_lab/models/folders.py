@@ -62,8 +62,8 @@ def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pa
 def _adapter_error(name: str | os.PathLike, folder: Path) -> InputError:
     """What is said of a folder with an adapter, which peft would have to put into its model."""
     with contextlib.suppress(ValueError, AttributeError, OSError):
-        told = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
-        base, kind = told.get("base_model_name_or_path"), told.get("peft_type")
+        settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+        base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
         whose = f"a {kind or 'LoRA'} adapter for {base!r}" if base else f"a {kind or 'LoRA'} adapter"
         found = (
             f"is {os.fspath(name)!r}, that is {readable(folder)}, which holds {whose} ({ADAPTER}) and no whole model"

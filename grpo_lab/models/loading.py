@@ -140,14 +140,14 @@ def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
 
 def quantisation(folder: Path) -> str | None:
     """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
-    for name in ("config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"):
-        told = _settings_in(folder / name)
-        found = _quantisation_in(told) if name == "config.json" else told
-        if found:
-            names = ("quant_method", "method", "load_in_8bit", "load_in_4bit")
-            which = found if isinstance(found, dict) else {}
-            given = next((key for key in names if which.get(key)), None)
-            return str(which[given]) if given and "load" not in given else "bitsandbytes" if given else "some method"
+    entry = _quantisation_in(_settings_in(folder / "config.json"))
+    other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+    entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
+    if entry:
+        settings = entry if isinstance(entry, dict) else {}
+        method = settings.get("quant_method") or settings.get("method")
+        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
+        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
     stored = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
     return next((f"stored as {dtype}" for dtype in stored if re.match("[FIU][48]", dtype)), None)
 

@@ -34,7 +34,7 @@ def same_number(given: str, expected: str) -> bool:
 
 
 def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    r"""1.0 if the last answer block is the expected number, however it is written, else 0.0.
+    r"""1.0 if the last answer block after the thinking is the expected number, however it is written, else 0.0.
 
     r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.8}
 

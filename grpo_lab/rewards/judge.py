@@ -105,7 +105,7 @@ def read_verdict(reply: str) -> str | None:
         raise InputTypeError("the judge's reply", reply, "expected a str")
     clauses = _clauses(after_thinking(reply))
     readings = [_read(text) if mark not in ("?", "？") else None for text, mark in clauses]
-    said = {reading for reading in readings if reading}
+    verdicts = {reading for reading in readings if reading}
     opening = readings[0] if clauses and (clauses[0][1] or len(clauses) == 1) else None
     for colon in reversed([index for index, (_, mark) in enumerate(clauses[:-1]) if mark in (":", "：")]):
         label, (tail, _) = clauses[colon][0], clauses[colon + 1]
@@ -116,11 +116,11 @@ def read_verdict(reply: str) -> str | None:
                 return verdict
             agrees = readings[colon] in (None, "unclear", verdict)
             return verdict if agrees and not _NOT_JUDGED.fullmatch(label) else None
-    if opening == "no" or said == {"no"}:
+    if opening == "no" or verdicts == {"no"}:
         return "no"
     if opening == "yes":
-        return None if "no" in said else "yes"
-    return "yes" if said == {"yes"} else None
+        return None if "no" in verdicts else "yes"
+    return "yes" if verdicts == {"yes"} else None
 
 
 def _clauses(reply: str) -> list[tuple[str, str]]:
@@ -137,12 +137,12 @@ def _read(clause: str) -> str | None:
     """What a clause says: "yes", "no", "unclear" where a verdict is named in another way, None where none is."""
     if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # no it does not
         return leading[1] if _read(clause[leading.end() :]) in (None, "unclear", leading[1]) else "unclear"
-    if says := _CLAUSE.fullmatch(clause):
-        is_right = bool(says["right"] or says["right_answer"])
-        negations = sum(bool(says[name]) for name in ("unthought", "not_word", "not_given", "not_being"))
-    elif says := _CLAUSE_ZH.fullmatch(clause.replace(" ", "")):
-        is_right, negations = bool(says["right"] or says["yes"]), int(bool(says["not"]))
-    if says and negations <= is_right:  # "not wrong" is not quite right
+    if match := _CLAUSE.fullmatch(clause):
+        is_right = bool(match["right"] or match["right_answer"])
+        negations = sum(bool(match[name]) for name in ("unthought", "not_word", "not_given", "not_being"))
+    elif match := _CLAUSE_ZH.fullmatch(clause.replace(" ", "")):
+        is_right, negations = bool(match["right"] or match["yes"]), int(bool(match["not"]))
+    if match and negations <= is_right:  # "not wrong" is not quite right
         return "yes" if is_right and not negations else "no"
     return "unclear" if _WORD.search(clause) or _WORD_ZH.search(clause) else None
 

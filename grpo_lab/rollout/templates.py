@@ -80,19 +80,19 @@ def loses_thoughts(messages: list[dict], text: str) -> bool:
 
 def system_in_question(messages: list[dict]) -> list[dict]:
     """The messages with what the system says in front of the first question, as templates without a system have it."""
-    said = [message["content"] for message in messages if message["role"] == "system"]
+    system = [message["content"] for message in messages if message["role"] == "system"]
     others = [message for message in messages if message["role"] != "system"]
     first = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
     if first is None:
         return messages
-    question = others[first] | {"content": "\n\n".join([*said, others[first]["content"]])}
+    question = others[first] | {"content": "\n\n".join([*system, others[first]["content"]])}
     return [*others[:first], question, *others[first + 1 :]]
 
 
 def contains(text: str, content: str) -> bool:
     """Whether a text contains what a message says; white space, and how JSON writes it, do not count."""
-    plain, said = " ".join(text.split()), " ".join(content.split())
-    return said in plain or json.dumps(said, ensure_ascii=False)[1:-1] in plain
+    plain_text, plain_content = " ".join(text.split()), " ".join(content.split())
+    return plain_content in plain_text or json.dumps(plain_content, ensure_ascii=False)[1:-1] in plain_text
 
 
 def _with_thoughts_hidden(message: dict) -> dict:

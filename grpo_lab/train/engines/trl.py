@@ -90,6 +90,8 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
         found = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=found)
+    if "time" in habits:
+        print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         wanted = "expected strings alone or messages alone, with --engine trl"
         raise InputError("dataset", dataset, wanted, found="has prompts of two kinds")
