@@ -125,10 +125,10 @@ def last_number(text: str) -> str:
 
     It is what the answer block or the box holds, or the whole text, if that is a number; else the last number of the
     text. What is no finished number, such as 2^10, 1/0 or 5 million, is none; and there is none where the text was cut
-    off in its thinking, in a block or in a box.
+    off in its thinking, in a box, or in a block after another.
     """
     text = after_thinking(text)
-    if was_cut_off(text):
+    if was_cut_off(text) and re.search(r"</answer>|\\boxed", text):  # a tag that is opened alone says nothing
         return ""
     if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST + 1])):
         if not re.search("[0-9]", answer):  # 三十
