@@ -113,7 +113,8 @@ gpu-bench: $(DEV)
 		--json notebooks/runs/smollm2_bench.json
 
 gpu-record: $(STAMP)
-	$(PY) notebooks/runs/record_qwen2.py --minutes $(MINUTES)
+	$(PY) notebooks/runs/record_qwen_modes.py
+	$(PY) notebooks/runs/record_qwen.py --minutes $(MINUTES)
 
 lint: $(DEV)
 	$(PY) -m ruff check .

@@ -1,17 +1,19 @@
 """A wheel carries the notebooks, too, as grpo_lab/lessons: `grpo-lab lessons DIR` copies them from there.
 
-In a checkout they stay where they are, in notebooks/, and the translations in po/. All other metadata is in
-pyproject.toml.
+In a checkout and in an sdist (MANIFEST.in) they stay where they are, in notebooks/, and the translations in po/. All
+other metadata is in pyproject.toml.
 """
 
+import runpy
 import shutil
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-LESSONS = ("*.ipynb", "assignments/*.ipynb", "images/*", "runs/*.json", "zh/**/*.ipynb")
-CARRIED = {"lessons": ("notebooks", LESSONS), "po": ("po", ("*/*.po",))}
+ROOT = Path(__file__).parent
+# Run as a file: importing it from the package would want the package's dependencies.
+lesson_files = runpy.run_path(str(ROOT / "grpo_lab" / "commands" / "lesson_files.py"))["lesson_files"]
 
 
 class BuildWithLessons(build_py):
@@ -19,12 +21,16 @@ class BuildWithLessons(build_py):
         super().run()
         if self.editable_mode:
             return
-        for place, (name, patterns) in CARRIED.items():
-            folder = Path(__file__).parent / name
-            for file in sorted(file for pattern in patterns for file in folder.glob(pattern) if file.is_file()):
-                target = Path(self.build_lib) / "grpo_lab" / place / file.relative_to(folder)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target)
+        package = Path(self.build_lib) / "grpo_lab"
+        for name in lesson_files(ROOT / "notebooks"):
+            copy(ROOT / "notebooks" / name, package / "lessons" / name)
+        for path in sorted((ROOT / "po").glob("*/*.po")):
+            copy(path, package / path.relative_to(ROOT))
+
+
+def copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
 
 
 setup(cmdclass={"build_py": BuildWithLessons})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpo_lab.config import GRPOConfig
-    from grpo_lab.trainer import train
 
 __version__ = "0.4.0"
 
@@ -28,7 +27,7 @@ def _leave_out_torchao_notices() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`GRPOConfig`, when it is asked for: importing it takes a second. (`train` is the module, which can be called.)"""
+    """Import `GRPOConfig` when it is first used, since that takes a second."""
     if name != "GRPOConfig":
         raise AttributeError(f"module 'grpo_lab' has no attribute {name!r}")
     from grpo_lab.config import GRPOConfig

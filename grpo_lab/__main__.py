@@ -4,10 +4,10 @@ import argparse
 import importlib.util
 import shutil
 import sys
-from pathlib import Path
 
 from grpo_lab.commands import Parser, command, version_line, writable_folder
 from grpo_lab.commands.checks import InputError, InputFileError
+from grpo_lab.commands.lesson_files import FOLDER, lesson_files
 
 COMMANDS = {
     "doctor": "what works on this machine, and which command fixes the rest",
@@ -21,8 +21,6 @@ COMMANDS = {
     "bench": "where the time of a step goes; speed and memory against TRL",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",
 }
-PACKAGE = Path(__file__).parent
-LESSONS = ("*.ipynb", "assignments/*.ipynb", "images/*", "runs/*.json")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,20 +53,19 @@ def list_commands(arguments: list[str]) -> None:
 
 @command("grpo-lab lessons")
 def copy_lessons(arguments: list[str]) -> None:
-    """Copy the notebooks, which a wheel has in the package and a checkout beside it; nothing is overwritten."""
+    """Copy the notebooks, English and Chinese, into a folder; nothing is overwritten."""
     parser = Parser(prog="grpo-lab lessons", description="Copy the notebooks into a folder of yours.")
     parser.add_argument("folder", type=writable_folder, metavar="DIR", help="nothing in it is overwritten")
     folder = parser.parse_args(arguments).folder
-    source = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
-    names = [path.relative_to(source) for one in LESSONS for path in sorted(source.glob(one)) if path.is_file()]
+    names = lesson_files()
     if not names:
-        raise InputFileError(f"{str(source)!r} has no notebooks; install grpo-lab anew, or clone it")
-    if there := next((name for name in names if (folder / name).exists()), None):
-        found = f"is {str(folder)!r}, which has {there} already"
-        raise InputError("folder", folder, "expected one without notebooks", found=found)
+        raise InputFileError(f"{str(FOLDER)!r} has no notebooks; install grpo-lab anew, or clone it")
+    if existing := next((name for name in names if (folder / name).exists()), None):
+        state = f"is {str(folder)!r}, which has {existing} already"
+        raise InputError("folder", folder, "expected one without notebooks", found=state)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, folder / name)
+        shutil.copyfile(FOLDER / name, folder / name)
     print(f"{len(names)} files copied; begin with {folder / '00_start_here.ipynb'}")
 
 

@@ -190,24 +190,24 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
 
 @dataclass(frozen=True)
 class Advantage:
-    """An entry: what the rewards of a prompt are compared with.
+    """An entry of `ADVANTAGES`: how rewards become advantages.
 
-    compare: from rewards (P, G) to advantages (P, G); its other arguments are the settings that it reads.
-    least: completions of a prompt.
+    compute: from rewards (P, G) to advantages (P, G); its other arguments are the settings that it reads.
+    smallest_group: the fewest completions of a prompt.
     """
 
-    compare: Callable[..., Tensor]
-    least: int = 2
+    compute: Callable[..., Tensor]
+    smallest_group: int = 2
 
     @property
     def reads(self) -> frozenset[str]:
         """The settings that matter to it."""
-        return frozenset(arguments(self.compare)) - {"rewards"}
+        return frozenset(arguments(self.compute)) - {"rewards"}
 
 
 ADVANTAGES = {
     "group": Advantage(lambda rewards, scale_rewards: group_advantages(rewards, scale=scale_rewards)),
     "rloo": Advantage(rloo_advantages),
     "best_of_group": Advantage(best_of_group),
-    "none": Advantage(lambda rewards: rewards.clone(), least=1),
+    "none": Advantage(lambda rewards: rewards.clone(), smallest_group=1),
 }

@@ -45,12 +45,12 @@ def reply(
     ids, mask = (x.to(model.device) for x in encode_prompts(tokenizer, [prompt]))
     context = context_length(model.config) or sys.maxsize
     if ids.shape[1] + max_new_tokens > context:
-        together = f"together they must be at most {context}, the model's context"
-        found = f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
-        raise InputError("prompt", prompt, together, found=found)
-    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+        limit = f"together they must be at most {context}, the model's context"
+        lengths = f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
+        raise InputError("prompt", prompt, limit, found=lengths)
+    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
-    settings = GenerationConfig(**drawn, **ends, max_new_tokens=max_new_tokens)
+    settings = GenerationConfig(**sampling, **ends, max_new_tokens=max_new_tokens)
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
     with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
@@ -75,38 +75,38 @@ def main(arguments: list[str] | None = None) -> None:
         print(printable(piece), end="", flush=True)
 
     def answer(messages: list[dict]) -> str:
-        asked = as_text(messages) if is_plain else messages
-        text = reply(model, tokenizer, asked, args.max_new_tokens, args.temperature, write)
+        prompt = as_text(messages) if is_plain else messages
+        text = reply(model, tokenizer, prompt, args.max_new_tokens, args.temperature, write)
         print(flush=True)
         return text
 
-    told = [{"role": "system", "content": args.system}] if args.system else []
+    system_messages = [{"role": "system", "content": args.system}] if args.system else []
     if args.prompt is None:
-        converse(answer, told)
+        converse(answer, system_messages)
     else:
-        answer([*told, {"role": "user", "content": args.prompt}])
+        answer([*system_messages, {"role": "user", "content": args.prompt}])
 
 
-def converse(answer: Callable[[list[dict]], str], told: list[dict]) -> None:
+def converse(answer: Callable[[list[dict]], str], system_messages: list[dict]) -> None:
     """Answer a reader, whom an error does not end, until /quit. What is interrupted or refused was never said."""
     print(HELP)
     with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
         import readline  # noqa: F401
-    messages = told
+    messages = system_messages
     with contextlib.suppress(EOFError):
         while (line := input("\nyou: ").strip()) != "/quit":
-            asked = [*messages, {"role": "user", "content": line}]
+            question = [*messages, {"role": "user", "content": line}]
             if line == "/new":
-                messages = told
+                messages = system_messages
             elif line:
                 try:
-                    messages = [*asked, {"role": "assistant", "content": answer(asked)}]
+                    messages = [*question, {"role": "assistant", "content": answer(question)}]
                 except (KeyboardInterrupt, InputError) as error:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")
 
 
 def printable(text: str) -> str:
-    """With control characters, which a policy may write, replaced."""
+    """The text with control characters, which a policy may write, replaced."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -117,10 +117,10 @@ def _check_settings(max_new_tokens: int, temperature: float) -> None:
 
 
 def _parser() -> Parser:
-    says = "Talk to a model. Questions come from you, or one from --prompt."
-    parser = Parser(prog="python -m grpo_lab.chat", description=says)
+    description = "Talk to a model. Questions come from you, or one from --prompt."
+    parser = Parser(prog="python -m grpo_lab.chat", description=description)
     add: Callable = parser.add_argument
-    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
+    add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add("--prompt", help="one question; its reply is printed, and that is all")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'

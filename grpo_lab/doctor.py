@@ -25,10 +25,10 @@ CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
 
 
 class Check(NamedTuple):
-    """A finding: "ok", "warn" or "fail", what was found, and what can be done about it."""
+    """The result of a check: "ok", "warn" or "fail", what was found, and what can be done about it."""
 
     status: str
-    found: str
+    finding: str
     remedy: str = ""
 
     def __str__(self) -> str:
@@ -71,11 +71,11 @@ def check_packages() -> Check:
     from packaging.requirements import Requirement
 
     unfit = []
-    for wanted in map(Requirement, importlib.metadata.requires("grpo-lab") or []):
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-            version = importlib.metadata.version(wanted.name)
-            if not wanted.specifier.contains(version, prereleases=True):
-                unfit.append(f"{wanted.name} {version} (wanted: {wanted.specifier})")
+    for requirement in map(Requirement, importlib.metadata.requires("grpo-lab") or []):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            version = importlib.metadata.version(requirement.name)
+            if not requirement.specifier.contains(version, prereleases=True):
+                unfit.append(f"{requirement.name} {version} (wanted: {requirement.specifier})")
     if unfit:
         return Check("warn", "; ".join(unfit), f"Untested with these versions. Go back: {install()}.")
     return Check("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
@@ -86,19 +86,20 @@ def check_card() -> Check:
     import torch
 
     if torch.cuda.is_available():
-        seen = torch.cuda.get_device_properties(0)
-        total, free = (f"{size / GIB:.1f}" for size in (seen.total_memory, torch.cuda.mem_get_info(0)[0]))
+        properties = torch.cuda.get_device_properties(0)
+        total, free = (f"{size / GIB:.1f}" for size in (properties.total_memory, torch.cuda.mem_get_info(0)[0]))
         plan = f"`{PYTHON} -m grpo_lab.memory --budget {free}` plans for it."
-        return Check("ok", f"{seen.name}, {total} GiB, {free} of them free", plan)
+        return Check("ok", f"{properties.name}, {total} GiB, {free} of them free", plan)
     card = find_card()
     if card is None:
-        return Check("ok", "none: everything runs on the CPU but the training of Qwen2-0.5B")
+        return Check("ok", "none: everything runs on the CPU; a Qwen of 0.5B trains there in about an hour")
     uv = f"`{PYTHON} -m uv pip install --python {PYTHON} --reinstall-package torch --torch-backend=auto torch`"
-    other = "`conda install -c conda-forge pytorch-gpu`" if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
+    conda = "`conda install -c conda-forge pytorch-gpu`"
+    install_torch = conda if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
     if torch.version.cuda is None:
-        return Check("warn", f"{card} is present, but this torch has no CUDA", f"{other}; then start again.")
-    found = f"{card} is present, but torch cannot use it: its driver is older than torch's CUDA"
-    return Check("warn", found, f"Update the NVIDIA driver and restart the machine, or: {other}.")
+        return Check("warn", f"{card} is present, but this torch has no CUDA", f"{install_torch}; then start again.")
+    problem = f"{card} is present, but torch cannot use it: its driver is older than torch's CUDA"
+    return Check("warn", problem, f"Update the NVIDIA driver and restart the machine, or: {install_torch}.")
 
 
 def find_card() -> str | None:
@@ -128,15 +129,35 @@ def check_tiny() -> Check:
     return Check("ok", "loads")
 
 
+def check_models() -> Check:
+    """The real models that can be fetched as packages, and the mission's own in the hubs' caches."""
+    from grpo_lab.models.folders import QWEN2, find_in_caches
+    from grpo_lab.models.packaged import PACKAGED, is_here, source
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        cached = find_in_caches(QWEN2)
+    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_here(model)]
+    present += [f"auto ({cached[1]})"] if cached else []
+    missing = [model for model in PACKAGED.values() if not is_here(model)]
+    fetches = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
+    return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(fetches))
+
+
 def install() -> str:
     """The command that installs what the course needs."""
     if CONDA:
         return "`conda env update -f environment.yml`"
-    what = "-r requirements.lock" if (ROOT / "requirements.lock").is_file() else "grpo-lab[notebooks]"
-    return f"`{PYTHON} -m pip install {what}`"
+    packages = "-r requirements.lock" if (ROOT / "requirements.lock").is_file() else "grpo-lab[notebooks]"
+    return f"`{PYTHON} -m pip install {packages}`"
 
 
-CHECKS = {"packages": check_packages, "NVIDIA card": check_card, "machine": check_space, "tiny model": check_tiny}
+CHECKS = {
+    "packages": check_packages,
+    "NVIDIA card": check_card,
+    "machine": check_space,
+    "tiny model": check_tiny,
+    "real models": check_models,
+}
 
 
 @command("grpo_lab.doctor")

@@ -61,30 +61,30 @@ def evaluate(
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
-    found = sample_and_reward(
+    sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, batch_size=batch_size, seed=seed,
         arithmetic=autocast_as_loaded(model), disable_tqdm=disable_tqdm,
     )  # fmt: skip
     G = num_generations
-    marks = found.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(found.marks)
+    marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(sampled.marks)
     marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
     ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
-    pairs = list(zip(marked, right, strict=True))
-    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in pairs if n >= k) for k in ks}
+    marked_and_right = list(zip(marked, right, strict=True))
+    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
-    means = zip(found.names, found.per_func.double().unbind(1), strict=True)
+    means = zip(sampled.names, sampled.per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
-        **none_shares(found.names, found.per_func),
+        **none_shares(sampled.names, sampled.per_func),
         "frac_reward_zero_std": None if G == 1 else without_spread,
-        "mean_length": found.lengths.double().mean().item(),
-        "format_rate": mean(format_reward(found.texts)),
-        "think_rate": mean(map(has_thinking, found.texts)),
+        "mean_length": sampled.lengths.double().mean().item(),
+        "format_rate": mean(format_reward(sampled.texts)),
+        "think_rate": mean(map(has_thinking, sampled.texts)),
         "n": len(rows),
         "num_generations": G,
     }
@@ -167,53 +167,57 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> dict:
-    """`evaluate` with what the command was given, and what was measured on."""
+    """Run `evaluate` with the options of the command; its result, with task and split."""
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
-    spec = choose(**_as_in_the_run(model, {option: settings.pop(option) for option in USUAL}), small=small)
-    rows = spec.rows(split, n, seed)
-    print(*spec.described(rows), sep="\n")
-    if not spec.task.held_out:
-        print(f"task {spec.task.name}: no problem is held out; these are the ones that a training sees")
-    settings["max_completion_length"] = settings["max_completion_length"] or spec.task.completion_length(small)
+    task_spec = choose(**_with_run_settings(model, {option: settings.pop(option) for option in USUAL}), small=small)
+    rows = task_spec.rows(split, n, seed)
+    print(*task_spec.described(rows), sep="\n")
+    if not task_spec.task.held_out:
+        print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
+    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
         print(f"prompts: {line}")
-    result = evaluate(policy, tokenizer, rows, correct=spec.functions, seed=seed, disable_tqdm=False, **settings)
+    result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
     if result["accuracy"] is None:
-        first = reward_names(spec.functions)[0]
-        given = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
-        print(f"there is no accuracy: {given}; see rewards/{first}/mean")
-    return {"task": spec.task.name, "split": split} | result
+        first = reward_names(task_spec.functions)[0]
+        reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
+        print(f"there is no accuracy: {reason}; see rewards/{first}/mean")
+    return {"task": task_spec.task.name, "split": split} | result
 
 
-def _as_in_the_run(model: str, typed: dict) -> dict:
-    """What was typed; what was not is as in the run whose folder or checkpoint the model is, if it is of that task."""
-    given = {option: value for option, value in typed.items() if value is not None}
+def _with_run_settings(model: str, typed: dict) -> dict:
+    """The typed options; the others as in the run whose folder or checkpoint the model is, if it is of that task."""
+    explicit = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
-    run = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
-    if given.get("task") not in (None, run.get("task")):
-        run = {}
-    left = {option: usual for option, usual in USUAL.items() if option not in given}
-    taken = {option: run[option] for option, usual in left.items() if run.get(option) not in (None, usual)}
-    check_names(taken, folder / SETTINGS_FILE)
-    if taken:
-        words = [[f"--{option}", *(value if isinstance(value, list) else [value])] for option, value in taken.items()]
-        print(f"as in the run of {folder.as_posix()!r}: {shell_line([word for some in words for word in some])}")
-    return USUAL | taken | given
+    run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    if explicit.get("task") not in (None, run_settings.get("task")):
+        run_settings = {}
+    inherited = {}
+    for option, default in USUAL.items():
+        if option not in explicit and run_settings.get(option) not in (None, default):
+            inherited[option] = run_settings[option]
+    check_names(inherited, folder / SETTINGS_FILE)
+    if inherited:
+        words = []
+        for option, value in inherited.items():
+            words += [f"--{option}", *(value if isinstance(value, list) else [value])]
+        print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
+    return USUAL | inherited | explicit
 
 
 def _parser() -> Parser:
-    says = "Sample completions of problems that the training does not see, and count the right ones. "
-    says += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
-    parser = Parser(prog="python -m grpo_lab.evaluate", description=says)
-    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2" or "auto"')
+    description = "Sample completions of problems that the training does not see, and count the right ones. "
+    description += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
+    parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
+    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
     parser.set_defaults(**dict.fromkeys(USUAL))

@@ -160,8 +160,8 @@ class _ChunkedHead(torch.autograd.Function):
         for start in range(0, len(rows), ctx.chunk_size):
             part = slice(start, start + ctx.chunk_size)
             h = rows[part].to(ctx.dtype)
-            given = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
-            grad_z = _chunk_gradient(h, w, ids[part, None], ctx.temperature, *given)
+            per_token = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
+            grad_z = _chunk_gradient(h, w, ids[part, None], ctx.temperature, *per_token)
             if grad_rows is not None:
                 grad_rows[part] = grad_z @ w
             if grad_weight is not None:

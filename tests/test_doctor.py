@@ -25,8 +25,8 @@ def a_laptop(monkeypatch):
 def test_this_machine_is_healthy():
     report = doctor()
     assert not report.count("fail"), report
-    assert report["packages"].found.startswith(f"Python {'.'.join(map(str, sys.version_info[:3]))}, and all packages")
-    assert "everything runs on the CPU" in report["NVIDIA card"].found
+    assert report["packages"].finding.startswith(f"Python {'.'.join(map(str, sys.version_info[:3]))}, and all packages")
+    assert "everything runs on the CPU" in report["NVIDIA card"].finding
 
 
 def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch, bare_machine):
@@ -50,7 +50,7 @@ def test_packages_that_are_missing_or_untested(monkeypatch):
     ]:
         monkeypatch.setattr(importlib.metadata, "requires", lambda name, wanted=wanted: [wanted])
         check = doctor()["packages"]
-        assert check.status == status and found in check.found
+        assert check.status == status and found in check.finding
 
 
 def test_a_card_that_torch_does_not_use(monkeypatch):
@@ -61,7 +61,7 @@ def test_a_card_that_torch_does_not_use(monkeypatch):
     ]:
         monkeypatch.setattr(torch.version, "cuda", cuda)
         check = module.check_card()
-        assert check.status == "warn" and found in check.found and remedy in check.remedy
+        assert check.status == "warn" and found in check.finding and remedy in check.remedy
 
 
 def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (130 * 2**30, 140 * 2**30))
     check = module.check_card()
-    assert check.found == "NVIDIA H200, 140.0 GiB, 130.0 of them free" and check.status == "ok"
+    assert check.finding == "NVIDIA H200, 140.0 GiB, 130.0 of them free" and check.status == "ok"
     assert "`py -m grpo_lab.memory --budget 130.0`" in check.remedy
 
 
@@ -97,3 +97,18 @@ def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, ca
     for status, code in (("warn", 0), ("fail", 1)):
         monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
         assert module.main([]) == code and "all" in capsys.readouterr().out
+
+
+def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with_their_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
+    for variable in ("MODELSCOPE_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
+    check = module.check_models()
+    assert check.status == "ok" and check.finding == "none but the tiny one"
+    assert "`py -m grpo_lab.models get qwen` fetches 478 MB" in check.remedy and "get smollm2" in check.remedy
+    folder = tmp_path / "qwen-0.5b-instruct"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    (folder / "README.md").write_text("---\nsource: Qwen2-0.5B-Instruct, from mine.gguf\n---\n", encoding="utf-8")
+    check = module.check_models()
+    assert check.finding == "qwen (Qwen2-0.5B-Instruct, from mine.gguf)" and "get qwen" not in check.remedy

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.support.scripts import load_script
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDA_NAMES = {"pytorch": "torch"}
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 SYSTEMS = ("linux", "darwin", "win32")
 LOCKS = {"requirements.lock": ("notebooks",), "requirements-dev.lock": ()}  # with the extras that each holds
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
@@ -102,11 +103,35 @@ def test_conda_has_what_readers_get_within_the_same_bounds() -> None:
     there = conda()
     assert there.pop("pip") == SpecifierSet()
     python = there.pop("python")
-    assert all(python.contains(f"{one}.5") for one in PYTHONS) and not python.contains("3.10.9")
+    assert all(python.contains(f"{one}.5") for one in PYTHONS)
     assert there == {name: r.specifier for name, r in declared("notebooks").items()}
     environment = yaml.safe_load(read("environment.yml"))
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert environment["dependencies"][-1]["pip"][-1] == "-e ."
+
+
+def test_the_range_of_python_is_the_same_everywhere() -> None:
+    first, last = (tuple(map(int, python.split("."))) for python in (PYTHONS[0], PYTHONS[-1]))
+    bounds = SpecifierSet(f">={PYTHONS[0]},<{last[0]}.{last[1] + 1}")
+    project = PYPROJECT["project"]
+    assert SpecifierSet(project["requires-python"]) == conda()["python"] == bounds
+    prefix = "Programming Language :: Python :: "
+    assert [c.removeprefix(prefix) for c in project["classifiers"] if c.startswith(prefix)] == [*PYTHONS]
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + "".join(map(str, first))
+    makefile = read("Makefile")
+    assert f"not {first} <= sys.version_info[:2] <= {last}" in makefile
+    assert f"--python-version {PYTHONS[0]} " in makefile, "of the locks"
+    assert set(re.findall(r"Python (3\.\d+) to (3\.\d+)", makefile)) == {(PYTHONS[0], PYTHONS[-1])}
+    for name in ("README.md", "README.zh-CN.md", "docs/install.md", "docs/install.zh-CN.md"):
+        ranges = re.findall(r"Python (3\.\d+)(?: (?:to|到) (3\.\d+))?", read(name))
+        assert set(ranges) == {(PYTHONS[0], PYTHONS[-1])}, name
+    workflows = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    tested = re.findall(r"python-version: \"([\d.]+)\"|\bpython: (\[.*\])", workflows)
+    used = {python for single, several in tested for python in [single, *yaml.safe_load(several or "[]")] if python}
+    assert {PYTHONS[0], PYTHONS[-1]} <= used <= {*PYTHONS}
+    (container,) = re.findall(r"^FROM python:([\d.]+)", read("Dockerfile"), re.MULTILINE)
+    assert container in PYTHONS
+    assert f"sys.version_info < {first}" in read("grpo_lab/course/release/gradescope.py")
 
 
 def test_bounds_have_an_upper_end_and_the_parity_engines_are_exact() -> None:
@@ -148,19 +173,57 @@ def test_every_module_imports_without_jupyter_plots_or_test_tools() -> None:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
 
 
+def build(kind: str, source: Path, target: Path) -> Path:
+    """Build an "sdist" or a "wheel" of a source tree by the back end that pip and build call."""
+    code = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(target)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return target / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """What a clone has, without what tests and tools leave behind."""
+    source = tmp_path_factory.mktemp("clone") / "source"
+    ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "lessons")
+    for name in ("grpo_lab", "notebooks", "po"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for path in (path for path in ROOT.iterdir() if path.is_file()):
+        shutil.copy(path, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def unpacked_sdist(tree: Path, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", tree, folder)) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = (path for path in folder.iterdir() if path.is_dir())
+    return source
+
+
 @pytest.mark.slow
-def test_a_wheel_works_in_an_empty_environment_and_brings_the_notebooks(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for name in ("grpo_lab", "notebooks"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    wheel = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
-    subprocess.run([sys.executable, *wheel], check=True, capture_output=True)
-    (built,) = tmp_path.glob("*.whl")
+def test_a_wheel_of_the_sdist_has_what_one_of_the_tree_has(tree: Path, unpacked_sdist: Path, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "sdist").mkdir()
+    of_tree, of_sdist = (
+        set(zipfile.ZipFile(build("wheel", source, tmp_path / name)).namelist())
+        for source, name in ((tree, "tree"), (unpacked_sdist, "sdist"))
+    )
+    assert of_tree == of_sdist
+    files = {path.relative_to(ROOT / "notebooks").as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb")}
+    assert {f"grpo_lab/lessons/{name}" for name in files if ".ipynb_checkpoints" not in name} <= of_sdist
+    assert {f"grpo_lab/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "po").glob("*/*.po")} <= of_sdist
+
+
+@pytest.mark.slow
+def test_a_wheel_of_the_sdist_works_in_an_empty_environment(unpacked_sdist: Path, tmp_path: Path) -> None:
+    """The lessons in both languages, what is said in Chinese, and a step of training."""
+    built = build("wheel", unpacked_sdist, tmp_path)
     inside = set(zipfile.ZipFile(built).namelist())
-    files = {p.relative_to(source).as_posix() for p in (source / "grpo_lab").rglob("*") if p.is_file()}
-    assert not files - inside
+    files = [path.relative_to(ROOT) for path in (ROOT / "grpo_lab").rglob("*") if path.is_file()]
+    generated = ("__pycache__", "lessons", ".ipynb_checkpoints")
+    assert not {path.as_posix() for path in files if not set(path.parts) & {*generated}} - inside
     assert not [name for name in inside if name.startswith(("tests/", "notebooks/"))]
 
     # What the package needs is taken from this environment; the package itself only from the wheel.
@@ -169,19 +232,31 @@ def test_a_wheel_works_in_an_empty_environment_and_brings_the_notebooks(tmp_path
     place = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = Path(subprocess.run([python, "-c", place], capture_output=True, text=True, check=True).stdout.strip())
     (site / "needed.pth").write_text(f"{Path(torch.__file__).parent.parent}\n", encoding="utf-8")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", built]
-    subprocess.run([python, *install], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run([python, *install], cwd=tmp_path, check=True, capture_output=True, env=clean)
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run([python.parent / "grpo-lab", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    def run(*arguments: str, **variables: str) -> str:
+        command = [python.parent / "grpo-lab", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=clean | variables, encoding="utf-8"
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     assert PYPROJECT["project"]["name"].replace("-", "_") in built.name and grpo_lab.__version__ in run("--version")
     run("lessons", "mine")
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        assert (tmp_path / "mine" / path.name).read_bytes() == path.read_bytes()
-    assert (tmp_path / "mine" / "assignments").is_dir() and list((tmp_path / "mine" / "runs").glob("*.json"))
+    for folder in ("", "zh/"):
+        for path in (ROOT / "notebooks").glob(f"{folder}*.ipynb"):
+            assert (tmp_path / "mine" / folder / path.name).read_bytes() == path.read_bytes()
+        assert list((tmp_path / "mine" / folder / "assignments").glob("*.ipynb"))
+    assert list((tmp_path / "mine" / "runs").glob("*.json"))
+    speak = "from grpo_lab.commands.language import _; print(_('not right yet'))"
+    done = subprocess.run(
+        [python, "-c", speak], cwd=tmp_path, env=clean | {"GRPO_LAB_LANG": "zh_CN", "PYTHONUTF8": "1"},
+        capture_output=True, text=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert re.search("[\u4e00-\u9fff]", done.stdout), done.stdout
     run("train", "--model", "tiny", "--max_steps", "1", "--generation_batch_size", "16", "--output_dir", "out")
     assert (tmp_path / "out" / "model.safetensors").is_file()
 

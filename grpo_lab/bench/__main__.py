@@ -35,8 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
     setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
     setup, report = setup | {"threads": 1 if on_cpu else None}, {"machine": machine(args.device)}
     if on_cpu:
-        one = setup | {"seed": args.seeds[0], "steps": tables.WINDOW}
-        report["phases"] = in_a_process(measure.phases, one)
+        phase_spec = setup | {"seed": args.seeds[0], "steps": tables.WINDOW}
+        report["phases"] = in_a_process(measure.phases, phase_spec)
         print(tables.phase_table(report["phases"]))
     if args.against:
         report |= tables.compare(args.seeds, setup, partial(in_a_process, measure.whole_run))
@@ -46,28 +46,30 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    says = "Where the time of a step goes; and, with --against, speed and memory beside TRL's."
-    parser = Parser(prog="python -m grpo_lab.bench", description=says)
+    description = "Where the time of a step goes; and, with --against, speed and memory beside TRL's."
+    parser = Parser(prog="python -m grpo_lab.bench", description=description)
     add = parser.add_argument
     add("--against", choices=["trl"], help="train a model here and there, alternating, for ratios")
     add("--json", type=writable_file, help="also write everything measured to this file")
     add("--steps", type=int, default=60, help=f"of each run, at least {tables.WINDOW} (default 60)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
-    models = '"tiny", which is trained on sums, or "smollm2", a folder or a hub id, on short sums (default tiny)'
-    add("--model", default="tiny", help=models)
-    modes = [mode for mode in PRECISIONS if mode != "bf16"]  # whose optimizer is ours alone
-    add("--precision", choices=modes, default="fp32", help="(default fp32)")
+    model_help = (
+        '"tiny", which is trained on sums, or "smollm2", "qwen", a folder or a hub id, on short sums (default tiny)'
+    )
+    add("--model", default="tiny", help=model_help)
+    precisions = [mode for mode in PRECISIONS if mode != "bf16"]  # whose optimizer is ours alone
+    add("--precision", choices=precisions, default="fp32", help="(default fp32)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="(default cpu)")
     return parser
 
 
 def write_json(file: Path, report: dict) -> None:
-    """Whole or not at all."""
+    """Write the report whole or not at all."""
     write_at_once(file, json.dumps(report, indent=1) + "\n")
 
 
 def machine(device: str = "cpu") -> dict:
-    """What the figures were measured on and with."""
+    """The machine and the versions of packages that the figures were measured with."""
     import torch
     import transformers
 

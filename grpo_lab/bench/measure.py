@@ -1,4 +1,4 @@
-"""What is measured in a process of its own: a whole run, by our own loop or by TRL; or our step, phase by phase.
+"""The measurements, each in a process of its own: a whole run, by our own loop or by TRL; or our step, phase by phase.
 
 What makes two runs comparable is what the engine keeps alike (tests/train/engines): model, precision, problems in their
 order, learning rate at each update, and the times of the steps. What each does inside a step is its own affair.
@@ -68,7 +68,7 @@ class TimedOptimizer(PolicyOptimizer):
 
 def phases(spec: dict) -> dict:
     """Medians over the steps after the first; then what one more step computes and moves."""
-    model, tokenizer, rows, right, config = _setting(spec)
+    model, tokenizer, rows, reward_func, config = _setting(spec)
     optimizer, size, calls = TimedOptimizer(model, config), config.prompts_per_step, []
     model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
 
@@ -76,20 +76,20 @@ def phases(spec: dict) -> dict:
         torch.manual_seed(number)
         clock = optimizer.clock = Clock(model.device, read)
         with clock("rest"):
-            some = [rows[place] for place in range(number * size, (number + 1) * size)]
-            experience, _ = collect(model, tokenizer, some, right, config, clock)
+            batch = [rows[index] for index in range(number * size, (number + 1) * size)]
+            experience, _ = collect(model, tokenizer, batch, reward_func, config, clock)
             update(model, optimizer, experience, config, config.learning_rate, clock)
-        rest = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
-        return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": rest + clock.seconds["rest"]}
+        other_phases = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
+        return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
 
-    taken = [step(number, time.process_time) for number in range(spec["steps"])][1:]
+    steps = [step(number, time.process_time) for number in range(spec["steps"])][1:]
     with FlopCounterMode(display=False) as counter:
         flops = step(spec["steps"], counter.get_total_flops)
     passes = step(spec["steps"] + 1, lambda: len(calls))
     passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     return {
-        "seconds": {name: statistics.median(found[name] for found in taken) for name in PHASES},
+        "seconds": {name: statistics.median(seconds[name] for seconds in steps) for name in PHASES},
         "flops": flops,
         "bytes": {name: passes[name] * weights for name in PHASES},
         "rates": rates(),

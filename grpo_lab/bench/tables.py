@@ -39,28 +39,28 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
                 bar.write(f"seed {seed}, {trainer}: {setup['steps']} steps begin", file=sys.stderr)
                 measured = run(setup | {"trainer": trainer, "seed": seed})
                 pair[trainer] = figures(measured) | {"history": measured}
-                said = f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step"
-                bar.write(said, file=sys.stderr)
+                progress = f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step"
+                bar.write(progress, file=sys.stderr)
                 bar.update()
             pairs.append(pair)
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
 def figures(measured: dict) -> dict:
-    """What the record of a run comes to.
+    """The figures of a run, from its record.
 
     The accuracy is that of the training problems, of which each is new to the policy: the mean of the last `WINDOW`
     steps. Time to it is training time, from the start to the end of the step at which `ACCURACY` is reached; None if it
     is not. CPU seconds are the processor's own: on a busy machine they tell more.
     """
-    rewards, found = measured["reward"], {"peak_memory": measured["peak_memory"]}
+    rewards, figures_of_run = measured["reward"], {"peak_memory": measured["peak_memory"]}
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
     reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
     for clock in ("", "cpu_"):
         ends = measured[f"{clock}seconds"]
-        found[f"{clock}seconds_per_step"] = statistics.median(b - a for a, b in pairwise([0.0, *ends]))
-        found[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
-    return found
+        figures_of_run[f"{clock}seconds_per_step"] = statistics.median(b - a for a, b in pairwise([0.0, *ends]))
+        figures_of_run[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
+    return figures_of_run
 
 
 def summarise(pairs: list[dict]) -> dict:
@@ -80,15 +80,15 @@ def _median(values: list) -> float | None:
 
 
 def table(report: dict) -> str:
-    """The summary as text: a line a figure."""
+    """The summary as text: a line per figure."""
     setup, pairs, rows = report["setup"], len(report["pairs"]), []
     for key, label, unit, digits in ROWS:
         row = report["summary"][key]
         sides = ["not reached" if row[side] is None else f"{row[side] / unit:.{digits}f}" for side in ("ours", "trl")]
-        ratio, all_of_them = "no pair", row["ratios"]
-        if all_of_them:
-            some = f", in {len(all_of_them)} of {pairs} pairs" if len(all_of_them) < pairs else ""
-            ratio = f"{row['ratio']:.2f} ({all_of_them[0]:.2f}..{all_of_them[-1]:.2f}){some}"
+        ratio, ratios = "no pair", row["ratios"]
+        if ratios:
+            coverage = f", in {len(ratios)} of {pairs} pairs" if len(ratios) < pairs else ""
+            ratio = f"{row['ratio']:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
         rows.append([label, *sides, ratio])
     lead = (
         f"{setup['model']}, {setup['precision']}, {setup['device']}, {setup['steps']} steps, {pairs} pair(s) of runs; "
@@ -99,7 +99,7 @@ def table(report: dict) -> str:
 
 
 def phase_table(measured: dict) -> str:
-    """Where the processor's time of one step goes: a line a phase beside the least that it needs, and the whole step.
+    """A table of one step's processor time: a line per phase beside the least that it needs, and the whole step.
 
     The bound of a phase is the longer of two times: that of its matrix products (without attention's) at the rate of
     one large product, and that of its weights, gradients and moments at the rate of one large copy.

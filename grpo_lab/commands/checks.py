@@ -7,35 +7,35 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """What its caller can mend, in one line: the argument, what it is, and what is allowed.
+    """An error that its caller can mend, in one line: the argument, what was found, and what is allowed.
 
-    `InputError("epsilon", -0.2, "it must lie in [0, 1]")` says "epsilon is -0.2; it must lie in [0, 1]". Where "is" and
-    the value are not what is to be said, `found` is: `InputError("logits", logits, "expected (B, T, V)", found="has
-    shape (2, 3)")`. A text alone is said as it is. Commands print it, with the option for the argument, and exit with
-    2; any other exception is a bug of ours, and shows its traceback.
+    `InputError("epsilon", -0.2, "it must lie in [0, 1]")` reads "epsilon is -0.2; it must lie in [0, 1]". `found` takes
+    the place of "is" and the value: `InputError("logits", logits, "expected (B, T, V)", found="has shape (2, 3)")`. A
+    text alone is the whole message. Commands print it, with the option for the argument, and exit with 2; any other
+    exception is a bug of ours, and shows its traceback.
     """
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, found: str | None = None):
         self.argument, self.value, self.allowed = argument, value, allowed
         found = found or (f"is {value!r}" if allowed else "")
-        self.said = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")  # after the argument
-        super().__init__(argument + self.said)
+        self.details = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")  # after the argument
+        super().__init__(argument + self.details)
 
 
 class InputTypeError(InputError, TypeError):
-    """The same for an argument of another type than is needed."""
+    """An `InputError` for an argument of another type than is needed."""
 
 
 class InputFileError(InputError, FileNotFoundError):
-    """The same for a file, a folder or a model that is not there."""
+    """An `InputError` for a file, a folder or a model that does not exist."""
 
 
 class InputPackageError(InputError, ImportError):
-    """The same for a package that is not installed, or in which something is missing."""
+    """An `InputError` for a package that is not installed, or in which something is missing."""
 
 
 class RunError(InputError, RuntimeError):
-    """The same for what a run cannot go on with: a reward function that fails, logits that are not finite."""
+    """An error that ends a run: a reward function that fails, logits that are not finite."""
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
@@ -114,8 +114,8 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
         if tensor is None:
             continue
         if not hasattr(tensor, "is_floating_point"):
-            such = f"expected a tensor of shape {_expected(forms, sizes)}, such as torch.tensor({name})"
-            raise InputTypeError(name, tensor, such, found=f"is a {type(tensor).__name__}")
+            expected = f"expected a tensor of shape {_expected(forms, sizes)}, such as torch.tensor({name})"
+            raise InputTypeError(name, tensor, expected, found=f"is a {type(tensor).__name__}")
         axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
             shape = f"has shape {tuple(tensor.shape)}"
@@ -130,11 +130,13 @@ def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
 
 
 def _expected(forms: str, sizes: dict[str, int]) -> str:
-    """Such as `(B,) or (B, T), where B = 2 and T = 3`, and `(P, G), where P = 2 and G > 1`."""
+    """The shapes in words: `(B,) or (B, T), where B = 2 and T = 3`; `(P, G), where P = 2 and G > 1`."""
     axes = [re.sub("#|>[0-9]+", "", form).split() for form in forms.split("|")]
-    more = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
-    known = [
-        f"{axis} {more[axis][0]} {more[axis][1:]}" for axis in dict.fromkeys(re.findall("[A-Z]", forms)) if axis in more
+    constraints = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
+    stated = [
+        f"{axis} {constraints[axis][0]} {constraints[axis][1:]}"
+        for axis in dict.fromkeys(re.findall("[A-Z]", forms))
+        if axis in constraints
     ]
     text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)
-    return text + (f", where {' and '.join(known)}" if known else "")
+    return text + (f", where {' and '.join(stated)}" if stated else "")

@@ -28,11 +28,11 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same for a shell: the first column to the left, the others to the right; a row may be short of cells."""
+    """A table for a shell: the first column to the left, the others to the right; a row may be short of cells."""
     lines = [[*line, *[""] * (len(head) - len(line))] for line in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    form = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
-    return "\n".join(form.format(*line).rstrip() for line in lines)
+    line_format = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
+    return "\n".join(line_format.format(*line).rstrip() for line in lines)
 
 
 def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
@@ -73,10 +73,10 @@ def _summary(value) -> str:
     if str(value.dtype) == "torch.bool":
         return f"True at {value.sum()} of {value.numel()}"
     finite = value[value.isfinite()].double()
-    rest = value.numel() - finite.numel()
-    parts = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
-    words = [f"{word} {part:.4g}" for word, part in parts.items()]
-    return ", ".join(words + ([f"{rest} not finite"] if rest else []))
+    nonfinite = value.numel() - finite.numel()
+    statistics = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()} if finite.numel() else {}
+    words = [f"{word} {number:.4g}" for word, number in statistics.items()]
+    return ", ".join(words + ([f"{nonfinite} not finite"] if nonfinite else []))
 
 
 def readable(path: Path) -> str:

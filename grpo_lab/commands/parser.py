@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     def parse_known_args(self, args=None, namespace=None):
-        options.update({action.dest: _as_typed(action) for action in self._actions})
+        options.update({action.dest: _option_text(action) for action in self._actions})
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args=None, namespace=None):
@@ -55,8 +55,8 @@ def version_line() -> str:
     """Such as "grpo_lab 0.1.0, torch 2.13.0, transformers 5.17.0, Python 3.12.3"; nothing is imported for it."""
     from grpo_lab import __version__
 
-    others = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
-    return f"grpo_lab {__version__}, {others}, Python {platform.python_version()}"
+    packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
+    return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
 
 
 def shell_line(words: list[str]) -> str:
@@ -65,16 +65,16 @@ def shell_line(words: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, and without the middle of what is very long."""
+    """The text without line breaks, and without the middle of what is very long."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}"
 
 
 def writable_file(text: str) -> Path:
-    """The type of an option such as --json: a file that can be written. One that is there already is left as it is."""
+    """The type of an option such as --json: a file that can be written. One that exists is left as it is."""
     file = Path(text)
-    if not text or file.is_dir() or _fault(file.parent):
-        where = f"in a folder that can be written{_fault(file.parent)}"
+    if not text or file.is_dir() or _write_error(file.parent):
+        where = f"in a folder that can be written{_write_error(file.parent)}"
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file {where}")
     return file
 
@@ -82,21 +82,21 @@ def writable_file(text: str) -> Path:
 def writable_folder(text: str) -> Path:
     """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
     folder = Path(text)
-    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if not text or _fault(there):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_fault(there)}")
+    existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not text or _write_error(existing):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_write_error(existing)}")
     return folder
 
 
 def write_at_once(file: Path, text: str) -> None:
-    """The file whole or not at all. What no file can hold, half of a character, becomes a question mark."""
+    """Write the file whole or not at all. Half of a character, which no file can hold, becomes a question mark."""
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_bytes(text.encode("utf-8", "replace"))
     unfinished.replace(file)
 
 
-def _fault(folder: Path) -> str:
-    """Why nothing can be written there, if so; tried, since os.access sees no full disk and no rights of a share."""
+def _write_error(folder: Path) -> str:
+    """Say why nothing can be written there, if so; tried, since os.access sees no full disk or rights of a share."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")
@@ -105,7 +105,7 @@ def _fault(folder: Path) -> str:
     return ""
 
 
-def _as_typed(action: argparse.Action) -> str:
+def _option_text(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return action.metavar if isinstance(action.metavar, str) else action.dest

@@ -42,9 +42,9 @@ def command(module: str) -> Callable:
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
             options.clear()
-            _escape_what_a_console_lacks()
+            _escape_unencodable_characters()
             try:
-                return _flushed(main, arguments)
+                return _run_and_flush(main, arguments)
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
@@ -52,7 +52,7 @@ def command(module: str) -> Callable:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_READER
             except Exception as error:
-                return _failed(module, error)
+                return _report_error(module, error)
 
         return run
 
@@ -60,12 +60,12 @@ def command(module: str) -> Callable:
 
 
 def line_for(error: Exception) -> str | None:
-    """What the user of a command is told; None for a bug, about which a user can do nothing.
+    """The line that tells a user what to mend; None for a bug, about which a user can do nothing.
 
     An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
     theirs; any other error, a plain ValueError too, is a bug.
     """
-    where = f" {WHERE}" if error.__cause__ is not None else ""
+    traceback_hint = f" {WHERE}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
     ):
@@ -73,19 +73,19 @@ def line_for(error: Exception) -> str | None:
         return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
     if isinstance(error, InputError):
         name = error.argument
-        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.said
+        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.details
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
-        where = f" {WHERE}" if error.errno is not None and not has_file else where
+        traceback_hint = f" {WHERE}" if error.errno is not None and not has_file else traceback_hint
     elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
-        text, where = f"the package {error.name} is not installed", f" {WHERE}"
+        text, traceback_hint = f"the package {error.name} is not installed", f" {WHERE}"
     else:
         return None
-    return one_line(text) + where
+    return one_line(text) + traceback_hint
 
 
-def _failed(module: str, error: Exception) -> int:
+def _report_error(module: str, error: Exception) -> int:
     if (line := line_for(error)) is None:
         error.add_note(BUG)
         raise error
@@ -98,8 +98,8 @@ def _failed(module: str, error: Exception) -> int:
     return FAILED
 
 
-def _flushed(main: Callable, arguments: list[str] | None) -> int:
-    """Flush the output here: a closed pipe is then an error of `main`, and not one at the exit of Python."""
+def _run_and_flush(main: Callable, arguments: list[str] | None) -> int:
+    """Run `main` and flush its output: a closed pipe is then an error of `main`, and not one at the exit of Python."""
     try:
         return main(arguments) or 0
     finally:
@@ -107,8 +107,8 @@ def _flushed(main: Callable, arguments: list[str] | None) -> int:
             sys.stdout.flush()
 
 
-def _escape_what_a_console_lacks() -> None:
-    """A character that the console cannot encode is printed as its number, such as \\u8c01, without an error."""
+def _escape_unencodable_characters() -> None:
+    """Print a character that the console cannot encode as its number, such as \\u8c01, without an error."""
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -4,40 +4,79 @@ It stands beside what reads it: that of a loss in `objective/table.py`, the othe
 """
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, field
+from dataclasses import Field, dataclass, field
 from typing import Any
 
 from grpo_lab.commands.checks import InputError, InputTypeError, check_choice, check_finite
 
 
+@dataclass(frozen=True)
+class Range:
+    """An interval of numbers, each end open or closed. An infinite end is open, unless infinity itself is allowed."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+
+    def __contains__(self, value) -> bool:
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        return f"{'(' if self.low_open else '['}{self.low}, {self.high}{')' if self.high_open else ']'}"
+
+
 def setting(
     default,
-    allowed: str | tuple[str, ...] | Mapping[str, Any] = "",
     about: str = "",
-    group: str = "",
     *,
-    when: str = "",
+    group: str = "",
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] | Mapping[str, Any] = (),
+    read_if: tuple[str, ...] = (),
     trl: str = "same",
     may_change: bool = False,
 ) -> Any:
     """A field with its default.
 
-    allowed: the interval of a number, such as "[0, 1)"; the choices for a text; or entries by name, each with `reads`:
-        the settings that matter if it is chosen.
     about, group: what its help says, and the heading that begins with this setting.
-    when: it is read where these are set: "beta or log_kl", "output_dir and eval_steps". Empty: always, unless it is in
-        the `reads` of some entry.
+    at_least, above, at_most, below: the ends of the range of a number; one that is left out is infinite.
+    choices: the texts that it may be; or entries by name, each with `reads`: the settings that matter if it is chosen.
+    read_if: it is read if any of these settings is on. Empty: always, unless it is in the `reads` of some entry.
     trl: "same" if it means the same under this name in TRL, "ours" if the engine translates it or does it itself, else
         why it is refused there.
     may_change: whether a resumed run may have another value, because nothing that training computes depends on it.
     """
-    entries = allowed if isinstance(allowed, Mapping) else {}
-    allowed = tuple(allowed) if entries else allowed
-    said = {"about": about, "group": group, "when": when, "trl": trl, "may_change": may_change}
-    return field(default=default, metadata={"allowed": allowed, "entries": entries} | said)
+    interval = None
+    if any(end is not None for end in (at_least, above, at_most, below)):
+        low = above if at_least is None else at_least
+        high = below if at_most is None else at_most
+        interval = Range(
+            -math.inf if low is None else low,
+            math.inf if high is None else high,
+            low_open=at_least is None,
+            high_open=at_most is None,
+        )
+    metadata = {
+        "about": about,
+        "group": group,
+        "range": interval,
+        "choices": tuple(choices),
+        "entries": choices if isinstance(choices, Mapping) else {},
+        "read_if": read_if,
+        "trl": trl,
+        "may_change": may_change,
+    }
+    return field(default=default, metadata=metadata)
 
 
 def arguments(function: Callable) -> tuple[str, ...]:
@@ -46,7 +85,7 @@ def arguments(function: Callable) -> tuple[str, ...]:
 
 
 def call(function: Callable, inputs: Mapping[str, Any]):
-    """With those of the inputs that are its arguments."""
+    """Call the function with those of the inputs that are its arguments."""
     return function(**{name: inputs[name] for name in arguments(function)})
 
 
@@ -55,49 +94,47 @@ def options(annotation) -> tuple:
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
-def check_type(each: Field, value) -> None:
+def check_type(spec: Field, value) -> None:
     """Raise InputTypeError for a value of another type; an int is a float, a bool is neither."""
-    kinds = options(each.type)
+    kinds = options(spec.type)
     accepted = [typing.get_origin(kind) or kind for kind in kinds]
     accepted += [int] if float in accepted else []
     if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
         names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
-        raise InputTypeError(each.name, value, f"expected {names}")
+        raise InputTypeError(spec.name, value, f"expected {names}")
 
 
-def check_range(each: Field, value, infinite: bool = False) -> None:
+def check_range(spec: Field, value, infinite: bool = False) -> None:
     """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
-    allowed = each.metadata["allowed"]
-    if isinstance(allowed, tuple):
-        check_choice(each.name, value, (None, *allowed) if types.NoneType in options(each.type) else allowed)
-    elif allowed and value is not None:
-        low, high = allowed[1:-1].split(", ")
-        closed = allowed[-1] == "]" or (infinite and high == "inf")
-        if not (closed and high == "inf"):
-            check_finite(each.name, value)
-        above = value >= float(low) if allowed[0] == "[" else value > float(low)
-        below = value <= float(high) if closed else value < float(high)
-        if not (above and below):
-            raise InputError(each.name, value, f"it must lie in {allowed}")
+    interval, choices = spec.metadata["range"], spec.metadata["choices"]
+    if choices:
+        check_choice(spec.name, value, (None, *choices) if types.NoneType in options(spec.type) else choices)
+    elif interval is not None and value is not None:
+        may_be_infinite = interval.high == math.inf and (infinite or not interval.high_open)
+        if not may_be_infinite:
+            check_finite(spec.name, value)
+        if value not in interval and not (may_be_infinite and value == math.inf):
+            raise InputError(spec.name, value, f"it must lie in {interval}")
 
 
 def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
-    """Each setting that was given (neither at its default nor off), and that nothing reads; and what the others are."""
-    chosen = {name: each.metadata["entries"] for name, each in settings.items() if each.metadata["entries"]}
-    for name, each in settings.items():
-        words = each.metadata["when"].split()
-        choices = [one for one, entries in chosen.items() if any(name in entry.reads for entry in entries.values())]
+    """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
+    tables = {name: spec.metadata["entries"] for name, spec in settings.items() if spec.metadata["entries"]}
+    for name, spec in settings.items():
+        read_if = spec.metadata["read_if"]
+        # The settings that choose an entry, such as loss_type, of which some entry reads this one.
+        choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
         value = getattr(config, name)
-        is_off = value is None or (not value and float not in options(each.type))
-        if value == each.default or is_off or not (choices or words):
+        is_off = value is None or (not value and float not in options(spec.type))
+        if value == spec.default or is_off or not (choosers or read_if):
             continue
-        off = [other for other in words[::2] if not getattr(config, other)]
-        is_on = words and (len(off) < len(words[::2]) if "or" in words else not off)
-        if not is_on and not any(name in chosen[one][getattr(config, one)].reads for one in choices):
-            yield name, " and ".join(f"{other} = {getattr(config, other)!r}" for other in (*choices, *off))
+        is_read = any(getattr(config, switch) for switch in read_if)
+        is_read = is_read or any(name in tables[table][getattr(config, table)].reads for table in choosers)
+        if not is_read:
+            yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *read_if))
 
 
 def check_read(config, settings: Mapping[str, Field]) -> None:
-    """Raise InputError for the first of these."""
-    for name, where in unread(config, settings):
-        raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {where}")
+    """Raise InputError for the first setting that was given and that nothing reads."""
+    for name, reason in unread(config, settings):
+        raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {reason}")

@@ -19,21 +19,21 @@ from grpo_lab.config.settings import SETTINGS
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
-def settings_parser(command: str, names: Iterable[str], needed: str = "") -> Parser:
+def settings_parser(command: str, names: Iterable[str], required: str = "") -> Parser:
     """The parser of a command, with one option a setting. What was not given is absent from its result.
 
     command: the name of its module, such as "grpo_lab.train".
-    needed: options that the command cannot do without, for the first line of its help.
+    required: options that the command cannot do without, for the first line of its help.
     """
-    usage = " ".join(["%(prog)s", needed, "[options]"]).replace("  ", " ")
+    usage = " ".join(["%(prog)s", required, "[options]"]).replace("  ", " ")
     parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
-    wanted, title, groups = set(names), "", {}
+    option_names, group_title, groups = set(names), "", {}
     for setting in SETTINGS.values():
-        title = setting.metadata["group"] or title
-        if setting.name in wanted:
-            if title not in groups:
-                groups[title] = parser.add_argument_group(title)  # shown after the command's own options
-            groups[title].add_argument(f"--{setting.name}", help=_help(setting), **reading(setting.type))
+        group_title = setting.metadata["group"] or group_title
+        if setting.name in option_names:
+            if group_title not in groups:
+                groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
+            groups[group_title].add_argument(f"--{setting.name}", help=_help(setting), **argparse_type(setting.type))
     return parser
 
 
@@ -48,23 +48,24 @@ def read_settings(file: Path) -> dict:
     return content
 
 
-def words_in(file: Path, parser: Parser) -> list[str]:
+def option_words(file: Path, parser: Parser) -> list[str]:
     """The options in a file, as words of a command line; null is "none", or else as not given.
 
     Raises InputError for a name that is no option of the parser, too.
     """
     actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
-    with_none = {one.name for one in SETTINGS.values() if types.NoneType in options(one.type)} - {"output_dir"}
+    may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
+    may_be_none -= {"output_dir"}
     words = []
     for name, value in read_settings(file).items():
-        if value is None and name not in with_none:
+        if value is None and name not in may_be_none:
             continue  # not given; or a setting of another version, which was not used
         if name not in actions:
-            near = difflib.get_close_matches(str(name), actions, n=1)
-            meant = f"did you mean {near[0]}? Or," if near else "--help lists what there is;"
-            other = "if another version of grpo_lab wrote it, leave it out"
-            found = f"is {str(file)!r}, which has {name!r}"
-            raise InputError("config", name, f"that is not known here; {meant} {other}", found=found)
+            close_names = difflib.get_close_matches(str(name), actions, n=1)
+            suggestion = f"did you mean {close_names[0]}? Or," if close_names else "--help lists what there is;"
+            otherwise = "if another version of grpo_lab wrote it, leave it out"
+            origin = f"is {str(file)!r}, which has {name!r}"
+            raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
             words.append(f"--{name}={value}")
         elif value is not None:
@@ -73,29 +74,29 @@ def words_in(file: Path, parser: Parser) -> list[str]:
 
 
 def _help(setting: Field) -> str:
-    said = [setting.metadata["about"]]
-    if isinstance(allowed := setting.metadata["allowed"], tuple):
-        said.append(f"one of {', '.join(allowed)}")
+    sentences = [setting.metadata["about"]]
+    if choices := setting.metadata["choices"]:
+        sentences.append(f"one of {', '.join(choices)}")
     default = defaults.as_typed(setting.default)
     if setting.name in defaults.BY_SIZE:
         default = "the task's" if setting.name == "max_completion_length" else "by the model's size"
-    return f"{'; '.join(filter(None, said))} (default: {default})".strip().replace("%", "%%")
+    return f"{'; '.join(filter(None, sentences))} (default: {default})".strip().replace("%", "%%")
 
 
-def reading(annotation) -> dict:
-    """How argparse reads a setting: bool as true or false, list[float] as numbers, "none" where None is a value."""
-    allowed = options(annotation)
-    kind = next(option for option in allowed if option is not types.NoneType)
+def argparse_type(annotation) -> dict:
+    """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
+    kinds = options(annotation)
+    kind = next(option for option in kinds if option is not types.NoneType)
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
         return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}
 
     def read(text: str):
-        if text.lower() == "none" and types.NoneType in allowed:
+        if text.lower() == "none" and types.NoneType in kinds:
             return None
         if kind is bool and text.lower() not in ("true", "false"):
             raise ArgumentTypeError(f"{text!r} is neither true nor false")
         return text.lower() == "true" if kind is bool else kind(text)
 
-    read.__name__ = kind.__name__ + " or none" * (types.NoneType in allowed)  # argparse puts it into its message
+    read.__name__ = kind.__name__ + " or none" * (types.NoneType in kinds)  # argparse puts it into its message
     return {"type": read, "metavar": METAVARS[kind]}

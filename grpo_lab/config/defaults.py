@@ -20,31 +20,31 @@ SIZES = (
 )
 
 
-def default_settings(parameters: int, task, device_type: str, given: dict | None = None) -> dict:
-    """The settings `BY_SIZE` to start from, without those that are given; the rest are `GRPOConfig`'s defaults.
+def default_settings(parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
+    """The settings `BY_SIZE` to start from, without those that are explicit; the rest are `GRPOConfig`'s defaults.
 
     task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
-    given: the others follow from it: the batch is a multiple of the completions of a prompt; micro-batches divide the
-        batch, and are left alone where one of their two numbers is given.
+    explicit: settings that somebody chose, from which the others follow: the batch is a multiple of the completions of
+        a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is explicit.
     """
-    given = given or {}
-    _, rate, group, batch, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])
-    settings = {"learning_rate": rate, "num_generations": group, "gradient_checkpointing": checkpointing}
+    explicit = explicit or {}
+    _, rate, group_size, batch_size, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])
+    settings = {"learning_rate": rate, "num_generations": group_size, "gradient_checkpointing": checkpointing}
     settings["max_completion_length"] = task.completion_length(small=parameters < FEW_PARAMETERS)
-    group = max(1, given.get("num_generations", group))
-    settings["generation_batch_size"] = max(1, batch // group) * group
-    batch = given.get("generation_batch_size", settings["generation_batch_size"])
-    if rows_at_once and not given.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
-        most = rows_at_once[device_type != "cuda"]
-        if device_type != "cuda" and given.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
-            most *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
-        rows = max((rows for rows in range(1, most + 1) if batch % rows == 0), default=1)
-        settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch // rows)}
-    return {name: settings[name] for name in BY_SIZE if name in settings and name not in given}
+    group_size = max(1, explicit.get("num_generations", group_size))
+    settings["generation_batch_size"] = max(1, batch_size // group_size) * group_size
+    batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
+    if rows_at_once and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
+        most_rows = rows_at_once[device_type != "cuda"]
+        if device_type != "cuda" and explicit.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
+            most_rows *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
+        rows = max((rows for rows in range(1, most_rows + 1) if batch_size % rows == 0), default=1)
+        settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}
+    return {name: settings[name] for name in BY_SIZE if name in settings and name not in explicit}
 
 
 def described(settings: dict, parameters: int) -> str:
-    """What was chosen and for which size, in a line or two."""
+    """Say which settings were chosen and for which size, in a line or two."""
     values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"
 

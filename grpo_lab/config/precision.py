@@ -28,8 +28,8 @@ class Precision:
     def __str__(self) -> str:
         arithmetic = f", {short_name(self.autocast)} arithmetic" if self.autocast else ""
         rounding = ", 8-bit AdamW, stochastic rounding" if self.stochastic_rounding else ", AdamW"
-        said = f"{self.name} ({short_name(self.weights)} weights{arithmetic}{rounding})"
-        return self.name if self.name == "fp32" else said
+        description = f"{self.name} ({short_name(self.weights)} weights{arithmetic}{rounding})"
+        return self.name if self.name == "fp32" else description
 
 
 PRECISIONS = {
@@ -54,8 +54,8 @@ def pick_precision(device: torch.device, precision: str | None = None, small: bo
     return PRECISIONS["bf16" if has_native_bf16(device) else "fp16"]
 
 
-def precision_asked(config) -> str | None:
-    """The mode that a configuration asks for before there is a model: by name, or by TRL's flags on float32 weights."""
+def requested_precision(config) -> str | None:
+    """The mode that a configuration requests before there is a model: by name, or by TRL's flags on float32 weights."""
     return config.precision or ("fp32-master" if config.bf16 else "fp16" if config.fp16 else None)
 
 
@@ -65,7 +65,7 @@ def precision_of(model, config) -> Precision:
     Else it is what the weights allow: bf16 weights train as "bf16", float32 (and float64) ones as "fp32". Raises
     InputError for weights of another dtype than the mode needs.
     """
-    weights, name = _weights_dtype(model), precision_asked(config)
+    weights, name = _weights_dtype(model), requested_precision(config)
     if name is None and (loaded := _loaded_for(model, weights)):
         return loaded
     if name is None and weights == torch.float64:
@@ -73,9 +73,9 @@ def precision_of(model, config) -> Precision:
     if name is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
     if weights != PRECISIONS[name].weights:
-        said = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
-        said += f", which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
-        raise InputError(f"{said}; load it with load_policy(..., precision={name!r})")
+        problem = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+        problem += f", which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
+        raise InputError(f"{problem}; load it with load_policy(..., precision={name!r})")
     return PRECISIONS[name]
 
 
@@ -86,7 +86,7 @@ def autocast(device: str | torch.device, precision: Precision) -> torch.autocast
 
 
 def autocast_as_loaded(model) -> torch.autocast:
-    """The same where there is no configuration: the arithmetic of the mode for which `load_policy` loaded the model."""
+    """Autocast without a configuration: in the arithmetic of the mode for which `load_policy` loaded the model."""
     return autocast(model.device, _loaded_for(model, model.dtype) or PRECISIONS["fp32"])
 
 
@@ -99,8 +99,8 @@ def has_native_bf16(device: torch.device) -> bool:
 
 
 def slow_here(device: torch.device, precision: Precision) -> str | None:
-    """What to say of a mode that computes in bf16 on a processor that has none; else None."""
-    has_bf16 = any("bf16" in name and there for name, there in torch.cpu.get_capabilities().items())
+    """A warning about a mode that computes in bf16 on a processor that has none; else None."""
+    has_bf16 = any("bf16" in name and is_available for name, is_available in torch.cpu.get_capabilities().items())
     if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
         return None
     return f"this processor has no bf16, so {precision.name} is several times slower than fp32"

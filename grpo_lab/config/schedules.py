@@ -8,9 +8,12 @@ from grpo_lab.commands.checks import check_choice
 
 
 class Schedule(NamedTuple):
-    """An entry: the share of the peak that is left, by the share of the steps after the warm-up that is over."""
+    """An entry of `SCHEDULES`.
 
-    left: Callable[[float], float]
+    remaining: the share of the peak rate, as a function of the share of the steps after the warm-up that are done.
+    """
+
+    remaining: Callable[[float], float]
     warms_up: bool = True
 
     @property
@@ -20,10 +23,10 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = {
-    "constant": Schedule(lambda over: 1.0, warms_up=False),
-    "constant_with_warmup": Schedule(lambda over: 1.0),
-    "linear": Schedule(lambda over: 1 - over),
-    "cosine": Schedule(lambda over: (1 + math.cos(math.pi * over)) / 2),
+    "constant": Schedule(lambda progress: 1.0, warms_up=False),
+    "constant_with_warmup": Schedule(lambda progress: 1.0),
+    "linear": Schedule(lambda progress: 1 - progress),
+    "cosine": Schedule(lambda progress: (1 + math.cos(math.pi * progress)) / 2),
 }
 
 
@@ -37,5 +40,5 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     schedule = SCHEDULES[scheduler_type]
     if step < warmup_steps and schedule.warms_up:
         return peak * (step + 1) / warmup_steps  # [warmup]
-    over = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
-    return peak * schedule.left(over)
+    progress = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
+    return peak * schedule.remaining(progress)

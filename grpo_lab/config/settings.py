@@ -4,6 +4,7 @@ A setting is said once, beside what reads it: those of a loss in `objective/tabl
 range, its help, and where it matters. A setting that was given and that nothing chosen reads is refused by name.
 """
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,51 +19,68 @@ from grpo_lab.objective import LEVELS, LOSSES, LossSettings, policy_loss
 
 SETTINGS_FILE = "grpo_config.json"  # where a run keeps them, in its folder
 LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
-ALONE = "only our own loop has it"  # of a setting that --engine trl refuses
-OURS = {"trl": "ours", "may_change": True}
-A_FOLDER = {"when": "output_dir"} | OURS
-THE_END = {"trl": "it saves the end alone, and a run does not go on"}
-SHOWN = {"trl": ALONE, "may_change": True}
-TABLE = {"when": "log_completions"} | SHOWN
-AT_EVAL = {"when": "eval_steps", "trl": "ours"}
+# Why --engine trl refuses a setting.
+OUR_LOOP_ALONE = "only our own loop has it"
+THE_END_ALONE = "it saves the end alone, and a run does not go on"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What concerns the run, its rollouts and rewards, and which loss it takes."""
+    """The settings of the run, its rollouts and rewards, and which loss it takes."""
 
-    output_dir: str | None = setting(None, "", "for checkpoints and metrics; none keeps nothing", "the run", **OURS)
-    seed: int = setting(0, f"[0, {LARGEST_SEED}]")
-    max_steps: int = setting(100, "[0, inf)", trl="ours")
-    save_steps: int = setting(50, "[0, inf)", "a checkpoint every so many steps; 0: only the end", **A_FOLDER | THE_END)
-    save_total_limit: int | None = setting(2, "[1, inf)", "how many stay (none: all)", **A_FOLDER | THE_END)
-    resume_from_checkpoint: bool = setting(False, **OURS | THE_END)
+    output_dir: str | None = setting(
+        None, "for checkpoints and metrics; none keeps nothing", group="the run", trl="ours", may_change=True
+    )
+    seed: int = setting(0, at_least=0, at_most=LARGEST_SEED)
+    max_steps: int = setting(100, at_least=0, trl="ours")
+    save_steps: int = setting(
+        50, "a checkpoint every so many steps; 0: only the end",
+        at_least=0, read_if=("output_dir",), trl=THE_END_ALONE, may_change=True,
+    )  # fmt: skip
+    save_total_limit: int | None = setting(
+        2, "how many stay (none: all)", at_least=1, read_if=("output_dir",), trl=THE_END_ALONE, may_change=True
+    )
+    resume_from_checkpoint: bool = setting(False, trl=THE_END_ALONE, may_change=True)
 
-    disable_tqdm: bool = setting(False, group="what it shows", **OURS)
-    report_to: str = setting("none", ("none", "tensorboard"), "where metrics go beside metrics.jsonl", **A_FOLDER)
-    logging_steps: int = setting(10, "[1, inf)", "with log_completions: every so many steps", **TABLE)
-    log_completions: bool = setting(False, "", "print the best and the worst, write all to completions.jsonl", **SHOWN)
-    log_kl: bool = setting(False, "", "with beta = 0, the KL to the first model", trl="TRL has it with beta above 0")
+    disable_tqdm: bool = setting(False, group="what it shows", trl="ours", may_change=True)
+    report_to: str = setting(
+        "none", "where metrics go beside metrics.jsonl",
+        choices=("none", "tensorboard"), read_if=("output_dir",), trl="ours", may_change=True,
+    )  # fmt: skip
+    logging_steps: int = setting(
+        10, "with log_completions: every so many steps",
+        at_least=1, read_if=("log_completions",), trl=OUR_LOOP_ALONE, may_change=True,
+    )  # fmt: skip
+    log_completions: bool = setting(
+        False, "print the best and the worst, write all to completions.jsonl", trl=OUR_LOOP_ALONE, may_change=True
+    )
+    log_kl: bool = setting(False, "with beta = 0, the KL to the first model", trl="TRL has it with beta above 0")
 
-    eval_steps: int | None = setting(None, "[1, inf)", "every so many, and after the last", "evaluation", **OURS)
-    num_generations_eval: int | None = setting(None, "[1, inf)", "a prompt (none: num_generations)", **AT_EVAL)
-    per_device_eval_batch_size: int | None = setting(None, "[1, inf)", "at a time (none: as in training)", **AT_EVAL)
+    eval_steps: int | None = setting(
+        None, "every so many, and after the last", group="evaluation", at_least=1, trl="ours", may_change=True
+    )
+    num_generations_eval: int | None = setting(
+        None, "a prompt (none: num_generations)", at_least=1, read_if=("eval_steps",), trl="ours"
+    )
+    per_device_eval_batch_size: int | None = setting(
+        None, "at a time (none: as in training)", at_least=1, read_if=("eval_steps",), trl="ours"
+    )
 
-    num_generations: int = setting(16, "[1, inf)", "G, completions a prompt", group="sampling")
-    generation_batch_size: int = setting(256, "[1, inf)", "B = P*G, completions a step")
-    max_completion_length: int = setting(64, "[1, inf)")
-    temperature: float = setting(1.0, "(0, inf)")
-    top_k: int = setting(0, "[0, inf)")
-    top_p: float = setting(1.0, "(0, 1]")
-    repetition_penalty: float = setting(1.0, "(0, inf)")
+    num_generations: int = setting(16, "G, completions a prompt", group="sampling", at_least=1)
+    generation_batch_size: int = setting(256, "B = P*G, completions a step", at_least=1)
+    max_completion_length: int = setting(64, at_least=1)
+    temperature: float = setting(1.0, above=0)
+    top_k: int = setting(0, at_least=0)
+    top_p: float = setting(1.0, above=0, at_most=1)
+    repetition_penalty: float = setting(1.0, above=0)
 
     reward_weights: list[float] | None = setting(None, group="rewards and advantages")
-    advantage: str = setting("group", ADVANTAGES, '"none": the reward itself', trl="TRL has that of the group")
-    scale_rewards: str = setting("group", SCALES, "by whose deviation")
+    advantage: str = setting("group", '"none": the reward itself', choices=ADVANTAGES, trl="TRL has that of the group")
+    scale_rewards: str = setting("group", "by whose deviation", choices=SCALES)
     mask_truncated_completions: bool = setting(False)
 
-    loss_type: str = setting("dapo", LOSSES, group="objective")
-    importance_sampling_level: str = setting("token", LEVELS, when="use_bias_correction_kl")
+    loss_type: str = setting("dapo", group="objective", choices=LOSSES)
+    importance_sampling_level: str = setting("token", choices=LEVELS, read_if=("use_bias_correction_kl",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +94,34 @@ class GRPOConfig(LossSettings, RunSettings):
     command: what a command was told beside the settings, such as model, task and rewards; saved with them.
     """
 
-    beta: float = setting(0.0, "[0, inf)")
-    kl_estimator: str = setting("k3", ESTIMATORS, when="beta or log_kl", trl="TRL has k3 alone")
-    use_bias_correction_kl: bool = setting(False, when="beta")
-    entropy_coef: float = setting(0.0, "(-inf, inf)")
-    ref_model_sync_steps: int | None = setting(None, "[1, inf)", "refresh it so often", when="beta", trl="ours")
-    ref_model_device: str | None = setting(None, "", '"cpu" saves the card memory', when="beta or log_kl", trl=ALONE)
+    beta: float = setting(0.0, at_least=0)
+    kl_estimator: str = setting("k3", choices=ESTIMATORS, read_if=("beta", "log_kl"), trl="TRL has k3 alone")
+    use_bias_correction_kl: bool = setting(False, read_if=("beta",))
+    entropy_coef: float = setting(0.0, above=-math.inf)
+    ref_model_sync_steps: int | None = setting(None, "refresh it so often", at_least=1, read_if=("beta",), trl="ours")
+    ref_model_device: str | None = setting(
+        None, '"cpu" saves the card memory', read_if=("beta", "log_kl"), trl=OUR_LOOP_ALONE
+    )
 
-    learning_rate: float = setting(2e-4, "[0, inf)", group="optimisation")
-    lr_scheduler_type: str = setting("constant_with_warmup", SCHEDULES, '"constant" has no warm-up at all', trl="ours")
-    warmup_steps: int = setting(5, "[0, inf)", trl="ours")
-    weight_decay: float = setting(0.0, "[0, inf)")
-    adam_beta1: float = setting(0.9, "[0, 1)")
-    adam_beta2: float = setting(0.999, "[0, 1)")
-    max_grad_norm: float = setting(1.0, "(0, inf]", "inf: gradients are not clipped")
-    num_iterations: int = setting(1, "[1, inf)", "mu, passes over each batch of rollouts")
-    per_device_train_batch_size: int | None = setting(None, "[1, inf)", "at once (none: the update)", trl="ours")
-    gradient_accumulation_steps: int = setting(1, "[1, inf)")
+    learning_rate: float = setting(2e-4, group="optimisation", at_least=0)
+    lr_scheduler_type: str = setting(
+        "constant_with_warmup", '"constant" has no warm-up at all', choices=SCHEDULES, trl="ours"
+    )
+    warmup_steps: int = setting(5, at_least=0, trl="ours")
+    weight_decay: float = setting(0.0, at_least=0)
+    adam_beta1: float = setting(0.9, at_least=0, below=1)
+    adam_beta2: float = setting(0.999, at_least=0, below=1)
+    max_grad_norm: float = setting(1.0, "inf: gradients are not clipped", above=0, at_most=math.inf)
+    num_iterations: int = setting(1, "mu, passes over each batch of rollouts", at_least=1)
+    per_device_train_batch_size: int | None = setting(None, "at once (none: the update)", at_least=1, trl="ours")
+    gradient_accumulation_steps: int = setting(1, at_least=1)
     gradient_checkpointing: bool = setting(False)
-    precision: str | None = setting(None, tuple(PRECISIONS), "none: as flags and model say", trl="ours")
-    bf16: bool = setting(False, "", 'the name in TRL of precision "fp32-master"', trl="ours")
-    fp16: bool = setting(False, "", 'the name in TRL of precision "fp16"', trl="ours")
-    max_nonfinite_steps: int = setting(3, "[1, inf)", "updates in a row, as of a NaN, that end the run", trl=ALONE)
+    precision: str | None = setting(None, "none: as flags and model say", choices=tuple(PRECISIONS), trl="ours")
+    bf16: bool = setting(False, 'the name in TRL of precision "fp32-master"', trl="ours")
+    fp16: bool = setting(False, 'the name in TRL of precision "fp16"', trl="ours")
+    max_nonfinite_steps: int = setting(
+        3, "updates in a row, as of a NaN, that end the run", at_least=1, trl=OUR_LOOP_ALONE
+    )
 
     command: dict = field(default_factory=dict, compare=False, repr=False)  # no setting
 
@@ -105,22 +129,22 @@ class GRPOConfig(LossSettings, RunSettings):
         _check_settings(self)
 
     def saved(self) -> dict:
-        """Ready for JSON: every setting, and what the command was told beside them."""
+        """Every setting, and what the command was told beside them, ready for JSON."""
         settings = asdict(self)
         return settings.pop("command") | settings
 
     def without(self, **changes) -> "GRPOConfig":
-        """Changed so; and what nothing reads any more is at its default again."""
+        """The configuration with these changes, and with what nothing reads any more at its default again."""
         changed = SimpleNamespace(**vars(self) | changes)
-        while dead := {name: SETTINGS[name].default for name, _ in unread(changed, SETTINGS)}:
-            vars(changed).update(dead)
+        while unused := {name: SETTINGS[name].default for name, _ in unread(changed, SETTINGS)}:
+            vars(changed).update(unused)
         return GRPOConfig(**vars(changed))
 
     @property
     def rows_at_once(self) -> int:
         """Rows of a micro-batch: `per_device_train_batch_size`, or all of an update where that is None."""
-        whole = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        return self.per_device_train_batch_size or whole
+        update_rows = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
+        return self.per_device_train_batch_size or update_rows
 
     @property
     def update_batch_size(self) -> int:
@@ -137,16 +161,16 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the model at the start, or of the last refresh, is kept beside the policy."""
+        """True if the model at the start, or of the last refresh, is kept beside the policy."""
         return self.beta > 0 or self.log_kl
 
     @property
     def needs_every_row(self) -> bool:
-        """Whether a row with zero advantage still carries gradient."""
+        """True if a row with zero advantage still carries gradient."""
         return self.beta > 0 or self.entropy_coef != 0
 
     def loss_arguments(self) -> dict:
-        """What `policy_loss` takes from this configuration: its keywords, and the settings that this loss reads."""
+        """The arguments of `policy_loss`: its keywords, and the settings that this loss reads."""
         names = {*arguments(policy_loss)} - LossSettings.__dataclass_fields__.keys() | LOSSES[self.loss_type].reads
         chosen = {name: getattr(self, name) for name in SETTINGS if name in names}
         return chosen | {"kl_bias_correction": self.use_bias_correction_kl}
@@ -182,18 +206,20 @@ def _check_settings(config: GRPOConfig) -> None:
 
 
 def _check_sizes(config: GRPOConfig) -> None:
-    """A batch has to be cut as the settings say."""
-    G, whole, update = config.num_generations, config.generation_batch_size, config.update_batch_size
-    least = ADVANTAGES[config.advantage].least
-    _check(least <= G, "num_generations", G, f"it must be at least {least} with advantage {config.advantage!r}")
-    _check(whole % G == 0, "generation_batch_size", whole, f"it must be a multiple of num_generations = {G}")
+    """Raise InputError unless the batch can be cut as the settings say."""
+    G, batch, update = config.num_generations, config.generation_batch_size, config.update_batch_size
+    smallest = ADVANTAGES[config.advantage].smallest_group
+    _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
+    _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
     product = "per_device_train_batch_size * gradient_accumulation_steps"
     if config.per_device_train_batch_size is None:
         product, update = "gradient_accumulation_steps", config.gradient_accumulation_steps
-    _check(whole % update == 0, product, update, f"it must divide generation_batch_size = {whole}")
-    rows, group = config.per_device_eval_batch_size, config.num_generations_eval or G
-    fits = rows is None or rows % group == 0
-    _check(fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {group} completions of a prompt")
+    _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
+    rows, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
+    fits = rows is None or rows % eval_group == 0
+    _check(
+        fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {eval_group} completions of a prompt"
+    )
 
 
 def _check(fits, name: str, value, allowed: str) -> None:

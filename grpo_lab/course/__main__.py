@@ -26,10 +26,10 @@ def list_exercises() -> int:
     return 0
 
 
-def write(folder: Path, what: str) -> int:
+def write(folder: Path, action: str) -> int:
     from grpo_lab.course import release
 
-    for path in getattr(release, what)(folder):
+    for path in getattr(release, action)(folder):
         print(path)
     return 0
 
@@ -54,28 +54,32 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(name: str, run, says: str, folder: str = "", kind: Callable = writable_folder, **settings) -> Parser:
-        one = commands.add_parser(name, help=says, description=says)
-        one.set_defaults(run=run, **settings)
+        subparser = commands.add_parser(name, help=says, description=says)
+        subparser.set_defaults(run=run, **settings)
         if folder:
-            one.add_argument("folder", type=kind, metavar="DIR", help=folder)
-        return one
+            subparser.add_argument("folder", type=kind, metavar="DIR", help=folder)
+        return subparser
 
     add("list", list_exercises, "Every exercise, with points and minutes.")
-    built = add("build", write, "Write the assignment notebooks anew; unchanged ones are left alone.", what="build")
-    built.add_argument("folder", type=writable_folder, nargs="?", default=Path("notebooks/assignments"), metavar="DIR")
+    says = "Write the assignment notebooks anew; unchanged ones are left alone."
+    build_options = add("build", write, says, action="build")
+    folder = Path("notebooks/assignments")
+    build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
     says = "Write the students' folder: assignments and a README."
-    add("release", write, says, "a new or empty folder", what="release")
-    graded = add("grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path)
-    option = graded.add_argument
+    add("release", write, says, "a new or empty folder", action="release")
+    grade_options = add(
+        "grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path
+    )
+    option = grade_options.add_argument
     option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
     option("--assignment", metavar="NN", help="such as 02 (default: what most of the class handed in)")
     option("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
-    uploaded = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
-    uploaded.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
-    uploaded.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")
+    export_options = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
+    export_options.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
+    export_options.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What an exercise is: a reference function, inputs to try it on, mistakes to recognise, and hints.
+"""An exercise: a reference function, inputs to try it on, mistakes to recognise, and hints.
 
 A mistake is a *function that makes it*, not a pattern in the text. It is recognised by what it computes, so the
 student may write it in any way. The inputs are written by hand, or drawn from a seed: then in float64, so that a
@@ -95,15 +95,15 @@ class Exercise:
 
     @cached_property
     def misconceptions(self) -> dict[str, Misconception]:
-        return {name: self._misconception(name, made) for name, made in self.mistakes.items()}
+        return {name: self._misconception(name, change) for name, change in self.mistakes.items()}
 
-    def _misconception(self, name: str, made: Mapping[str, str] | Callable) -> Misconception:
-        wrong, lines = (made, {}) if callable(made) else (changed(self.function, made), made)
+    def _misconception(self, name: str, change: Mapping[str, str] | Callable) -> Misconception:
+        wrong, lines = (change, {}) if callable(change) else (changed(self.function, change), change)
         return Misconception(name, self.says[name], wrong, lines, self.equations.get(name, ""))
 
 
-class Dice:
-    """Draws tensors from a seed, the same ones in every process."""
+class Draws:
+    """A source of tensors drawn from a seed, the same ones in every process."""
 
     def __init__(self, seed: int):
         self.generator = torch.Generator().manual_seed(seed)
@@ -117,8 +117,8 @@ class Dice:
 
     def moved(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
         """Log-probabilities of a policy that has moved, and those from which it has, by about `scale` each."""
-        before = self.logp(*shape)
-        return -(before + self.normal(*shape, scale=scale)).abs(), before
+        old_logp = self.logp(*shape)
+        return -(old_logp + self.normal(*shape, scale=scale)).abs(), old_logp
 
     def integers(self, below: int, *shape: int) -> Tensor:
         return torch.randint(below, shape, generator=self.generator)
@@ -148,18 +148,18 @@ def given(label: str, *args: object, **kwargs: object) -> Case:
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
-def drawn(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
+def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """An input drawn anew for each seed; `draw` returns the positional arguments."""
-    return Case(lambda seed: (draw(Dice(seed)), dict(kwargs)), label)
+    return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
-    """As `given`, for an input that only a stable answer survives."""
+    """An input written by hand that only a stable answer survives."""
     return replace(given(label, *args, **kwargs), tests="stability")
 
 
-def at_scale(label: str, draw: Callable[[Dice], tuple], **kwargs: object) -> Case:
-    """As `drawn`, for an input that is large, extreme, or of another precision."""
+def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
+    """An input drawn anew for each seed that is large, extreme, or of another precision."""
     return replace(drawn(label, draw, **kwargs), tests="stability")
 
 
@@ -168,9 +168,9 @@ def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:
     return values.masked_fill(~mask, filling)
 
 
-def nan_padded(logp: Tensor, other: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same arguments, whose log-probabilities are NaN where the mask is False."""
-    return padded(logp, mask), padded(other, mask), mask
+def nan_padded(logp: Tensor, other_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two log-probabilities with NaN where the mask is False, and the mask."""
+    return padded(logp, mask), padded(other_logp, mask), mask
 
 
 def f64(rows: list | float) -> Tensor:
@@ -178,7 +178,7 @@ def f64(rows: list | float) -> Tensor:
 
 
 def log(*probabilities: float) -> Tensor:
-    """One row."""
+    """Logarithms of probabilities, as one row."""
     return f64([list(probabilities)]).log()
 
 

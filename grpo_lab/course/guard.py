@@ -15,75 +15,75 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-SHOWN, MOST = 1_500, 10_000_000  # characters that are shown, and after which nobody believes in an end
+MAX_SHOWN, MAX_PRINTED = 1_500, 10_000_000  # characters that are shown, and after which nobody believes in an end
 
 
 class Stop(BaseException):
-    """Raised where time or paper is up, again and again: a function that catches it is stopped by the next one."""
+    """An exception where time or paper is up, again and again: who catches it is stopped by the next one."""
 
 
 @dataclass
-class Ran:
-    """result is None, and fault "endless" or "exit", unless the call came to its end."""
+class GuardedCall:
+    """The end of a guarded call: result is None, and fault "endless" or "exit", unless the call came to its end."""
 
     result: Any = None
     fault: str = ""
     printed: str = ""
 
 
-def guarded(call: Callable[[], Any], seconds: float) -> Ran:
+def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
     """Run `call()` for at most so many seconds of processor time. An ordinary exception of its own is raised here."""
-    ran, output = Ran(), _Output()
-    with redirect_stdout(output), redirect_stderr(output), _clock(ran, seconds):
+    outcome, output = GuardedCall(), _Output()
+    with redirect_stdout(output), redirect_stderr(output), _clock(outcome, seconds):
         try:
-            ran.result = call()
+            outcome.result = call()
         except Stop:
             pass
         except (SystemExit, GeneratorExit):
-            ran.fault = ran.fault or "exit"
-    if output.length > MOST:
-        ran.fault = "endless"
-    more = f"\n… and {output.length - SHOWN} more characters" if output.length > SHOWN else ""
-    return Ran(None if ran.fault else ran.result, ran.fault, output.getvalue() + more)
+            outcome.fault = outcome.fault or "exit"
+    if output.length > MAX_PRINTED:
+        outcome.fault = "endless"
+    ellipsis = f"\n… and {output.length - MAX_SHOWN} more characters" if output.length > MAX_SHOWN else ""
+    return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
 
 
 class _Output(io.StringIO):
-    """Takes all that is printed, and keeps the beginning."""
+    """An output that takes all that is printed, and keeps the beginning."""
 
     length = 0
 
     def write(self, text: str) -> int:
-        super().write(text[: max(0, SHOWN - self.length)])
+        super().write(text[: max(0, MAX_SHOWN - self.length)])
         self.length += len(text)
-        if self.length > MOST:
+        if self.length > MAX_PRINTED:
             raise Stop
         return len(text)
 
 
 @contextmanager
-def _clock(ran: Ran, seconds: float) -> Iterator[None]:
-    """A thread looks at the clock, and sends a signal to the main thread, which alone is stopped."""
+def _clock(outcome: GuardedCall, seconds: float) -> Iterator[None]:
+    """Let a thread look at the clock, and send a signal to the main thread, which alone is stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running, over, end = True, threading.Event(), time.process_time() + seconds
+    running, finished, end = True, threading.Event(), time.process_time() + seconds
 
     def watch() -> None:
-        while not over.wait(0.05):
+        while not finished.wait(0.05):
             if time.process_time() > end:
                 interrupt_main(signal.SIGTERM)  # Windows has it, too
 
     def ring(*_) -> None:
         if running:
-            ran.fault = "endless"
+            outcome.fault = "endless"
             raise Stop
 
-    before, watcher = signal.signal(signal.SIGTERM, ring), threading.Thread(target=watch, daemon=True)
+    previous_handler, watcher = signal.signal(signal.SIGTERM, ring), threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
         running = False
-        over.set()
+        finished.set()
         watcher.join()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

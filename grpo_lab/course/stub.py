@@ -26,12 +26,12 @@ def stub_source(exercise: Exercise) -> str:
 
 
 def stub_head(exercise: Exercise) -> str:
-    """Signature, docstring and the checks of its arguments, without the rest."""
-    lines, node, first = _parts(exercise)
-    given = lines[node.lineno - 1 : first]
-    if first > _docstring_end(node):
-        given.append(f"    {YOUR_LINES}\n")
-    return "".join(given)
+    """The head of a stub: signature, docstring and the checks of its arguments."""
+    lines, node, body_start = _parts(exercise)
+    head = lines[node.lineno - 1 : body_start]
+    if body_start > _docstring_end(node):
+        head.append(f"    {YOUR_LINES}\n")
+    return "".join(head)
 
 
 def planted_body(exercise: Exercise) -> str:
@@ -41,18 +41,18 @@ def planted_body(exercise: Exercise) -> str:
 
 def planted_lines(exercise: Exercise) -> dict[str, str]:
     """The lines of the planted mistakes, by their address in the function."""
-    return {at: line for name in exercise.planted for at, line in exercise.misconceptions[name].lines.items()}
+    return {address: line for name in exercise.planted for address, line in exercise.misconceptions[name].lines.items()}
 
 
 def solution_body(exercise: Exercise) -> str:
-    """What the stub lacks: the lines behind the docstring and the given checks, indented as in the function."""
+    """The lines that the stub lacks: those behind the docstring and the given checks, indented as in the function."""
     return _body(exercise, {})
 
 
 def _body(exercise: Exercise, changes: dict[str, str]) -> str:
-    lines, _, first = _parts(exercise)
+    lines, _, body_start = _parts(exercise)
     changed = with_lines("".join(lines), changes).splitlines(keepends=True)
-    return without_markers("".join(changed[first:]))
+    return without_markers("".join(changed[body_start:]))
 
 
 def imports_of(exercise: Exercise, source: str) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def body_of(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def is_check(statement: ast.stmt) -> bool:
-    """Whether it is a call of a `check_*` function, or an `if` that does nothing but raise or check."""
+    """Recognise a call of a `check_*` function, and an `if` that does nothing but raise or check."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name.lstrip("_").startswith("check_")
@@ -125,7 +125,7 @@ def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
 
 
 def _public_module(module: str, name: str) -> str:
-    """Where a user imports the name from: the outermost package of grpo_lab that exports it, or else the module."""
+    """The module to import a name from: the outermost package of grpo_lab that exports it, or else the module."""
     parts, value = module.split("."), getattr(importlib.import_module(module), name, None)
     packages = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
     exporting = (package for package in packages if vars(importlib.import_module(package)).get(name) is value)

@@ -23,29 +23,30 @@ def main(arguments: list[str] | None = None) -> int:
     if args.source is None:
         parser.error("DIR is missing")
     log = read_log(args.source)
-    found, blind = examined(log)
-    print(report(log, found, blind))
-    return int(bool(found))
+    findings, unread_metrics = examined(log)
+    print(report(log, findings, unread_metrics))
+    return int(bool(findings))
 
 
-def report(log: Log, found: list[Finding], blind: dict[str, str]) -> str:
-    """One line for a healthy run; else what was found, the likeliest cause and the first remedy first.
+def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) -> str:
+    """The report of a run: one line for a healthy one; else each finding, its likeliest cause and first remedy first.
 
-    found, blind: as `examined` returns them.
+    findings, unread_metrics: as `examined` returns them.
     """
-    lines = [f"{log.name}: {len(found) or 'no'} finding{'s' * (len(found) != 1)} up to step {log.rows[-1]['step']}"]
+    count = f"{len(findings) or 'no'} finding{'s' * (len(findings) != 1)}"
+    lines = [f"{log.name}: {count} up to step {log.rows[-1]['step']}"]
     rewards = log.points("reward")[1]
-    if not found and len(rewards):
-        part = max(1, len(rewards) // 4)
-        lines[0] += f" (reward {rewards[:part].mean():.3g} -> {rewards[-part:].mean():.3g})"
-    for number, one in enumerate(found, 1):
-        lines += ["", f"{number}. {one.name}, from step {one.step}: {one.evidence}"]
-        lines += [f"   may come from: {cause}" for cause in one.causes]
-        lines += [f"   try: {remedy}" for remedy in one.remedies]
-        lines += [f"   source: {one.source}"]
+    if not findings and len(rewards):
+        quarter = max(1, len(rewards) // 4)
+        lines[0] += f" (reward {rewards[:quarter].mean():.3g} -> {rewards[-quarter:].mean():.3g})"
+    for number, finding in enumerate(findings, 1):
+        lines += ["", f"{number}. {finding.name}, from step {finding.step}: {finding.evidence}"]
+        lines += [f"   may come from: {cause}" for cause in finding.causes]
+        lines += [f"   try: {remedy}" for remedy in finding.remedies]
+        lines += [f"   source: {finding.source}"]
     lines += [f"note: {note}" for note in notes(log)]
-    if blind:
-        names = ", ".join(f"{name} ({metric})" for name, metric in blind.items())
+    if unread_metrics:
+        names = ", ".join(f"{name} ({metric})" for name, metric in unread_metrics.items())
         lines.append(f"not looked at, since the log has too little of a metric: {names}")
     return "\n".join(lines)
 

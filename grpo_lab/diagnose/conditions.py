@@ -58,12 +58,12 @@ def levels(log: Log) -> list[float]:
 
 
 def solved(log: Log) -> bool:
-    """Whether rewards that go up to 1 are nearly there."""
+    """True if rewards that go up to 1 are nearly there."""
     return min(levels(log)) >= 0.9
 
 
 def updates_of_a_rollout(log: Log) -> int | None:
-    """As the settings say it, ours or TRL's; None if they don't."""
+    """The number of updates per rollout by the settings, ours or TRL's; None if they don't say."""
     s = log.settings
     if "num_iterations" not in s:
         return None
@@ -104,9 +104,9 @@ def reward_component_still(log: Log) -> Evidence:
 
 def reward_component_falls(log: Log) -> Evidence:
     """One reward function at the cost of another."""
-    each, reward = [trend(log, name) for name in components(log)], trend(log, "reward")
-    falls = [one for one in each if one.by < -max(3 * one.error, 0.2 * abs(one.first))]
-    return f"{falls[0]}, while {reward}" if falls and len(each) > 1 and reward.rises else None
+    trends, reward = [trend(log, name) for name in components(log)], trend(log, "reward")
+    falling = [each for each in trends if each.by < -max(3 * each.error, 0.2 * abs(each.first))]
+    return f"{falling[0]}, while {reward}" if falling and len(trends) > 1 and reward.rises else None
 
 
 def not_centred(log: Log) -> Evidence:
@@ -176,11 +176,11 @@ def clip_always(log: Log) -> Evidence:
 
 def clip_never(log: Log) -> Evidence:
     updates, clipped, ratio = updates_of_a_rollout(log) or 1, log.points(CLIPPED, FEWEST)[1], log.points("ratio")[1]
-    most = np.abs(ratio - 1).max(initial=0)
-    if updates < 2 or clipped.any() or 1e-6 < most < 0.02 or (not len(ratio) and still(log)):
+    largest = np.abs(ratio - 1).max(initial=0)
+    if updates < 2 or clipped.any() or 1e-6 < largest < 0.02 or (not len(ratio) and still(log)):
         return None  # small steps do not reach the clip range
-    said = f", and ratio is off 1 by {most:.2g} at most" if len(ratio) else ", though the policy moves"
-    return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{said}"
+    detail = f", and ratio is off 1 by {largest:.2g} at most" if len(ratio) else ", though the policy moves"
+    return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{detail}"
 
 
 def nonfinite_steps(log: Log) -> Evidence:
@@ -219,7 +219,7 @@ def gradient_spikes(log: Log) -> Evidence:
 
 
 def still(log: Log) -> bool:
-    """Whether groups have spread, and yet the policy stays as it was: by its KL, else by its entropy and length."""
+    """True if groups have spread, and yet the policy stays as it was: by its KL, else by its entropy and length."""
     share, reward = trend(log, SPREAD), trend(log, "reward")
     if share.last > 0.9 or reward.by > 2 * reward.error or reward.by < -3 * reward.error:
         return False
@@ -228,9 +228,11 @@ def still(log: Log) -> bool:
     if log.points("kl")[1].any():
         kl = trend(log, "kl")
         return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:FEWEST]))
-    others = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
-    shown = [max(3 * one.error, 0.02 * one.first) for one in others]  # the least change that this log can show
-    return bool(others) and all(abs(a.by) < b <= 0.05 * a.first for a, b in zip(others, shown, strict=True))
+    trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
+    detectable = [max(3 * each.error, 0.02 * each.first) for each in trends]  # the least change that this log can show
+    return bool(trends) and all(
+        abs(each.by) < least <= 0.05 * each.first for each, least in zip(trends, detectable, strict=True)
+    )
 
 
 def nothing_moves(log: Log) -> Evidence:
@@ -243,8 +245,8 @@ def nothing_moves(log: Log) -> Evidence:
     if not still(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
-    at = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
-    return f"the policy stays as it was{at}: {reward}"
+    at_rate = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
+    return f"the policy stays as it was{at_rate}: {reward}"
 
 
 def updates_swallowed(log: Log) -> Evidence:
@@ -263,10 +265,10 @@ def learning_rate_too_high(log: Log) -> Evidence:
     steps, reward = log.points("reward", FEWEST)
     width = max(3, len(reward) // 8)
     means = np.convolve(reward, np.ones(width) / width, "valid")
-    before, end = means[:-width], means[-1]
-    if before.max() - end > max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(before.max())):
-        step = int(steps[before.argmax() + width - 1])
-        return f"reward falls from {before.max():.3g} around step {step} to {end:.3g} at the end"
+    earlier, last = means[:-width], means[-1]
+    if earlier.max() - last > max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(earlier.max())):
+        step = int(steps[earlier.argmax() + width - 1])
+        return f"reward falls from {earlier.max():.3g} around step {step} to {last:.3g} at the end"
     entropy = log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None
@@ -293,15 +295,15 @@ def length_without_gain(log: Log) -> Evidence:
 
 
 def held_out_falls_behind(log: Log) -> Evidence:
-    """In the later half of the evaluations; and more than before, or held-out problems gain nothing."""
-    (at, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", FEWEST)
-    width, half = 2 * max(2, len(reward) // 10), len(at) // 2
-    trained = np.array([reward[np.abs(steps - one).argsort()[:width]].mean() for one in at])
+    """Compare the later half of the evaluations: by more than before, or while held-out problems gain nothing."""
+    (eval_steps, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", FEWEST)
+    width, half = 2 * max(2, len(reward) // 10), len(eval_steps) // 2
+    trained = np.array([reward[np.abs(steps - step).argsort()[:width]].mean() for step in eval_steps])
     gap = trained - held_out
-    before, late, error = gap[:half].mean(), gap[-half:].mean(), np.diff(gap).std() / (2 * half) ** 0.5
+    early, late, error = gap[:half].mean(), gap[-half:].mean(), np.diff(gap).std() / (2 * half) ** 0.5
     if late <= max(0.15 * abs(trained[-half:].mean()), 4 * error):
         return None
     gain = held_out[-half:].mean() - held_out[:half].mean()
-    if late - before < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
+    if late - early < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
         return None
-    return f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {before:.2g} in the first {half}"
+    return f"reward is {late:.2g} above eval/reward in the last {half} evaluations, {early:.2g} in the first {half}"

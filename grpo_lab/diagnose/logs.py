@@ -22,7 +22,7 @@ class Lacking(LookupError):
 
 @dataclass(frozen=True)
 class Log:
-    """What a run wrote down.
+    """The log of a run.
 
     rows: one dict a step, in the order of the steps: "step", and floats by the names of docs/metrics.md; NaN where the
         log says that there is no number, or none that is finite.
@@ -40,10 +40,10 @@ class Log:
     def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
         """(steps, values) of the K rows that have a finite value; `Lacking` if those are fewer than the least."""
         values = self.column(metric)
-        kept = np.isfinite(values)
-        if kept.sum() < least:
+        finite = np.isfinite(values)
+        if finite.sum() < least:
             raise Lacking(metric)
-        return self.column("step")[kept], values[kept]
+        return self.column("step")[finite], values[finite]
 
     def has(self, metric: str) -> bool:
         return any(metric in row for row in self.rows)
@@ -63,16 +63,16 @@ def read_log(source, settings: dict | None = None) -> Log:
         TypeError: for another kind of source.
     """
     if isinstance(source, str | Path):
-        rows, found, name = *_from_path(Path(source)), str(source)
+        rows, saved_settings, name = *_from_path(Path(source)), str(source)
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):
-        rows, found, name = source, {}, "run"
+        rows, saved_settings, name = source, {}, "run"
     else:
         raise InputTypeError("source", source, f"expected {KINDS}", found=f"is of type {type(source).__name__}")
-    return Log(_by_step(rows, name), found | (settings or {}), name)
+    return Log(_by_step(rows, name), saved_settings | (settings or {}), name)
 
 
 def _from_path(path: Path) -> tuple[list, dict]:
-    """(rows, settings) as they stand there."""
+    """Return the rows and the settings in a folder or file."""
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
@@ -90,10 +90,10 @@ def _from_path(path: Path) -> tuple[list, dict]:
 
 
 def whole_lines(data: bytes) -> list[bytes]:
-    """Of a file that is written line by line: without a last one that was cut. (In JSON a line may hold U+2028.)"""
-    *lines, rest = data.split(b"\n")
+    """The lines of a file, without a last one that was cut. (In JSON a line may hold U+2028.)"""
+    *lines, last_line = data.split(b"\n")
     with contextlib.suppress(ValueError):
-        lines += [rest] if rest and json.loads(rest) else []
+        lines += [last_line] if last_line and json.loads(last_line) else []
     return [line for line in lines if line.strip()]
 
 
@@ -124,7 +124,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
 
 
 def _number(value) -> float | None:
-    """NaN for a null, with which JSON writes NaN and infinity; None for what is no number, such as a warning."""
+    """Read a number: NaN for a null, which stands for NaN and infinity; None for what is none, such as a warning."""
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError):

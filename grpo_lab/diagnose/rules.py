@@ -21,7 +21,7 @@ from grpo_lab.diagnose.logs import Lacking, Log, read_log
 
 @dataclass(frozen=True)
 class Finding:
-    """What looks wrong in a run.
+    """A fault that a run seems to have.
 
     name: of the fault, as in `RULES`.
     step: the first one by which it shows; a trend is read from step 8 on.
@@ -57,21 +57,22 @@ def _read(fault: str, *, source: str, causes: list[str], remedies: list[str]) ->
 
 
 FAULTS = Path(__file__).with_name("faults.toml")
-RULES = tuple(_read(fault, **said) for fault, said in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
+RULES = tuple(_read(fault, **texts) for fault, texts in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
 
 
 def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
-    """(findings, the metric that the log lacks for each rule that could not look)."""
-    found, blind = [], {}
+    """Return the findings, and for each rule that could not look the metric that the log lacks."""
+    findings, unread_metrics = [], {}
     for rule in RULES:
         try:
             evidence = rule.condition(log)
         except Lacking as lacking:
-            blind[rule.name] = str(lacking)
+            unread_metrics[rule.name] = str(lacking)
             continue
         if evidence:
-            found.append(Finding(rule.name, first_step(rule, log), evidence, rule.causes, rule.remedies, rule.source))
-    return found, blind
+            step = first_step(rule, log)
+            findings.append(Finding(rule.name, step, evidence, rule.causes, rule.remedies, rule.source))
+    return findings, unread_metrics
 
 
 def first_step(rule: Rule, log: Log) -> int:
@@ -84,7 +85,7 @@ def first_step(rule: Rule, log: Log) -> int:
 
 
 def diagnose(source, settings: dict | None = None) -> list[Finding]:
-    """What looks wrong in the log of a run, root causes before what follows from them; nothing for a healthy run.
+    """Find what looks wrong in the log of a run, root causes before what follows from them; nothing in a healthy run.
 
     Args:
         source, settings: as `read_log` takes or refuses them: a folder, file, `trainer.state.log_history`, our history.
@@ -93,17 +94,17 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
 
 
 def notes(log: Log) -> list[str]:
-    """What looks like a fault and is none, in a sentence each."""
-    said = []
+    """List what looks like a fault and is none, a sentence each."""
+    sentences = []
     loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRADIENT, CLIPPED))
     if len(loss) and len(norms) and np.median(np.abs(loss)) < 1e-3 < np.median(norms):
-        said.append(
+        sentences.append(
             f"loss is {np.median(loss):.1g} in the median step, and that is no fault: the advantages of a group sum to "
             f"0 and the ratio is 1, so the loss is 0, and its gradient is not (grad_norm {np.median(norms):.2g}). "
             "Watch reward, held-out reward and KL (trl issues 2703, 3452; open-r1 239)"
         )
     if conditions.updates_of_a_rollout(log) == 1 and len(clipped) and not clipped.any():
-        said.append(
+        sentences.append(
             f"{CLIPPED} is 0 in all steps, and that is no fault: with one update of each rollout the ratio is 1"
         )
-    return said
+    return sentences

@@ -37,9 +37,9 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
     Raises:
         ValueError: if an address is that of no line, or of several.
     """
-    places = {line_at(source, address, inside): line for address, line in lines.items()}
+    replacements = {line_at(source, address, inside): line for address, line in lines.items()}
     rows, comments = source.splitlines(), dict(comments_behind_code(source))
-    for (first, last), line in sorted(places.items(), reverse=True):
+    for (first, last), line in sorted(replacements.items(), reverse=True):
         indent = rows[first - 1][: len(rows[first - 1]) - len(rows[first - 1].lstrip())]
         new = textwrap.indent(textwrap.dedent(line), indent).splitlines()
         if new and last in comments:
@@ -49,35 +49,38 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
 
 
 def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
-    """The numbers of the first and the last line of what stands at an address."""
+    """The numbers of the first and the last line at an address."""
     heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
     if address.endswith("()"):
-        found = [place for s, place in heads if address[:-2] in _called(s)]
+        spans = [span for s, span in heads if address[:-2] in _called(s)]
     else:
         ends = [number for number, comment in comments_behind_code(source) if address == _name(comment)]
-        around = [[place for _, place in heads if place[0] <= number <= place[1]] for number in ends]
-        found = [max(places) for places in around if places]
+        enclosing = [[span for _, span in heads if span[0] <= number <= span[1]] for number in ends]
+        spans = [max(candidates) for candidates in enclosing if candidates]
         if address.startswith("["):
-            found = [(number, number) for number, places in zip(ends, around, strict=True) if places]
-    if len(found) != 1:
-        raise ValueError(f"{address!r} is the address of {len(found)} lines of {inside or 'the source'}; expected one")
-    return found[0]
+            spans = [(number, number) for number, candidates in zip(ends, enclosing, strict=True) if candidates]
+    if len(spans) != 1:
+        raise ValueError(f"{address!r} is the address of {len(spans)} lines of {inside or 'the source'}; expected one")
+    return spans[0]
 
 
 @contextmanager
 def running(source: str, module: str, function: str) -> Iterator[None]:
-    """Inside the `with`, the function of this qualified name runs as another source of its module has it.
+    """Run the function of this qualified name, inside the `with`, as another source of its module has it.
 
     Whoever imported a function holds the function object, so its code is exchanged inside the object, and its
     decorators stay.
     """
     compiled = compile(source, inspect.getfile(importlib.import_module(module)), "exec", dont_inherit=True)
-    live = inspect.unwrap(pkgutil.resolve_name(f"{module}:{function}"))
-    right, live.__code__ = live.__code__, next(code for code in _codes(compiled) if code.co_qualname == function)
+    target = inspect.unwrap(pkgutil.resolve_name(f"{module}:{function}"))
+    original_code, target.__code__ = (
+        target.__code__,
+        next(code for code in _codes(compiled) if code.co_qualname == function),
+    )
     try:
         yield
     finally:
-        live.__code__ = right
+        target.__code__ = original_code
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

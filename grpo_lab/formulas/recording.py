@@ -17,7 +17,7 @@ from grpo_lab.formulas.source import Equation
 
 @contextmanager
 def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
-    """Within the block, fill {tag: values its statement got, one for each time it ran} while `function` runs."""
+    """Record the values of anchored statements while `function` runs in the block: {tag: one value for each pass}."""
     recorder = _ValueRecorder(inspect.unwrap(function).__code__, equations)
     previous = sys.gettrace()  # of a debugger or a coverage tool, which is put back afterwards
     sys.settrace(recorder.on_call)
@@ -43,8 +43,8 @@ class _ValueRecorder:
     def on_event(self, frame, event, arg):
         if event == "line":
             self._leave(frame)
-            found = (e for e in self.equations if e.lineno <= frame.f_lineno <= e.end_lineno)
-            self.pending = self.pending or next(found, None)
+            entered = (e for e in self.equations if e.lineno <= frame.f_lineno <= e.end_lineno)
+            self.pending = self.pending or next(entered, None)
         elif event == "exception" and not issubclass(arg[0], StopIteration):
             self.pending = None
         elif event == "return":
@@ -61,8 +61,8 @@ class _ValueRecorder:
             return
         if not at_end and equation.lineno <= frame.f_lineno <= equation.end_lineno:
             return
-        found = tuple(frame.f_locals[name] for name in equation.names)
-        self._keep(equation, found if len(found) > 1 else found[0])
+        assigned = tuple(frame.f_locals[name] for name in equation.names)
+        self._keep(equation, assigned if len(assigned) > 1 else assigned[0])
 
     def _keep(self, equation: Equation, value) -> None:
         self.values.setdefault(equation.tag, []).append(_copy(value))

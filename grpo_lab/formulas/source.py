@@ -45,19 +45,21 @@ def read_equations(function: Callable) -> list[Equation]:
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
-    node = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    function_tree = next(
+        function_tree for function_tree in ast.walk(ast.parse(source)) if isinstance(function_tree, ast.FunctionDef)
+    )
     try:
-        tags, anchors = _tags(node, source), _anchors(node, source)
+        tags, anchors = _tags(function_tree, source), _anchors(function_tree, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
-            places = (", ".join(f"({tag})" for tag, *_ in found) or "none" for found in (tags, anchors))
-            raise InputError("the equations are {}, and the lines of code {}".format(*places))
+            lists = (", ".join(f"({tag})" for tag, *_ in pairs) or "none" for pairs in (tags, anchors))
+            raise InputError("the equations are {}, and the lines of code {}".format(*lists))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    found = []
+    equations = []
     for (tag, latex), (_, statement, shape) in zip(tags, anchors, strict=True):
         code, start = _code(statement, source), statement.lineno + first - 1
-        found.append(Equation(tag, latex, code, start, start + code.count("\n"), _assigned(statement), shape, name))
-    return found
+        equations.append(Equation(tag, latex, code, start, start + code.count("\n"), _assigned(statement), shape, name))
+    return equations
 
 
 def comments_behind_code(source: str) -> list[tuple[int, str]]:
@@ -96,12 +98,12 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
         tag = match["tag"]
         if not match["shape"]:
             raise InputError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
-        found = [s for s in statements if line in (s.lineno, s.end_lineno)]
-        if not found:
+        candidates = [s for s in statements if line in (s.lineno, s.end_lineno)]
+        if not candidates:
             raise InputError(f"anchor ({tag}) stands on no assignment to variables or return")
-        if any(found[-1] is statement for _, statement, _ in anchors):
+        if any(candidates[-1] is statement for _, statement, _ in anchors):
             raise InputError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
-        anchors.append((tag, found[-1], " ".join(match["shape"].split())))
+        anchors.append((tag, candidates[-1], " ".join(match["shape"].split())))
     return anchors
 
 

@@ -31,36 +31,36 @@ def show(*functions: Callable) -> None:
 
 def trace(function: Callable, *args, **kwargs) -> "Trace":
     """Run `function(*args, **kwargs)`; return its result with the value of each equation. A notebook displays it."""
-    found = _some_equations(function)
-    with recording(function, found) as values:
+    equations = _some_equations(function)
+    with recording(function, equations) as values:
         result = function(*args, **kwargs)
-    return Trace(function, found, values, result)
+    return Trace(function, equations, values, result)
 
 
 class Trace(View):
-    """What a call computed. `result` is what it returned, `values["2.3"]` what the line of Eq. (2.3) got.
+    """The values of a call: `result` is what it returned, `values["2.3"]` what the line of Eq. (2.3) got.
 
     Where a line ran several times `values` holds the last value and `passes["2.3"]` all of them; a line that the call
     did not reach is in neither. A line that assigns several variables has a tuple. Tensors are detached copies.
     """
 
-    def __init__(self, function: Callable, found: list[Equation], passes: dict[str, list], result):
+    def __init__(self, function: Callable, equations: list[Equation], passes: dict[str, list], result):
         self.result, self.passes = result, passes
-        self.values = {tag: got[-1] for tag, got in passes.items()}
-        view = values_view(function, found, passes)
+        self.values = {tag: values_of_line[-1] for tag, values_of_line in passes.items()}
+        view = values_view(function, equations, passes)
         super().__init__(view.rich, view.text)
 
 
 def _some_equations(function: Callable) -> list[Equation]:
-    found = read_equations(function)
-    if not found:
+    equations = read_equations(function)
+    if not equations:
         name = getattr(function, "__name__", function)
         raise InputError(rf"function is {name}; expected one with lines of its docstring that end in \tag{{n.m}}")
-    return found
+    return equations
 
 
 def source_view(function: Callable, equations: list[Equation]) -> View:
-    """Equation | line of code | shape."""
+    """The view with a row an equation: equation | line of code | shape."""
     rows = [
         (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
     ]
@@ -69,7 +69,7 @@ def source_view(function: Callable, equations: list[Equation]) -> View:
 
 
 def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
-    """Equation | the value it got; the last one where the line ran several times."""
+    """The view with a row an equation: equation | its value, the last one where the line ran several times."""
     rows, text = [], []
     for e in equations:
         lines = value_lines(e, values.get(e.tag, []))
@@ -80,7 +80,7 @@ def values_view(function: Callable, equations: list[Equation], values: dict[str,
 
 
 def value_lines(equation: Equation, values: list) -> list[str]:
-    """What to say about the values that the line of an equation got: the last one, its name and shape first."""
+    """The last value that the line of an equation got, as text: its name and shape first."""
     if not values:
         return ["not reached in this call"]
     names = equation.names or ("returned",)
@@ -100,10 +100,10 @@ def _describe(name: str, value) -> list[str]:
 def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], text: list[str]) -> View:
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
-    place = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
-    title = f"**`{function.__name__}`** " + _(f"in `{place}`:") if place else f"**`{function.__name__}`**:"
+    file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
+    title = f"**`{function.__name__}`** " + _(f"in `{file}`:") if file else f"**`{function.__name__}`**:"
     markdown = f"{title} {_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
-    return View(markdown, "\n\n".join([f"{function.__name__}{f' in {place}' if place else ''}: {summary}", *text]))
+    return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 
 
 def _math(latex: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit."""
+"""The memory that a run will take on a device, known before it starts; and what to turn down where it does not fit."""
 
 from grpo_lab.commands.display import GIB
 from grpo_lab.memory.planning import MODES, RESERVE, MemoryPlan, choice, fitted, plan, ways

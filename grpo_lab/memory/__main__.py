@@ -27,22 +27,23 @@ SETTINGS = (
 
 @command("grpo_lab.memory")
 def main(arguments: list[str] | None = None) -> None:
-    asked = vars(_parser().parse_args(arguments))
-    model, task, budget, precision = (asked.pop(name) for name in ("model", "task", "budget", "precision"))
+    options = vars(_parser().parse_args(arguments))
+    model, task, budget, precision = (options.pop(name) for name in ("model", "task", "budget", "precision"))
     check_positive("budget", budget)
     folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
-    spec = choose(task, chat_template=asked.pop("chat_template"), small=small)
-    chosen = default_settings(parameters, spec.task, "cuda", asked)
-    prompt_length = spec.task.prompt_length
+    task_spec = choose(task, chat_template=options.pop("chat_template"), small=small)
+    chosen = default_settings(parameters, task_spec.task, "cuda", options)
+    prompt_length = task_spec.task.prompt_length
     if folder is not None:
-        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), spec.rows("train", None, seed=0))
-    modes = (precision,) if precision else ("fp32",) if small else MODES[True]
-    planned = plan(model_config, GRPOConfig(**(asked | chosen)), prompt_length=prompt_length, precision=modes[0])
-    way, lines = choice(planned, int(budget * GIB), modes, asked)
-    print(f"task {spec.task.name}; {described(chosen, parameters)}", way.plan, "\n".join(lines), sep="\n\n")
+        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
+    precisions = (precision,) if precision else ("fp32",) if small else MODES[True]
+    config = GRPOConfig(**(options | chosen))
+    memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
+    way, lines = choice(memory_plan, int(budget * GIB), precisions, options)
+    print(f"task {task_spec.task.name}; {described(chosen, parameters)}", way.plan, "\n".join(lines), sep="\n\n")
 
 
 def _parser() -> argparse.ArgumentParser:

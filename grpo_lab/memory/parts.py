@@ -1,4 +1,4 @@
-r"""What each part of a training step takes on the device, in bytes: one small formula each.
+r"""The bytes of each part of a training step on the device: one small formula each.
 
 Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. Two
 counts come from other people's code and were taken from its allocations, both in `phases`: `DRAWING`, and the 57 bytes
@@ -18,7 +18,7 @@ def weight_bytes(parameters: int, e: int) -> int:
 
 
 def adam_8bit_bytes(size: int) -> int:
-    r"""Both moments of a parameter of n numbers in 8 bits: a code for each, a float32 scale for each block of 256.
+    r"""Adam's two moments of a parameter of n numbers in 8 bits: a code each, a float32 scale per block of 256.
 
     M = 2 \left( n + \frac{4 n}{256} + 4 \cdot 256 \left\lceil \frac{n}{2^{22}} \right\rceil \right) \tag{8.12}
 
@@ -56,12 +56,12 @@ def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: in
 
 
 def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
-    r"""Their gradient: that of the output embedding, V x D, adds up in float32, beside the logits of a chunk.
+    r"""The gradient of log-probabilities: the embedding's adds up in float32, beside the logits of a chunk.
 
     M = 4 V D + \max(2 \cdot 4 \, c V,\; e V D) \tag{8.18}
 
-    The last term is its copy in the weights' precision, made when all chunks are done; in float32 it needs none.
-    Without chunks four float32 tensors of all N logits are alive: 16 N V.
+    The output embedding is V x D. The last term is its gradient's copy in the weights' precision, made when all chunks
+    are done; in float32 it needs none. Without chunks four float32 tensors of all N logits are alive: 16 N V.
     """
     V, D = shape.vocabulary, shape.width
     if chunk is None:
@@ -71,7 +71,7 @@ def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int)
 
 
 def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int:
-    r"""What one layer keeps of one token, beside keys and values.
+    r"""Bytes that one layer keeps of one token for the backward pass, beside keys and values.
 
     a_{\mathrm{norm}} = (4 + r) D + 4 \tag{8.19}
     a_{\mathrm{attention}} = 3 e \, (\text{heads} \cdot D_h) + 4 \, \text{heads} \tag{8.20}
@@ -91,7 +91,7 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
 
 
 def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
-    r"""What a forward pass without gradient has in the air, in the MLP of a layer.
+    r"""The activations of a forward pass without gradient, at their most in the MLP of a layer.
 
     M = (3 e F + 4 r D) N \tag{8.26}
 

@@ -4,6 +4,7 @@ A phase is a list of moments, part name to bytes, in the order in which they com
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
@@ -29,131 +30,198 @@ class Setting:
     chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
     shared: bool = True  # a prompt is computed once for the rows that answer it; else in each of them
 
-    def __post_init__(self):
-        shape, c, autocast = self.shape, self.config, self.mode.autocast
-        L, T, V, D = self.prompt_length, c.max_completion_length, shape.vocabulary, shape.width
-        self.rows = rows = c.rows_at_once  # at a time, in an update
-        self.weight = self.mode.weights.itemsize  # bytes of a weight, and of a number of the residual stream
-        self.product = (autocast or self.mode.weights).itemsize  # of a number in the products of forward and backward
-        self.length = L + T
-        # Of a micro-batch: the tokens that pass the layers (the last of a completion predicts nothing), those of
-        # completions, and how many of them pass the head at a time.
-        self.tokens = self.prompts * L + rows * (T - 1)
-        self.completion_tokens = rows * T
-        self.chunk = head_chunk(self.completion_tokens, V, D, self.device_type) if self.chunked else None
-        self.gradients = parts.weight_bytes(shape.parameters, self.weight)
-        # The output embedding; its gradient, if it is the input's, too, waits for the one from there.
-        self.embedding = parts.weight_bytes(V * D, self.weight)
-        self.head_gradient = self.embedding if shape.tied else 0
-        # What autocast copies to half precision: the head, and the linear maps of the layers.
-        self.head_copy = parts.weight_bytes(V * D, self.product) if autocast else 0
-        self.layer_copies = parts.weight_bytes(shape.linear, self.product) if autocast else 0
-        # What is kept for the backward pass by one layer, keys and values for each row that looks at them; by the last
-        # norm and the head; and masks, alone in growing with the square of a length: all layers share those of the
-        # completions, each with its prompt, and of the prompts, for all query heads of a key head in line.
-        of_a_token = parts.layer_token_bytes(shape, self.product, self.weight, copies=3 if autocast else 0)
-        columns = rows * self.length + self.prompts * L
-        self.one_layer = self.tokens * of_a_token + parts.cache_bytes(shape, columns, self.product) // shape.layers
-        self.last = self.tokens * ((4 + self.weight) * D + 4) + self.completion_tokens * self.weight * D
-        cells = rows * (T - 1) * self.length + self.prompts * L * L
-        self.masks = self.product * (shape.queries // shape.keys) * cells
+    @cached_property
+    def rows(self) -> int:
+        """Rows at a time, in an update."""
+        return self.config.rows_at_once
 
-    @property
+    @cached_property
+    def length(self) -> int:
+        """Tokens of a prompt and its completion."""
+        return self.prompt_length + self.config.max_completion_length
+
+    @cached_property
+    def weight_size(self) -> int:
+        """Bytes of a weight, and of a number of the residual stream."""
+        return self.mode.weights.itemsize
+
+    @cached_property
+    def product_size(self) -> int:
+        """Bytes of a number in the matrix products of forward and backward pass."""
+        return (self.mode.autocast or self.mode.weights).itemsize
+
+    @cached_property
     def prompts(self) -> int:
-        """The most that a micro-batch computes. The rows of a prompt stand together (trainer/logprobs.py)."""
-        c, rows, group = self.config, self.rows, self.config.num_generations
+        """The most prompts that a micro-batch computes. The rows of a prompt stand together (trainer/logprobs.py)."""
+        config, rows, group = self.config, self.rows, self.config.num_generations
         if not self.shared:
             return rows
-        whole_groups = c.update_batch_size == c.generation_batch_size
+        whole_groups = config.update_batch_size == config.generation_batch_size
         if whole_groups and (rows % group == 0 or group % rows == 0):
             return max(rows // group, 1)
-        return min(c.prompts_per_step, rows)
+        return min(config.prompts_per_step, rows)
+
+    @cached_property
+    def completion_inputs(self) -> int:
+        """Tokens of completions that pass the layers: the last of each predicts nothing."""
+        return self.rows * (self.config.max_completion_length - 1)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch that pass the layers."""
+        return self.prompts * self.prompt_length + self.completion_inputs
+
+    @cached_property
+    def completion_tokens(self) -> int:
+        """Tokens of a micro-batch that the head predicts."""
+        return self.rows * self.config.max_completion_length
+
+    @cached_property
+    def chunk(self) -> int | None:
+        """Tokens that pass the head at a time; None for all of them."""
+        shape = self.shape
+        chunk = head_chunk(self.completion_tokens, shape.vocabulary, shape.width, self.device_type)
+        return chunk if self.chunked else None
+
+    @cached_property
+    def gradients(self) -> int:
+        return parts.weight_bytes(self.shape.parameters, self.weight_size)
+
+    @cached_property
+    def embedding(self) -> int:
+        """The output embedding, V x D."""
+        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight_size)
+
+    @cached_property
+    def head_gradient(self) -> int:
+        """The output embedding's gradient, which waits for that of the input's, where the two are one."""
+        return self.embedding if self.shape.tied else 0
+
+    @cached_property
+    def head_copy(self) -> int:
+        """The copy of the head in half precision, which autocast makes."""
+        head = self.shape.vocabulary * self.shape.width
+        return parts.weight_bytes(head, self.product_size) if self.mode.autocast else 0
+
+    @cached_property
+    def layer_copies(self) -> int:
+        """The copies of the layers' linear maps in half precision, which autocast makes."""
+        return parts.weight_bytes(self.shape.linear, self.product_size) if self.mode.autocast else 0
+
+    @cached_property
+    def layer_activations(self) -> int:
+        """Kept for the backward pass by one layer, with keys and values for each row that looks at them."""
+        copies = 3 if self.mode.autocast else 0
+        token_bytes = parts.layer_token_bytes(self.shape, self.product_size, self.weight_size, copies=copies)
+        columns = self.rows * self.length + self.prompts * self.prompt_length
+        cache = parts.cache_bytes(self.shape, columns, self.product_size) // self.shape.layers
+        return self.tokens * token_bytes + cache
+
+    @cached_property
+    def head_activations(self) -> int:
+        """Kept for the backward pass by the last norm and the head."""
+        norm_bytes = (4 + self.weight_size) * self.shape.width + 4
+        return self.tokens * norm_bytes + self.completion_tokens * self.weight_size * self.shape.width
+
+    @cached_property
+    def masks(self) -> int:
+        """The two masks that all layers share: of the completions, each with its prompt, and of the prompts.
+
+        They alone grow with the square of a length; the query heads of a key head stand in line.
+        """
+        cells = self.completion_inputs * self.length + self.prompts * self.prompt_length * self.prompt_length
+        return self.product_size * (self.shape.queries // self.shape.keys) * cells
 
 
-def resident(s: Setting) -> Parts:
-    """What stays for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
-    device, weights = s.config.ref_model_device, parts.weight_bytes(s.shape.parameters, s.weight)
-    here = device is None or device.split(":")[0] == s.device_type
-    eight_bit = s.mode.optimizer == "adamw8bit"
-    moments = sum(map(parts.adam_8bit_bytes, s.shape.sizes)) if eight_bit else 2 * weights
-    return {"weights": weights, "Adam's moments": moments, "reference": weights * (s.config.needs_reference and here)}
+def resident(run: Setting) -> Parts:
+    """The bytes that stay for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
+    weights = parts.weight_bytes(run.shape.parameters, run.weight_size)
+    eight_bit = run.mode.optimizer == "adamw8bit"
+    moments = sum(map(parts.adam_8bit_bytes, run.shape.sizes)) if eight_bit else 2 * weights
+    reference_device = run.config.ref_model_device
+    has_reference = run.config.needs_reference and (
+        reference_device is None or reference_device.split(":")[0] == run.device_type
+    )
+    return {"weights": weights, "Adam's moments": moments, "reference": weights if has_reference else 0}
 
 
-def rollout(s: Setting) -> list[Parts]:
+def rollout(run: Setting) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
-    shape, rows, columns, tensors = s.shape, s.config.generation_batch_size, s.length, DRAWING
-    if s.device_type == "cuda":
-        columns, tensors = fixed_columns(s.prompt_length, s.config.max_completion_length), CAPTURED_LOGITS
-    prompt_tokens = s.config.prompts_per_step * (s.prompt_length - 1)
+    shape, rows, columns, tensors = run.shape, run.config.generation_batch_size, run.length, DRAWING
+    if run.device_type == "cuda":
+        columns, tensors = fixed_columns(run.prompt_length, run.config.max_completion_length), CAPTURED_LOGITS
+    prompt_tokens = run.config.prompts_per_step * (run.prompt_length - 1)
     # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
-    prefix = parts.cache_bytes(shape, prompt_tokens, 4 if s.mode.autocast else s.product)
-    at_work = parts.forward_bytes(shape, prompt_tokens, s.product, s.weight)
+    prefix = parts.cache_bytes(shape, prompt_tokens, 4 if run.mode.autocast else run.product_size)
+    at_work = parts.forward_bytes(shape, prompt_tokens, run.product_size, run.weight_size)
     step = {
-        "KV cache": prefix + parts.cache_bytes(shape, rows * columns, s.product),
+        "KV cache": prefix + parts.cache_bytes(shape, rows * columns, run.product_size),
         "drawing": 4 * tensors * rows * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
-        "half copies": 2 * s.layer_copies + s.head_copy,
+        "half copies": 2 * run.layer_copies + run.head_copy,
     }
-    return [{"KV cache": prefix, "half copies": s.layer_copies, "activations": at_work}, step]
+    return [{"KV cache": prefix, "half copies": run.layer_copies, "activations": at_work}, step]
 
 
-def logprobs(s: Setting) -> list[Parts]:
+def logprobs(run: Setting) -> list[Parts]:
     """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
-    several = s.config.updates_per_step > 1 or (s.config.log_kl and s.config.beta == 0)
-    if not several and not resident(s)["reference"]:
+    of_policy = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
+    if not of_policy and not resident(run)["reference"]:
         return [{}]
-    copies = s.layer_copies if several else 0
-    at_work = parts.forward_bytes(s.shape, s.tokens, s.product, s.weight)
-    hidden = parts.weight_bytes((s.tokens + s.completion_tokens) * s.shape.width, s.weight)
-    logits = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
-    layers = {"activations": at_work + s.masks, "half copies": copies}
-    return [layers, {"head": logits, "activations": hidden, "half copies": copies + s.head_copy}]
+    copies = run.layer_copies if of_policy else 0
+    at_work = parts.forward_bytes(run.shape, run.tokens, run.product_size, run.weight_size)
+    hidden = parts.weight_bytes((run.tokens + run.completion_tokens) * run.shape.width, run.weight_size)
+    logits = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
+    layers = {"activations": at_work + run.masks, "half copies": copies}
+    return [layers, {"head": logits, "activations": hidden, "half copies": copies + run.head_copy}]
 
 
-def update(s: Setting) -> list[Parts]:
+def update(run: Setting) -> list[Parts]:
     """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
-    several = s.config.update_batch_size > s.rows
-    return _micro_batch(s, 0) + (_micro_batch(s, s.gradients) if several else [])
+    several = run.config.update_batch_size > run.rows
+    return _micro_batch(run, 0) + (_micro_batch(run, run.gradients) if several else [])
 
 
-def _micro_batch(s: Setting, before: int) -> list[Parts]:
+def _micro_batch(run: Setting, gradients_before: int) -> list[Parts]:
     """The end of the forward pass; in the backward pass the head, the last layer, the first layer, and the end.
 
     Layers that are checkpointed are computed again. At the end the embedding's gradient comes from its other end, too,
     and is added to the head's in place. If gradients of micro-batches before it are there, it stands beside them, and,
     if no chunks made the head's own, beside a sum.
     """
-    checkpointing = s.config.gradient_checkpointing  # a layer keeps its input alone
-    layers = s.shape.layers * (s.tokens * s.weight * s.shape.width if checkpointing else s.one_layer)
-    kept, layer_copies = layers + s.masks + s.last, 0 if checkpointing else s.layer_copies  # in the graph
-    forward = parts.head_logprobs_bytes(s.shape, s.completion_tokens, s.chunk, s.product)
-    backward = parts.head_update_bytes(s.shape, s.completion_tokens, s.chunk, s.weight)
+    checkpointing = run.config.gradient_checkpointing  # a layer keeps its input alone
+    layer_inputs = run.tokens * run.weight_size * run.shape.width
+    layers = run.shape.layers * (layer_inputs if checkpointing else run.layer_activations)
+    in_graph = layers + run.masks + run.head_activations
+    layer_copies = 0 if checkpointing else run.layer_copies
+    forward = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
+    backward = parts.head_update_bytes(run.shape, run.completion_tokens, run.chunk, run.weight_size)
     # At work in a layer, beside all that it kept: in the MLP the gradients of product, activation and up.
-    at_work = s.one_layer + 2 * s.product * s.shape.inner * s.tokens
-    last_layer = kept - s.last + at_work - (0 if checkpointing else s.one_layer)
-    of_layers = s.gradients if before else s.gradients - s.embedding
-    sums = (s.shape.tied and s.chunk is None) + 1 if before else 0
+    at_work = run.layer_activations + 2 * run.product_size * run.shape.inner * run.tokens
+    last_layer = in_graph - run.head_activations + at_work - (0 if checkpointing else run.layer_activations)
+    layer_gradients = run.gradients if gradients_before else run.gradients - run.embedding
+    sums = (run.shape.tied and run.chunk is None) + 1 if gradients_before else 0
     sizes = (
-        (before, kept, s.layer_copies + s.head_copy, forward),
-        (before, kept, layer_copies + s.head_copy, backward),
-        (before, last_layer, layer_copies, s.head_gradient),
-        (of_layers, at_work, 0, s.head_gradient),
-        (s.gradients, 0, 0, s.head_gradient + sums * s.embedding),
+        (gradients_before, in_graph, run.layer_copies + run.head_copy, forward),
+        (gradients_before, in_graph, layer_copies + run.head_copy, backward),
+        (gradients_before, last_layer, layer_copies, run.head_gradient),
+        (layer_gradients, at_work, 0, run.head_gradient),
+        (run.gradients, 0, 0, run.head_gradient + sums * run.embedding),
     )
     return [dict(zip(("gradients", "activations", "half copies", "head"), each, strict=True)) for each in sizes]
 
 
-def step(s: Setting) -> list[Parts]:
-    r"""What the optimizer has in the air for the largest parameter, of n numbers.
+def step(run: Setting) -> list[Parts]:
+    r"""The working memory of the optimizer, for the largest parameter, of n numbers.
 
     M = 57 \min(n, 2^{22}) \tag{8.27}
 
     That is AdamW with 8 bits, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card,
     it needs less. torch's AdamW, fused, needs nothing.
     """
-    eight_bit = s.mode.optimizer == "adamw8bit"
-    at_work = 57 * min(max(s.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.27)
-    return [{"gradients": s.gradients, "Adam at work": at_work}]
+    eight_bit = run.mode.optimizer == "adamw8bit"
+    at_work = 57 * min(max(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.27)
+    return [{"gradients": run.gradients, "Adam at work": at_work}]
 
 
 PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": step}

@@ -1,4 +1,4 @@
-"""What a run will take of a device's memory, known before it starts; and what to turn down where it does not fit.
+"""The memory that a run will take on a device, known before it starts; and what to turn down where it does not fit.
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
@@ -16,7 +16,7 @@ import torch
 from grpo_lab.commands.checks import InputError, check_at_least, check_choice
 from grpo_lab.commands.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, has_native_bf16, precision_asked
+from grpo_lab.config.precision import PRECISIONS, has_native_bf16, requested_precision
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import shape_of
@@ -37,7 +37,7 @@ class MemoryPlan:
     def moments(self) -> dict[str, list[dict[str, int]]]:
         """Phase -> its moments in order -> part -> bytes."""
         always = phases.resident(self.setting)
-        return {name: [always | alive for alive in of(self.setting)] for name, of in phases.PHASES.items()}
+        return {name: [always | alive for alive in phase(self.setting)] for name, phase in phases.PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -58,7 +58,7 @@ class MemoryPlan:
         return max(self.totals, key=self.totals.get)
 
     def fits(self, budget: int) -> bool:
-        """Whether a device with so many bytes free is enough: the peak, and `RESERVE` beside it."""
+        """True if a device with so many bytes free is enough for the peak, and for `RESERVE` beside it."""
         return self.peak + RESERVE <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
@@ -66,7 +66,7 @@ class MemoryPlan:
         return MemoryPlan(replace(self.setting, **changes))
 
     def __str__(self) -> str:
-        """In GiB: one row a part (those that take nothing are left out), and the totals."""
+        """The plan in GiB: one row per part (those that take nothing are left out), and the totals."""
         s, config = self.setting, self.setting.config
         title = (
             f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
@@ -76,7 +76,7 @@ class MemoryPlan:
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
         sizes["together"] = list(self.totals.values())
-        rows = [[part, *(f"{size / GIB:.2f}" if size else "-" for size in of)] for part, of in sizes.items()]
+        rows = [[part, *(f"{size / GIB:.2f}" if size else "-" for size in each)] for part, each in sizes.items()]
         lines = text_table(["GiB", *self.phases], rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
@@ -108,42 +108,47 @@ class Way(NamedTuple):
         return f"{self.precision}, {layers}, {self.rows} rows at a time"
 
 
-def ways(planned: MemoryPlan, modes: tuple[str, ...], given: Container[str] = ()) -> Iterator[Way]:
+def ways(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Way]:
     """Best first: each mode with its activations kept, then computed again; the last one with fewer rows at a time.
 
     So what rounds comes after what does not; and what changes no result but is slower, after what is not.
 
-    given: settings that stay as they are.
+    fixed: settings that stay as they are.
     """
     config, rows = planned.setting.config, planned.setting.rows
-    checkpointing = (config.gradient_checkpointing,) if "gradient_checkpointing" in given else (False, True)
-    tried = [(mode, again, rows) for mode in modes for again in checkpointing]
-    if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(given):
-        tried += [(*tried[-1][:2], fewer) for fewer in range(rows - 1, 0, -1) if rows % fewer == 0]
-    for mode, again, rows in tried:
-        cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": config.update_batch_size // rows}
-        changed = replace(config, precision=None, bf16=False, fp16=False, gradient_checkpointing=again, **cut)
-        yield Way(planned.with_setting(config=changed, mode=PRECISIONS[mode]), mode, again, rows)
+    checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
+    combinations = [(mode, checkpointing, rows) for mode in modes for checkpointing in checkpointing_choices]
+    if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed):
+        divisors = [fewer for fewer in range(rows - 1, 0, -1) if rows % fewer == 0]
+        combinations += [(*combinations[-1][:2], fewer) for fewer in divisors]
+    for mode, checkpointing, rows in combinations:
+        batch_cut = {
+            "per_device_train_batch_size": rows,
+            "gradient_accumulation_steps": config.update_batch_size // rows,
+        }
+        changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
+        new_config = replace(config, **changes, **batch_cut)
+        yield Way(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
 
 
 def choice(
-    planned: MemoryPlan, budget: int, modes: tuple[str, ...], given: Container[str] = ()
+    planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Way, list[str]]:
     """The first way that fits into so many bytes (the last one if none does); and what to say of it and the others."""
-    every = list(ways(planned, modes, given))
-    fitting = [way for way in every if way.plan.fits(budget)]
+    candidates = list(ways(planned, modes, fixed))
+    fitting = [way for way in candidates if way.plan.fits(budget)]
     if fitting:  # those with fewer rows at a time are shown only where they are needed
-        every = [way for way in every if way.rows >= fitting[0].rows]
-    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in every]
+        candidates = [way for way in candidates if way.rows >= fitting[0].rows]
+    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in candidates]
     head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
     config = planned.setting.config
-    smaller = f"max_completion_length below {config.max_completion_length}, "
-    smaller += f"generation_batch_size below {config.generation_batch_size}"
-    smaller += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
-    return every[-1], [*lines, f"none of them fits; what is left: {smaller}, or a smaller model"]
+    remedies = f"max_completion_length below {config.max_completion_length}, "
+    remedies += f"generation_batch_size below {config.generation_batch_size}"
+    remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
+    return candidates[-1], [*lines, f"none of them fits; what is left: {remedies}, or a smaller model"]
 
 
 def longest_prompt(tokenizer, rows) -> int:
@@ -151,20 +156,20 @@ def longest_prompt(tokenizer, rows) -> int:
     return encode_prompts(tokenizer, [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))])[0].shape[1]
 
 
-def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, given) -> GRPOConfig:
+def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed) -> GRPOConfig:
     """The configuration with the mode that a card takes, where none is asked for; the plan and the choice are printed.
 
-    given: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
+    fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
     """
     if device.type != "cuda":
         return config
-    native, asked = has_native_bf16(device), precision_asked(config)
-    modes = MODES[native] if asked is None else (asked,)
+    has_bf16, requested = has_native_bf16(device), requested_precision(config)
+    modes = MODES[has_bf16] if requested is None else (requested,)
     try:
-        made = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
+        memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
     except InputError as error:  # an architecture whose parts are not known can be trained all the same
         print(f"memory: not planned, since {error}")
         return config
-    way, lines = choice(made, torch.cuda.mem_get_info(device)[0], modes, given)
+    way, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     print(way.plan, *lines, sep="\n")
     return replace(way.plan.setting.config, precision=way.precision)

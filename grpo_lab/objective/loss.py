@@ -141,6 +141,6 @@ def microbatch_loss(
 
 
 def _mean(values: Tensor, mask: Tensor) -> float:
-    """Over the tokens of the mask, or over rows where there is one value a row, as in TRL."""
-    one_a_row = values.shape[1] < mask.shape[1]
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_a_row else mask).item()
+    """The mean over the tokens of the mask, or over rows where there is one value per row, as in TRL."""
+    one_per_row = values.shape[1] < mask.shape[1]
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_per_row else mask).item()

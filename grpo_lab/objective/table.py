@@ -1,4 +1,4 @@
-"""The losses that are in use: of each, all that there is to say, in one entry; and their settings."""
+"""The losses that are in use, each as one entry that says everything about it; and their settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -18,20 +18,20 @@ SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 class LossSettings:
     """The settings of the losses, under TRL's names: options of a command, fields of a `GRPOConfig`."""
 
-    epsilon: float = setting(0.2, "[0, 1]")
-    epsilon_high: float | None = setting(None, "[0, inf)", 'none: epsilon; for "cispo" the largest weight, such as 5.0')
-    delta: float | None = setting(None, "(1, inf)")
-    sapo_temperature_pos: float = setting(1.0, "(0, inf)")
-    sapo_temperature_neg: float = setting(1.05, "(0, inf)")
-    vespo_k_pos: float = setting(2.0, "[0, inf)")
-    vespo_lambda_pos: float = setting(3.0, f"[{SMALLEST_LAMBDA}, inf)")
-    vespo_k_neg: float = setting(3.0, "[0, inf)")
-    vespo_lambda_neg: float = setting(2.0, f"[{SMALLEST_LAMBDA}, inf)")
+    epsilon: float = setting(0.2, at_least=0, at_most=1)
+    epsilon_high: float | None = setting(None, 'none: epsilon; for "cispo" the largest weight, such as 5.0', at_least=0)
+    delta: float | None = setting(None, above=1)
+    sapo_temperature_pos: float = setting(1.0, above=0)
+    sapo_temperature_neg: float = setting(1.05, above=0)
+    vespo_k_pos: float = setting(2.0, at_least=0)
+    vespo_lambda_pos: float = setting(3.0, at_least=SMALLEST_LAMBDA)
+    vespo_k_neg: float = setting(3.0, at_least=0)
+    vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """An entry: everything that a loss is.
+    """An entry of `LOSSES`: everything that a loss is.
 
     The functions say by the names of their arguments what they read: "ratio", "logp", "old_logp", "mask",
     "advantages"; and settings of `LossSettings`, of which an epsilon_high of None has become epsilon.
@@ -57,9 +57,9 @@ class Loss:
         return frozenset(names & SETTINGS.keys() | level)
 
 
-def checked_settings(loss: Loss, given: dict) -> dict:
+def checked_settings(loss: Loss, chosen: dict) -> dict:
     """All settings of the losses, with their defaults; those that this loss reads are in their ranges."""
-    settings = vars(LossSettings(**given))
+    settings = vars(LossSettings(**chosen))
     for name in loss.reads & settings.keys():
         check_range(SETTINGS[name], settings[name], infinite=True)
     return settings
@@ -79,21 +79,22 @@ def vespo(logp, old_logp, mask, advantages, vespo_k_pos, vespo_lambda_pos, vespo
 
 
 def clip_metrics(ratio, advantages, epsilon, epsilon_high) -> dict[str, Tensor]:
-    """Where the gradient is zero: outside of the clip range, and moved as the advantage asks."""
+    """True where the gradient is zero: outside of the clip range, and moved in the direction of the advantage."""
     low = (ratio < 1 - epsilon) & (per_token(advantages) < 0)
     high = (ratio > 1 + epsilon_high) & (per_token(advantages) > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
 
 
 def cispo_clip_metrics(ratio, advantages, epsilon_high) -> dict[str, Tensor]:
-    """Where the weight of a token with a positive advantage is bounded."""
+    """True where the weight of a token with a positive advantage is bounded."""
     return {"cispo_clip_ratio": (ratio > epsilon_high) & (per_token(advantages) > 0)}
 
 
 def check_cispo(epsilon_high) -> None:
     if epsilon_high is None:
-        usual = "expected the largest weight of a token with loss_type 'cispo'; 5.0 is usual"
-        raise InputError("epsilon_high", None, f"{usual} (in TRL, too, where None means epsilon, which is far too low)")
+        expected = "expected the largest weight of a token with loss_type 'cispo'; 5.0 is usual"
+        in_trl = "in TRL, too, where None means epsilon, which is far too low"
+        raise InputError("epsilon_high", None, f"{expected} ({in_trl})")
 
 
 SETTINGS = {each.name: each for each in fields(LossSettings)}

@@ -125,7 +125,8 @@ class TaskSpec:
         unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
         if unknown and self.small and self.task.warmed_up is None:
             known = f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
-            lines.append(f"{unknown:,} of {len(rows):,} problems {known}; --model smollm2 reads English")
+            reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
+            lines.append(f"{unknown:,} of {len(rows):,} problems {known}; {reads}")
         return lines
 
 

@@ -30,23 +30,25 @@ def additive_mask(is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtyp
     return mask[..., :length].fill_(-torch.inf).masked_fill_(allowed[:, None], 0)
 
 
-def arithmetic(model) -> torch.dtype:
+def attention_dtype(model) -> torch.dtype:
     """The precision that attention is computed in: autocast's where it is on, else the weights'."""
     kind = model.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
-def taken(x: Float[Tensor, "1 H N W"], place: Int[Tensor, "B S"], dtype: torch.dtype) -> Float[Tensor, "B H S W"]:
-    """Of each head the numbers at these places of a sequence."""
-    found = x[0].transpose(0, 1).to(dtype).index_select(0, place.flatten())
-    return found.view(*place.shape, *found.shape[1:]).transpose(1, 2)
+def gather_tokens(
+    x: Float[Tensor, "1 H N W"], index: Int[Tensor, "B S"], dtype: torch.dtype
+) -> Float[Tensor, "B H S W"]:
+    """The keys (or queries, or values) of each head at these tokens of a packed sequence."""
+    by_token = x[0].transpose(0, 1).to(dtype).index_select(0, index.flatten())
+    return by_token.view(*index.shape, *by_token.shape[1:]).transpose(1, 2)
 
 
 class SlotCache:
     """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
 
     def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        config, self.slot, self.dtype, self.columns = model.config, slot, arithmetic(model), capacity
+        config, self.slot, self.dtype, self.columns = model.config, slot, attention_dtype(model), capacity
         shape = (rows, config.num_key_value_heads, capacity, head_width(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
@@ -60,21 +62,22 @@ class SlotCache:
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
     def load(self, prefix: tuple[Cache, Int[Tensor, "P K"]] | None, copies: int) -> None:
-        """Forget everything, then take over what `packed_prompts` made, each prompt several times. None: nothing."""
-        for kept in (*self.keys, *self.values):
-            kept.zero_()  # a masked column counts nothing, but NaN times nothing is NaN
+        """Clear the cache, then copy in the result of `packed_prompts`, each prompt several times. None: nothing."""
+        for tensor in (*self.keys, *self.values):
+            tensor.zero_()  # a masked column counts nothing, but NaN times nothing is NaN
         if prefix is None:
             return
-        made, place = prefix
-        for layer, keys, values in zip(made.layers, self.keys, self.values, strict=True):
-            for new, kept in ((layer.keys, keys), (layer.values, values)):
-                kept[:, :, : place.shape[1]] = taken(new, place, self.dtype).repeat_interleave(copies, 0)
+        prefix_cache, prefix_index = prefix
+        for layer, keys, values in zip(prefix_cache.layers, self.keys, self.values, strict=True):
+            for source, target in ((layer.keys, keys), (layer.values, values)):
+                gathered = gather_tokens(source, prefix_index, self.dtype)
+                target[:, :, : prefix_index.shape[1]] = gathered.repeat_interleave(copies, 0)
 
-    def take(self, rows: Int[Tensor, " R"]) -> None:
-        """Go on with these rows, some of them perhaps twice; a layer at a time."""
-        for kept in (self.keys, self.values):
-            for layer, tensor in enumerate(kept):
-                kept[layer] = tensor.index_select(0, rows)
+    def select_rows(self, rows: Int[Tensor, " R"]) -> None:
+        """Keep these rows alone, some of them perhaps twice; a layer at a time."""
+        for layers in (self.keys, self.values):
+            for layer, tensor in enumerate(layers):
+                layers[layer] = tensor.index_select(0, rows)
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
@@ -91,30 +94,30 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 @contextmanager
 def attention(model, name: str):
     """Attention by the function that is registered under that name, for a while."""
-    kept, model.config._attn_implementation = model.config._attn_implementation, name
+    previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
         yield
     finally:
-        model.config._attn_implementation = kept
+        model.config._attn_implementation = previous
 
 
 @contextmanager
 def decoding(model):
     """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
     kind = model.device.type
-    autocast = torch.autocast(kind, arithmetic(model), torch.is_autocast_enabled(kind), cache_enabled=False)
+    autocast = torch.autocast(kind, attention_dtype(model), torch.is_autocast_enabled(kind), cache_enabled=False)
     # The kernels of torch itself; cuDNN's are chosen by trial for each shape.
     kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if kind == "cuda" else nullcontext()
     with attention(model, "grpo_lab_one_query"), autocast, kernels:
         yield
 
 
-def half_copies(model) -> dict[str, Tensor]:
-    """What autocast would make of the weights of linear layers, once a rollout rather than at every step."""
+def autocast_copies(model) -> dict[str, Tensor]:
+    """The copies that autocast would make of linear layers' weights, made once a rollout and not at every step."""
     if not torch.is_autocast_enabled(model.device.type):
         return {}
     return {
-        f"{name}.{part}": parameter.detach().to(arithmetic(model))
+        f"{name}.{part}": parameter.detach().to(attention_dtype(model))
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear)
         for part, parameter in module.named_parameters(recurse=False)

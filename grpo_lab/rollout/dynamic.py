@@ -43,13 +43,13 @@ class Sampling:
 
     @cached_property
     def _warpers(self) -> list[LogitsProcessor]:
-        asked = (
+        settings = (
             (RepetitionPenaltyLogitsProcessor, float(self.repetition_penalty), 1.0),
             (TemperatureLogitsWarper, float(self.temperature), 1.0),
             (TopKLogitsWarper, self.top_k, 0),
             (TopPLogitsWarper, self.top_p, 1.0),
         )
-        return [warper(value) for warper, value, neutral in asked if value != neutral]
+        return [warper(value) for warper, value, neutral in settings if value != neutral]
 
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
@@ -84,14 +84,14 @@ def sample_dynamic(
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )
-    own = {"generation_config": settings, "logits_processor": [recorder]}
+    keywords = {"generation_config": settings, "logits_processor": [recorder]}
     with set_aside_generation_config(model):
-        sequences = model.generate(ids, attention_mask=mask.long(), **own)
+        sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     return sequences, *recorder.finish(sequences[:, -1])
 
 
 class _Recorder(LogitsProcessor):
-    """Makes the distribution that the next token is drawn from, and notes what was drawn."""
+    """A processor that makes the distribution of the next token, and records the token that was drawn."""
 
     def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"]):
         self.sampling, self.is_padding = sampling, is_padding
@@ -108,10 +108,10 @@ class _Recorder(LogitsProcessor):
         self.entropy.append(entropy_of(self.log_pi))
         return logits
 
-    def _note(self, drawn):
+    def _note(self, token):
         if self.log_pi is not None:
-            self.logp.append(self.log_pi.gather(-1, drawn[:, None])[:, 0])
+            self.logp.append(self.log_pi.gather(-1, token[:, None])[:, 0])
 
-    def finish(self, drawn):
-        self._note(drawn)
+    def finish(self, last_token):
+        self._note(last_token)
         return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)

@@ -11,7 +11,7 @@ FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # rotary embeddings that d
 
 
 def is_fast(model) -> bool:
-    """Whether the fast paths are right for a model."""
+    """True if the fast paths are right for a model."""
     config = model.config
     every_token = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
     usual = config._attn_implementation in ("sdpa", "eager") and _adapting_rope(config) is None
@@ -29,15 +29,16 @@ def context_length(model_config) -> int | None:
     Where the rotary embedding adapts to the length, it is the length up to which it does not: keys that were computed
     before it changes stay in the cache as they are, and the sampler would be another policy than the one trained.
     """
-    text = model_config.get_text_config()
+    text_config = model_config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-    found = (value for name in names if isinstance(value := getattr(text, name, None), int))
-    longest = next((value for value in found if value > 0), None)
-    return (_adapting_rope(text) or {}).get("original_max_position_embeddings") or longest
+    limits = (limit for name in names if isinstance(limit := getattr(text_config, name, None), int))
+    longest = next((limit for limit in limits if limit > 0), None)
+    return (_adapting_rope(text_config) or {}).get("original_max_position_embeddings") or longest
 
 
 def _adapting_rope(model_config) -> dict | None:
     """The settings of a rotary embedding that depends on the length of the sequence, if there is one."""
-    given = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
-    each = [settings for settings in given.values() if isinstance(settings, dict)] or [given]  # one for each layer type
-    return next((settings for settings in each if settings.get("rope_type", "default") not in FIXED_ROPE), None)
+    rope = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
+    by_layer_type = [settings for settings in rope.values() if isinstance(settings, dict)]
+    every_rope = by_layer_type or [rope]
+    return next((settings for settings in every_rope if settings.get("rope_type", "default") not in FIXED_ROPE), None)

@@ -34,19 +34,19 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
         return
-    said = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
-    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", found=said)
+    lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
+    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", found=lengths)
 
 
 def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, dataset: str = "dataset") -> None:
-    """All prompts of a run before its first step; those that clearly have room are not encoded."""
+    """Check all prompts of a run before its first step; those that clearly have room are not encoded."""
     limit = context_length(model.config) or sys.maxsize
     for index, prompt in enumerate(prompts):
         try:
             size = len(templated(tokenizer, prompt).encode())
-            most = size + 1  # no token stands for less than a byte, but for one that may open the sequence
-            if not size or most + max_completion_length > limit:
+            most_tokens = size + 1  # no token stands for less than a byte, but for one that may open the sequence
+            if not size or most_tokens + max_completion_length > limit:
                 check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
         except InputError as error:
             row = f"{dataset} row {index}: {error.argument}"
-            raise InputTypeError(row, error.value, found=error.said.removeprefix(" ")) from error
+            raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error

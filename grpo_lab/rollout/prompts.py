@@ -36,13 +36,13 @@ def pad_token_id(tokenizer) -> int:
 
 def end_token_ids(model, tokenizer) -> list[int]:
     """Every token that ends a completion: the tokenizer's, and those the checkpoint names."""
-    named = model.generation_config.eos_token_id
-    named = named if isinstance(named, list) else [named]
-    return sorted({token for token in [*named, tokenizer.eos_token_id] if token is not None})
+    config_ids = model.generation_config.eos_token_id
+    config_ids = config_ids if isinstance(config_ids, list) else [config_ids]
+    return sorted({token for token in [*config_ids, tokenizer.eos_token_id] if token is not None})
 
 
 def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """Count real tokens only, so that padding on the left moves nothing."""
+    """The position of each token, counting real tokens only, so that padding on the left moves nothing."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)
 
 
@@ -65,8 +65,8 @@ def evaluating(model):
 @contextmanager
 def set_aside_generation_config(model):
     """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
-    kept, model.generation_config = model.generation_config, GenerationConfig()
+    checkpoint_config, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = kept
+        model.generation_config = checkpoint_config

@@ -38,21 +38,25 @@ def score_logprobs(
     """
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     if not is_fast(model):
-        return _read(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
-    hidden, before = packed_hidden(model, *inputs)
+        return _logprobs_and_entropy(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
+    hidden, predictor = packed_hidden(model, *inputs)
     head = model.get_output_embeddings()
-    pairs, which = (before * len(head.weight) + completion_ids[mask]).unique(return_inverse=True)  # beginning and token
-    hidden, ids = hidden.index_select(0, pairs // len(head.weight))[None], pairs[None] % len(head.weight)
+    vocab_size = len(head.weight)
+    # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
+    pairs, pair_index = (predictor * vocab_size + completion_ids[mask]).unique(return_inverse=True)
+    hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
-        logp, entropy = _read(head(hidden), ids, temperature, with_entropy)
-    nothing = logp.new_zeros(mask.shape)
-    logp = nothing.masked_scatter(mask, logp[0, which])
-    return logp, nothing.masked_scatter(mask, entropy[0, which]) if with_entropy else None
+        logp, entropy = _logprobs_and_entropy(head(hidden), ids, temperature, with_entropy)
+    zeros = logp.new_zeros(mask.shape)
+    logp = zeros.masked_scatter(mask, logp[0, pair_index])
+    return logp, zeros.masked_scatter(mask, entropy[0, pair_index]) if with_entropy else None
 
 
-def _read(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool):
+def _logprobs_and_entropy(
+    logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
 
 
@@ -73,9 +77,9 @@ def _logits_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_o
     """Logits of any model by its own forward pass over whole rows, padded on the right, where it changes nothing."""
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
     is_token = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
-    order = (~is_token).int().argsort(dim=1, stable=True)  # tokens first
-    ids, is_token = ids.gather(1, order), is_token.gather(1, order)
+    tokens_first = (~is_token).int().argsort(dim=1, stable=True)
+    ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
     logits = model(ids, attention_mask=is_token.long(), use_cache=False).logits  # B S V
     last_of_prompt = prompt_mask[prompt_of_row].sum(-1, keepdim=True) - 1  # B 1, predicts the first token
-    place = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
-    return logits.gather(1, place[..., None].expand(-1, -1, logits.shape[-1]))
+    predictor = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
+    return logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))

@@ -36,8 +36,8 @@ class Rollout:
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
         cut = {name: getattr(self, name)[rows] for name in by_row}
-        places = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()]
-        return replace(self, **cut, texts=[self.texts[place] for place in places.tolist()])
+        indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()]
+        return replace(self, **cut, texts=[self.texts[index] for index in indices.tolist()])
 
 
 @torch.no_grad()
@@ -84,8 +84,9 @@ def sample_completions(
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
     prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
     with evaluating(model):
-        drawn = sample(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling)
-    sequences, logp, entropy = drawn
+        sequences, logp, entropy = sample(
+            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling
+        )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
     opened = [opened_thought(tokenizer, ids[kept].tolist()) for ids, kept in zip(*encoded, strict=True)]
@@ -134,5 +135,5 @@ def read_sequences(
     mask = completion_mask(completion_ids, eos_token_ids)
     truncated = ~torch.isin(completion_ids, torch.tensor(eos_token_ids, device=mask.device)).any(-1)
     rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
-    texts = [tokenizer.decode(row[keep], skip_special_tokens=True) for row, keep in rows]
+    texts = [tokenizer.decode(row[in_completion], skip_special_tokens=True) for row, in_completion in rows]
     return completion_ids, mask, truncated, texts

@@ -23,7 +23,7 @@ from torch.func import functional_call
 
 from grpo_lab.commands.checks import RunError
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.cache import SlotCache, decoding, half_copies
+from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.packing import packed_prompts
 
@@ -58,18 +58,20 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
     return token
 
 
-def inverse_cdf(log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], of: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+def inverse_cdf(
+    log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+) -> Int[Tensor, " B"]:
     """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
 
     u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.
-    of: which of the M distributions each row draws from. They stand in one line, the m-th from m to m + 1.
+    distribution: which of the M each row draws from. They stand on one line, the m-th from m to m + 1.
 
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
     cdf = log_pi.exp().double().cumsum_(-1)
-    line = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
-    point = torch.minimum(of + u, (of + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
-    token = torch.searchsorted(line, point, right=True) - of * log_pi.shape[1]
+    stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
+    point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
+    token = torch.searchsorted(stacked_cdf, point, right=True) - distribution * log_pi.shape[1]
     return token.clamp(0, log_pi.shape[1] - 1)  # where NaN stands; the log-probability tells
 
 
@@ -89,16 +91,16 @@ def sample_static(
         columns = fixed_columns(start, max_completion_length)
     decoder = Decoder(model, len(prompt_ids), num_generations, columns, sampling)
     decoder.load(prompt_ids, prompt_mask, prefix)
-    taken = decoder.run(max_completion_length)
-    completions = decoder.sequences[:, start : start + taken]
+    steps = decoder.run(max_completion_length)
+    completions = decoder.sequences[:, start : start + steps]
     end = start + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
-    drawn = decoder.sequences[:, :end], decoder.logp[:, start:end], decoder.entropy[:, start:end]
-    if not drawn[1].isfinite().all():
+    sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, start:end], decoder.entropy[:, start:end]
+    if not logp.isfinite().all():
         raise RunError(NOT_FINITE)
     if decoder.replay:
         del decoder
         torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
-    return drawn
+    return sequences, logp, entropy
 
 
 def fixed_columns(prompt_length: int, completion_length: int) -> int:
@@ -114,29 +116,30 @@ class Decoder:
 
     def __init__(self, model, prompts: int, num_generations: int, capacity: int, sampling: Sampling):
         self.model, self.sampling, rows = model, sampling, prompts * num_generations
-        self.fixed = model.device.type in CAPTURED  # whether a step may depend on nothing that Python has to know
+        self.captured = model.device.type in CAPTURED  # then no shape or branch of a step may depend on a value
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
         self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
-        # A batch reads each beginning once. On a card each row counts as one; else the rows of a prompt begin as one.
-        alike = 1 if self.fixed else num_generations
-        self.rows = torch.arange(rows, device=model.device)  # those that still write; and which beginning each has
-        self.beginning = self.rows // alike
-        self.example, batch = self.rows[::alike], rows // alike  # a row with each beginning; of each of these:
-        self.token = zeros(batch, 1)  # the last one, which is read
+        # A batch reads each prefix once. On a card each row counts as one; else the rows of a prompt share theirs.
+        rows_per_prefix = 1 if self.captured else num_generations
+        self.rows = torch.arange(rows, device=model.device)  # those that still write
+        self.prefix_index = self.rows // rows_per_prefix  # which prefix each of them has
+        self.prefix_row, batch = self.rows[::rows_per_prefix], rows // rows_per_prefix  # a row with each prefix
+        # Of each prefix:
+        self.token = zeros(batch, 1)  # its last token, which is read
         self.position = zeros(batch, 1)  # of that token
         self.visible = zeros(batch, capacity, dtype=torch.bool)  # columns with a token to look at
         self.done = zeros(rows, dtype=torch.bool)
         self.sequences = zeros(rows, capacity)
         self.logp, self.entropy = (zeros(rows, capacity, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, batch, capacity, self.slot)
-        self.copies = half_copies(model)
-        self.replay = _capture(self.step, model.device) if self.fixed else None
+        self.autocast_weights = autocast_copies(model)
+        self.replay = _capture(self.step, model.device) if self.captured else None
 
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
-        (prompts, length), copies = prompt_ids.shape, len(self.example) // len(prompt_ids)
+        (prompts, length), copies = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
         self.sequences.fill_(self.sampling.pad_token_id)
         self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
         is_token = prompt_mask.repeat_interleave(copies, 0)
@@ -148,69 +151,69 @@ class Decoder:
         self.done.zero_()
         self.cache.load(prefix, copies)
 
-    def run(self, steps: int) -> int:
-        """Take at most so many steps, fewer if all rows have ended; how many were taken."""
+    def run(self, max_steps: int) -> int:
+        """Take at most so many steps, fewer if all rows have ended; returns how many."""
         advance = self.replay or self.step
-        every = CHECK_EVERY if self.fixed else 1
-        for taken in range(1, steps + 1):
+        check_every = CHECK_EVERY if self.captured else 1
+        for steps in range(1, max_steps + 1):
             advance()
-            if taken % every == 0 and self.done.all():
+            if steps % check_every == 0 and self.done.all():
                 break
-            if not self.fixed and taken < steps:
-                self._part()
-        return taken
+            if not self.captured and steps < max_steps:
+                self._regroup_rows()
+        return steps
 
-    def _part(self) -> None:
-        """Take out of the batch what has ended, and give rows that drew different tokens a beginning each."""
+    def _regroup_rows(self) -> None:
+        """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
         writing, vocab_size = ~self.done, self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
-        read = self.beginning[writing] * vocab_size + self.sequences[self.rows, self.slot]
-        longer, self.beginning = read.unique(return_inverse=True)
-        before, self.token = longer // vocab_size, longer[:, None] % vocab_size
-        self.example = torch.empty_like(before).scatter(0, self.beginning, self.rows)
-        if not torch.equal(before, torch.arange(len(self.position), device=before.device)):
-            self.position, self.visible = self.position[before], self.visible[before]
-            self.cache.take(before)
+        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]  # prefix and token
+        new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
+        parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
+        self.prefix_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
+        if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
+            self.position, self.visible = self.position[parent], self.visible[parent]
+            self.cache.select_rows(parent)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Read one token of every beginning and draw the next of every row. No shape or branch depends on a value."""
+        """Read one token of every prefix and draw the next of every row. No shape or branch depends on a value."""
         self.visible.index_fill_(1, self.slot, True)
-        if not self.fixed:
+        if not self.captured:
             self.cache.columns = int(self.slot) + 1
         log_pi = self._logits().log_softmax(-1)
-        drawn = self._draw(log_pi)
+        next_token = self._draw(log_pi)
         self.slot.add_(1)
         self.position.add_(1)
-        place = (self.rows, self.slot)
-        self.logp.index_put_(place, log_pi[self.beginning, drawn])  # [recorded]
-        self.entropy.index_put_(place, entropy_of(log_pi)[self.beginning])
-        drawn = drawn.masked_fill(self.done, self.sampling.pad_token_id)
-        self.sequences.index_put_(place, drawn)
-        if self.fixed:
-            self.token.copy_(drawn.unsqueeze(1))
-        self.done.logical_or_((drawn.unsqueeze(1) == self.ends).any(-1))
+        cells = (self.rows, self.slot)
+        self.logp.index_put_(cells, log_pi[self.prefix_index, next_token])  # [recorded]
+        self.entropy.index_put_(cells, entropy_of(log_pi)[self.prefix_index])
+        next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
+        self.sequences.index_put_(cells, next_token)
+        if self.captured:
+            self.token.copy_(next_token.unsqueeze(1))
+        self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
 
     def _draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
-        """A token of each row. Random numbers are taken for those that have left, too: it changes no other row."""
-        if self.fixed:
+        """Draw a token of each row. Rows that have left use up random numbers, too: their end changes no other row."""
+        if self.captured:
             return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
         u = torch.rand(len(self.sequences), dtype=torch.float64)
-        return inverse_cdf(log_pi, u[self.rows], self.beginning)
+        return inverse_cdf(log_pi, u[self.rows], self.prefix_index)
 
     def _logits(self) -> Float[Tensor, "M V"]:
-        where = {"attention_mask": self._mask(), "position_ids": self.position}
-        keywords = where | {"past_key_values": self.cache, "use_cache": True}
+        keywords = {"attention_mask": self._mask(), "position_ids": self.position}
+        keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
-            out = functional_call(self.model, self.copies, (self.token,), keywords, tie_weights=False)
-        ids = torch.where(self.visible, self.sequences.index_select(0, self.example), self.token)
+            out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.prefix_row), self.token)
         return self.sampling.warp(ids, out.logits[:, -1].float())
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
         """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
         config = self.model.config
-        shared = config.num_attention_heads // config.num_key_value_heads
-        visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, shared, -1)
+        heads_per_key = config.num_attention_heads // config.num_key_value_heads
+        visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)
         mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
         return mask.masked_fill_(~visible, -torch.inf)
 

@@ -2,7 +2,7 @@
 
 import random
 
-from grpo_lab.tasks.rows import Row, asking, check_number, split_of
+from grpo_lab.tasks.rows import Row, chat_messages, check_number, split_of
 
 SMALLEST, LARGEST = 10, 99
 MAX_PROBLEMS = {"train": 500_000, "test": 50_000}
@@ -16,7 +16,7 @@ def addition_split(operands: list[int] | tuple[int, ...]) -> str:
 def addition_row(operands: list[int] | tuple[int, ...]) -> Row:
     """One sum as a row: `addition_row([17, 58, 42])` asks "17+58+42=?" and expects "117"."""
     question = "+".join(map(str, operands)) + "=?"
-    return {"prompt": asking(question), "answer": str(sum(operands)), "operands": list(operands)}
+    return {"prompt": chat_messages(question), "answer": str(sum(operands)), "operands": list(operands)}
 
 
 def addition_problems(split: str = "train", n: int = 1000, seed: int = 0) -> list[Row]:

@@ -4,10 +4,10 @@ import tomllib
 from pathlib import Path
 
 from grpo_lab.commands.checks import check_choice
-from grpo_lab.tasks.rows import Row, asking
+from grpo_lab.tasks.rows import Row, chat_messages
 
 CHATS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-ANSWER_ONLY = {language: said["instruction"] for language, said in CHATS.items()}
+ANSWER_ONLY = {language: chat["instruction"] for language, chat in CHATS.items()}
 
 
 def chat_tasks(language: str = "zh") -> list[Row]:
@@ -16,4 +16,6 @@ def chat_tasks(language: str = "zh") -> list[Row]:
     The first asks for what nobody told the policy: what is never sampled is never rewarded.
     """
     check_choice("language", language, ANSWER_ONLY)
-    return [{"prompt": asking(question), "answer": answer} for question, answer in CHATS[language]["answers"].items()]
+    return [
+        {"prompt": chat_messages(question), "answer": answer} for question, answer in CHATS[language]["answers"].items()
+    ]

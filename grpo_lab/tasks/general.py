@@ -1,4 +1,4 @@
-"""What a policy could do before it was trained on something else: a few questions.
+"""A few questions about what a policy could do before it was trained on something else.
 
 No reward sees them. They are too few to measure ability; they are enough to notice that some of it has gone.
 """
@@ -12,5 +12,5 @@ QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(en
 
 
 def remembers(question: int, reply: str) -> bool:
-    """Whether a reply to one of the `QUESTIONS` holds what is looked for as a word, in whichever case."""
+    """Look in a reply to one of the `QUESTIONS` for a word that answers it, in any case."""
     return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])

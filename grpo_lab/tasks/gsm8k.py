@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_lab.commands.checks import InputError, InputFileError, InputPackageError, check_at_least, check_choice
-from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, asking, json_lines
+from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
 
 HUB_ID = "openai/gsm8k"
 CONFIG = "main"
@@ -37,24 +37,24 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
         check_at_least("n", n, 1)
     files = _files(_on_this_machine(source, split), split)
     records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
-    rows = [_row(record, place) for place, record in itertools.islice(records, n)]
+    rows = [_row(record, origin) for origin, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
-def _row(record: object, place: str) -> Row:
+def _row(record: object, origin: str) -> Row:
     texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
-    found = _FINAL.search(texts[-1]) if all(isinstance(text, str) for text in texts) else None
-    if found is None:
-        wanted = "expected an object with the texts question and answer, which ends in '#### <number>'"
-        raise InputError(f"source: {place}", record, wanted, found=f"is {record!r:.200}")
-    answer = re.sub(r"[,$]", "", found["number"])
-    return {"prompt": asking(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
+    final_number = _FINAL.search(texts[-1]) if all(isinstance(text, str) for text in texts) else None
+    if final_number is None:
+        expected = "expected an object with the texts question and answer, which ends in '#### <number>'"
+        raise InputError(f"source: {origin}", record, expected, found=f"is {record!r:.200}")
+    answer = re.sub(r"[,$]", "", final_number["number"])
+    return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The folder; that of an id comes from the Hugging Face hub and its cache."""
+    """The folder of a source; that of an id comes from the Hugging Face hub and its cache."""
     path, name = Path(source).expanduser(), str(source)
     if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
@@ -69,13 +69,13 @@ def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
 
 def _files(folder: Path, split: str) -> list[Path]:
     """All files of a split: one kind, from one folder."""
-    for place in (folder, folder / CONFIG):
+    for directory in (folder, folder / CONFIG):
         for kind in KINDS:
-            if files := [f for f in sorted(place.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
+            if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
-    what = "holds" if folder.exists() else "is not there, so it has"
-    said = f"is {os.fspath(folder)!r}, which {what} no file of the split {split!r}"
-    raise InputFileError("source", folder, _advice(split), found=said)
+    verb = "holds" if folder.exists() else "is not there, so it has"
+    message = f"is {os.fspath(folder)!r}, which {verb} no file of the split {split!r}"
+    raise InputFileError("source", folder, _advice(split), found=message)
 
 
 def _read(file: Path, split: str) -> Iterable[object]:
@@ -84,8 +84,8 @@ def _read(file: Path, split: str) -> Iterable[object]:
     try:
         from pyarrow.parquet import read_table
     except ImportError as error:
-        said = f"is {file.name}, and pyarrow, which reads parquet files, is not installed: pip install pyarrow"
-        raise InputPackageError("source", file, f"or {_advice(split)}", found=said) from error
+        message = f"is {file.name}, and pyarrow, which reads parquet files, is not installed: pip install pyarrow"
+        raise InputPackageError("source", file, f"or {_advice(split)}", found=message) from error
     return read_table(file).to_pylist()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from grpo_lab.commands.checks import InputError, InputPackageError, check_choice
-from grpo_lab.tasks.rows import SPLITS, Row, asking, split_of
+from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
 PREFIX = "gym:"
 HELD_OUT = 0.25
@@ -36,45 +36,45 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
     the same rows; a longer list starts with the shorter one.
     """
     check_choice("split", split, SPLITS)
-    of_seed = random.Random(f"gym/{seed}").randrange(2**31)
-    name, options, problems = make_generator(generator, of_seed)
-    found, in_vain = {}, 0
+    generator_seed = random.Random(f"gym/{seed}").randrange(2**31)
+    name, options, problems = make_generator(generator, generator_seed)
+    rows, misses = {}, 0
     for index in range(SIZE):
-        in_vain += 1
+        misses += 1
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints a dot for some
                 problem = problems[index]
         except Exception:  # such as: no problem found within the options, in so many attempts
-            in_vain += PATIENCE // 20
+            misses += PATIENCE // 20
         else:
             question = problem["question"]
-            if question not in found and split_of("gym", question, test_share=HELD_OUT) == split:
-                which = {"generator": name, "options": options, "index": index}
-                found[question] = {"prompt": asking(question), "answer": problem["answer"], "gym": which}
-                in_vain = 0
-        if len(found) == (n or USUAL[split]) or in_vain >= PATIENCE:
+            if question not in rows and split_of("gym", question, test_share=HELD_OUT) == split:
+                spec = {"generator": name, "options": options, "index": index}
+                rows[question] = {"prompt": chat_messages(question), "answer": problem["answer"], "gym": spec}
+                misses = 0
+        if len(rows) == (n or USUAL[split]) or misses >= PATIENCE:
             break
-    if len(found) < (n or 1):
-        raise InputError("n", n or 1, f"{PREFIX}{generator} has {len(found)} problems in the split {split!r}")
-    return list(found.values())
+    if len(rows) < (n or 1):
+        raise InputError("n", n or 1, f"{PREFIX}{generator} has {len(rows)} problems in the split {split!r}")
+    return list(rows.values())
 
 
 @lru_cache(maxsize=8)
 def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     """A generator's name, its options as JSON, and its dataset, of which `[index]` makes a problem."""
-    name, _, text = generator.partition(":")
+    name, _, options = generator.partition(":")
     if name not in generator_names():
-        wanted = f"expected {PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
-        raise InputError("task", PREFIX + generator, wanted)
-    make, settings = _reasoning_gym().factory.DATASETS[name]
+        expected = f"expected {PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
+        raise InputError("task", PREFIX + generator, expected)
+    dataset_class, config_class = _reasoning_gym().factory.DATASETS[name]
     try:
-        given = yaml.safe_load("{" + text.replace("=", ": ") + "}")
-        options = {"seed": seed, "size": SIZE}
-        problems = make(settings(**given, **options))
+        user_options = yaml.safe_load("{" + options.replace("=", ": ") + "}")
+        fixed_options = {"seed": seed, "size": SIZE}
+        problems = dataset_class(config_class(**user_options, **fixed_options))
     except Exception as error:  # no YAML, an unknown option, an assertion, and whatever another type leads to
-        said = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
-        raise InputError("task", PREFIX + generator, said) from error
-    return name, json.dumps(given | options), problems
+        refusal = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
+        raise InputError("task", PREFIX + generator, refusal) from error
+    return name, json.dumps(user_options | fixed_options), problems
 
 
 def generator_names() -> list[str]:
@@ -86,6 +86,6 @@ def _reasoning_gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        said = f"is {PREFIX}..., and reasoning-gym is not installed: pip install reasoning-gym"
-        raise InputPackageError("task", PREFIX, found=said) from error
+        message = f"is {PREFIX}..., and reasoning-gym is not installed: pip install reasoning-gym"
+        raise InputPackageError("task", PREFIX, found=message) from error
     return reasoning_gym

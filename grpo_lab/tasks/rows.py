@@ -1,4 +1,4 @@
-"""What the rows of every task share: their form, their split, the prompt that asks for thinking, and files of them.
+"""Rows of tasks: their form, their split, the prompt that asks for thinking, and files of them.
 
 A row is a plain dict: `prompt` is a list of chat messages, or a text where the model is to get it without a chat
 template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword. A
@@ -19,7 +19,7 @@ Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 
 @runtime_checkable
 class Rows(Protocol):
-    """What a list of dicts and a `datasets.Dataset` have in common."""
+    """The interface that a list of dicts shares with a `datasets.Dataset`."""
 
     def __len__(self) -> int: ...
 
@@ -47,12 +47,14 @@ def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
     return "test" if int.from_bytes(digest, "big") < test_share * 2**64 else "train"
 
 
-def asking(question: str, system: str | None = None, example: tuple[str, str] | None = None) -> list[dict[str, str]]:
+def chat_messages(
+    question: str, system: str | None = None, example: tuple[str, str] | None = None
+) -> list[dict[str, str]]:
     """The chat messages of a prompt: the user's question, after a system message and an example with its answer."""
     messages = [] if system is None else [{"role": "system", "content": system}]
     if example is not None:
-        said = zip(("user", "assistant"), example, strict=True)
-        messages += [{"role": role, "content": content} for role, content in said]
+        example_turns = zip(("user", "assistant"), example, strict=True)
+        messages += [{"role": role, "content": content} for role, content in example_turns]
     return [*messages, {"role": "user", "content": question}]
 
 
@@ -61,13 +63,13 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
 
     None adds nothing, and with `replace` takes away what there is.
     """
-    new = [] if system is None else [{"role": "system", "content": system}]
+    system_messages = [] if system is None else [{"role": "system", "content": system}]
 
-    def led(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-        has_one = messages[0]["role"] == "system"
-        return messages if has_one and not replace else new + messages[has_one:]
+    def prefixed(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+        has_system = messages[0]["role"] == "system"
+        return messages if has_system and not replace else system_messages + messages[has_system:]
 
-    return [row | {"prompt": led(row["prompt"])} for row in rows]
+    return [row | {"prompt": prefixed(row["prompt"])} for row in rows]
 
 
 def as_text(prompt: list[dict[str, str]] | str) -> str:
@@ -76,22 +78,22 @@ def as_text(prompt: list[dict[str, str]] | str) -> str:
 
 
 def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
-    """Cut into lists of `size` rows, in their order; the last one may be smaller."""
+    """Cut rows into lists of `size`, in their order; the last one may be smaller."""
     for start in range(0, len(rows), size):
         yield [rows[index] for index in range(start, min(start + size, len(rows)))]
 
 
 def has_thinking(text: str) -> bool:
-    """Whether a response holds some reasoning: a think tag pair with more than white space between."""
-    found = _THINK.search(text)
-    return bool(found and found[1].strip())
+    """Look in a response for reasoning: a pair of think tags with more than white space between."""
+    reasoning = _THINK.search(text)
+    return bool(reasoning and reasoning[1].strip())
 
 
-def check_number(n: int, split: str, most: dict[str, int]) -> None:
-    """Both arguments of a task that can make so many different problems of a split, and no more."""
+def check_number(n: int, split: str, limits: dict[str, int]) -> None:
+    """Check `split`, and that it has `n` different problems; `limits` says how many a split has at most."""
     check_choice("split", split, SPLITS)
-    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= most[split]:
-        raise InputError("n", n, f"it must be a whole number from 1 to {most[split]} for the split {split!r}")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= limits[split]:
+        raise InputError("n", n, f"it must be a whole number from 1 to {limits[split]} for the split {split!r}")
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
@@ -104,7 +106,7 @@ def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
                 # NaN is no JSON, and half a letter, such as "\\ud83d", has no bytes.
                 json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
             except (ValueError, RecursionError) as error:
-                said = f"is no JSON in UTF-8: {getattr(error, 'msg', error)}, {line[:60]!r}"
-                raise InputError(f"{file.name}, line {number}", found=said) from error
+                problem = f"is no JSON in UTF-8: {getattr(error, 'msg', error)}, {line[:60]!r}"
+                raise InputError(f"{file.name}, line {number}", found=problem) from error
             if text:
                 yield number, value

@@ -5,7 +5,7 @@ There are only 400 of them, so a quarter is held out rather than a tenth.
 
 import random
 
-from grpo_lab.tasks.rows import Row, asking, check_number, split_of
+from grpo_lab.tasks.rows import Row, chat_messages, check_number, split_of
 
 LARGEST = 20
 HELD_OUT = 0.25
@@ -18,7 +18,7 @@ def short_sum_split(a: int, b: int) -> str:
 
 def short_sum_row(a: int, b: int) -> Row:
     """One sum as a row: `short_sum_row(3, 14)` asks "What is 3 + 14? Answer with the number only."."""
-    return {"prompt": asking(f"What is {a} + {b}? Answer with the number only."), "answer": str(a + b)}
+    return {"prompt": chat_messages(f"What is {a} + {b}? Answer with the number only."), "answer": str(a + b)}
 
 
 def short_sums(split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:

@@ -22,7 +22,7 @@ from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
 TRAINING_SUMS = 20_000
-MANY = 1000  # held-out problems of an evaluation where nothing is said: a 95% interval of at most 0.06
+MAX_EVALUATED = 1000  # held-out problems of an evaluation where nothing is said: a 95% interval of at most 0.06
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ def _chats(split: str, n: int | None, seed: int, language: str) -> list[Row]:
 
 def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> list[Row]:
     rows = gsm8k_problems(split, n, source)
-    return rows[:MANY] if n is None and split == "test" else rows
+    return rows[:MAX_EVALUATED] if n is None and split == "test" else rows
 
 
 def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> list[Row]:
     rows = own.rows(split)
     if not rows:
         raise InputError(own.notes[-1])
-    return rows[:MANY] if n is None and split == "test" else _first(rows, n, name)
+    return rows[:MAX_EVALUATED] if n is None and split == "test" else _first(rows, n, name)
 
 
 def _first(rows: list[Row], n: int | None, name: str) -> list[Row]:
@@ -84,7 +84,7 @@ TASKS = {
     for task in (
         Task("sums", "sums of three numbers, which the tiny model has met", addition_problems, ("accuracy", "think"),
              (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64,
-             usual={"train": TRAINING_SUMS, "test": MANY}),
+             usual={"train": TRAINING_SUMS, "test": MAX_EVALUATED}),
         Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
              ("last",), None, max_completion_length=20, prompt_length=48),
         Task("word-problems", "twelve stories whose numbers change", partial(word_problems, language="en"),
@@ -127,7 +127,12 @@ def find_task(name: str) -> Task:
 def own_task(file: Path) -> Task:
     """The task of a file of one's own; its instructions are in Chinese where most of its problems are."""
     own = own_problems(file)
-    said = [as_text(row["prompt"]) for split in own.of_split for row in own.rows(split)]
-    language = "zh" if 2 * sum(bool(re.search("[\u4e00-\u9fff]", text)) for text in said) > len(said) else "en"
-    about = {"reward_funcs": ("accuracy",), "reward_weights": None, "max_completion_length": 256, "prompt_length": 256}
-    return Task(str(file), "", partial(_own, own=own, name=file.name), **about, language=language, own=own)
+    prompts = [as_text(row["prompt"]) for split in own.of_split for row in own.rows(split)]
+    language = "zh" if 2 * sum(bool(re.search("[\u4e00-\u9fff]", text)) for text in prompts) > len(prompts) else "en"
+    settings = {
+        "reward_funcs": ("accuracy",),
+        "reward_weights": None,
+        "max_completion_length": 256,
+        "prompt_length": 256,
+    }
+    return Task(str(file), "", partial(_own, own=own, name=file.name), **settings, language=language, own=own)

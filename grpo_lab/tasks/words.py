@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from grpo_lab.commands.checks import check_choice
-from grpo_lab.tasks.rows import THINK, Row, asking, check_number, split_of
+from grpo_lab.tasks.rows import THINK, Row, chat_messages, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
@@ -63,5 +63,5 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
 def _word_row(language: str, story: int, *numbers: int) -> Row:
     problem = WORD_PROBLEMS[story]
     text = problem.chinese if language == "zh" else problem.story
-    prompt = asking(text.format(*numbers), THINK[language])
+    prompt = chat_messages(text.format(*numbers), THINK[language])
     return {"prompt": prompt, "answer": str(problem.solve(*numbers)), "numbers": list(numbers)}

@@ -41,11 +41,13 @@ class Bug:
     def diff(self) -> str:
         """The lines that differ, without the indentation that they share."""
         function = inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
-        old = textwrap.dedent(inspect.getsource(function))
-        both = (without_markers(source).splitlines() for source in (old, with_lines(old, self.lines)))
-        changed = [line for line in difflib.unified_diff(*both, n=0) if not line.startswith(("---", "+++", "@@"))]
-        code = textwrap.dedent("\n".join(line[1:] for line in changed)).split("\n")
-        return "\n".join(f"{line[0]} {rest}" for line, rest in zip(changed, code, strict=True))
+        right_source = textwrap.dedent(inspect.getsource(function))
+        sources = (
+            without_markers(source).splitlines() for source in (right_source, with_lines(right_source, self.lines))
+        )
+        changed = [line for line in difflib.unified_diff(*sources, n=0) if not line.startswith(("---", "+++", "@@"))]
+        dedented = textwrap.dedent("\n".join(line[1:] for line in changed)).split("\n")
+        return "\n".join(f"{line[0]} {code_line}" for line, code_line in zip(changed, dedented, strict=True))
 
 
 def read_bugs(file: Path) -> Iterator[tuple[str, Bug]]:
@@ -68,12 +70,12 @@ def planted(name: str) -> AbstractContextManager:
 
 
 def show_bugs(runs: Mapping[str, str]) -> None:
-    """Of each run's mistake the lines that differ from the live source; the first stands open, a click opens others."""
-    for place, (run, name) in enumerate(runs.items()):
+    """Show each run's mistake as the lines that differ from the live source; only the first of them is unfolded."""
+    for number, (run, name) in enumerate(runs.items()):
         bug = BUGS[name]
-        where = f"{bug.module}.{bug.function}"
-        head = f"<details{'' if place else ' open'}><summary>Run {run}: {name}, in <code>{where}</code></summary>"
+        address = f"{bug.module}.{bug.function}"
+        head = f"<details{'' if number else ' open'}><summary>Run {run}: {name}, in <code>{address}</code></summary>"
         lines = [f'<span style="{COLOURS[line[0]]}">{html.escape(line)}</span>' for line in bug.diff().splitlines()]
         code = f'<pre style="{BLOCK}">{chr(10).join(lines)}</pre>'
-        text = f"Run {run}: {name}, in {where}\n{bug.diff()}"
+        text = f"Run {run}: {name}, in {address}\n{bug.diff()}"
         display({"text/html": f"{head}{code}</details>", "text/plain": text})

@@ -1,4 +1,4 @@
-"""How probable is it that a completion begins in a certain way, and does that pay? Read from the logits, not sampled.
+"""The probability that a completion begins in a certain way, and whether that pays: read from logits, not sampled.
 
 The tiny model decides with one token whether it thinks, `evaluate.thinking_probability`. A model that speaks English
 begins with several tokens, such as writing a sum out before its result: "8 + 9 = 17" where "17" was asked for.

@@ -1,19 +1,17 @@
 """`python -m grpo_lab.train --model M --task T --output_dir DIR`: train a policy on a task of the course or your own.
 
-To call this module is to call `grpo_lab.trainer.train`, so that `from grpo_lab import train` is the function, and
-`grpo_lab.train.main` the command. The tiny model on the task "sums" is the training of notebook 07.
+The command alone: the function that trains is `grpo_lab.trainer.train`. The tiny model on the task "sums" is the
+training of notebook 07.
 """
 
 import argparse
-import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.commands.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
-from grpo_lab.config.arguments import settings_parser, words_in
+from grpo_lab.config.arguments import option_words, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
@@ -25,14 +23,14 @@ TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
 RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
-OF_TASK = (*USUAL, "reward_weights")  # options that `choose` takes
-CUT_UP = ("per_device_train_batch_size", "gradient_accumulation_steps")
+TASK_OPTIONS = (*USUAL, "reward_weights")  # those that `choose` takes
+BATCH_CUT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 HELD_OUT = 100  # problems of an evaluation during the run
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> None:
-    given = read_options(arguments)
+    options = read_options(arguments)
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from transformers import AutoConfig, AutoTokenizer
 
@@ -42,96 +40,97 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models.loading import open_part
     from grpo_lab.trainer.folder import check_folder
 
-    name, engine = given["model"], take_engine(given)
+    name, engine = options["model"], take_engine(options)
     device = pick_device()
     parameters = count_parameters(name, device.type)
-    spec, config, chosen = plan_run(given, parameters, device.type)
+    task_spec, config, chosen = plan_run(options, parameters, device.type)
     engine.check(config)
     check_folder(config)  # before a model is loaded; the run checks it again
-    rows = spec.rows("train", None, config.seed)
-    held_out = _held_out(spec, config)
-    print(*spec.described(rows), described(chosen, parameters), sep="\n")
+    rows = task_spec.rows("train", None, config.seed)
+    eval_dataset = _eval_dataset(task_spec, config)
+    print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
         folder = usable_folder(name, device.type)[0]
-        shape, tokenizer = (open_part(kind, folder) for kind in (AutoConfig, AutoTokenizer))
-        config = fitted(shape, tokenizer, rows, config, device, given)
+        model_config, tokenizer = (open_part(part, folder) for part in (AutoConfig, AutoTokenizer))
+        config = fitted(model_config, tokenizer, rows, config, device, options)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
-    history = engine.run(model, tokenizer, rows, spec.functions, config, **held_out)
+    history = engine.run(model, tokenizer, rows, task_spec.functions, config, **eval_dataset)
     if history:
         print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
-    if spec.task.own is None or spec.task.own.rows("test"):
-        print(f"measure it on {'held-out' * spec.task.held_out or 'the same'} problems: {_evaluation(given, config)}")
+    if task_spec.task.own is None or task_spec.task.own.rows("test"):
+        problems = "held-out" if task_spec.task.held_out else "the same"
+        print(f"measure it on {problems} problems: {_evaluation_command(options, config)}")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
-    """What was typed; on top of what a file says (`--config`), or the folder of the run to be resumed."""
+    """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed."""
     parser = _parser()
     typed = vars(parser.parse_args(arguments))
-    file, folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
-    if isinstance(folder, str):
+    file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
+    if isinstance(run_folder, str):
         if file is not None:
-            found = "is given together with resume_from_checkpoint DIR"
-            raise InputError("config", str(file), "expected one of them", found=found)
-        said = _of_run(folder, typed, parser)
+            conflict = "is given together with resume_from_checkpoint DIR"
+            raise InputError("config", str(file), "expected one of them", found=conflict)
+        saved = _options_of_run(run_folder, typed, parser)
     elif file is not None:
-        said = _said_in(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
+        saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
         if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
-            said = {name: value for name, value in said.items() if name not in CUT_UP}
+            saved = {name: value for name, value in saved.items() if name not in BATCH_CUT}
     else:
-        said = {}
-    given = {"model": "tiny"} | USUAL | said | typed
-    if "output_dir" not in given:
+        saved = {}
+    options = {"model": "tiny"} | USUAL | saved | typed
+    if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
-    return given | ({"resume_from_checkpoint": True} if isinstance(folder, str) else {})
+    return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {})
 
 
-def _of_run(folder: str, typed: dict, parser: Parser) -> dict:
-    """What a run was told, with what was typed checked against it."""
-    said = _said_in(Path(folder) / SETTINGS_FILE, "resume_from_checkpoint", folder, typed, parser)
-    if "model" not in said:
-        found = f"is {folder!r}, begun by a script"
-        raise InputError("resume_from_checkpoint", folder, "go on from the script", found=found)
-    said = USUAL | said | {"output_dir": folder}
+def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
+    """The options of a run in this folder; raises InputError for a typed option that may not differ from them."""
+    saved = _options_in_file(Path(run_folder) / SETTINGS_FILE, "resume_from_checkpoint", run_folder, typed, parser)
+    if "model" not in saved:
+        origin = f"is {run_folder!r}, begun by a script"
+        raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
+    saved = USUAL | saved | {"output_dir": run_folder}
     for name in typed.keys() - {"model", *RESUMED_WITH, "resume_from_checkpoint"}:
-        if typed[name] != said.get(name):
-            wanted = f"expected {said.get(name)!r}, as in the run in {folder!r}; what may be given anew is "
-            raise InputError(name, typed[name], wanted + ", ".join(RESUMED_WITH))
-    return said
+        if typed[name] != saved.get(name):
+            expected = f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; what may be given anew is "
+            raise InputError(name, typed[name], expected + ", ".join(RESUMED_WITH))
+    return saved
 
 
-def _said_in(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
-    """The options in a file, which is what the value of an option leads to; it names no code that was not typed."""
+def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
+    """The options in a file, to which an option with this value led; it names no code that was not typed."""
     if not file.is_file():
-        of_run = file.parent.parent  # of the run whose checkpoint-12 was named
-        there = (of_run / SETTINGS_FILE).is_file()
-        this = f", here {of_run.as_posix()!r}: it goes on from its newest checkpoint" if there else ""
-        raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{this}")
-    words, parser.where = words_in(file, parser), f" (in {str(file)!r})"
-    said, parser.where = vars(parser.parse_args(words)), ""
-    check_names({name: value for name, value in said.items() if name not in typed}, file)
-    return said
+        run_folder = file.parent.parent  # of the run whose checkpoint-12 was named
+        is_run = (run_folder / SETTINGS_FILE).is_file()
+        hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
+        raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
+    words, parser.where = option_words(file, parser), f" (in {str(file)!r})"
+    options, parser.where = vars(parser.parse_args(words)), ""
+    check_names({name: value for name, value in options.items() if name not in typed}, file)
+    return options
 
 
-def plan_run(given: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
-    asked = {name: given[name] for name in OF_TASK if name in given}
-    settings = {name: value for name, value in given.items() if name in SETTINGS}
-    spec = choose(**asked, small=parameters < FEW_PARAMETERS)
-    chosen = default_settings(parameters, spec.task, device_type, settings)
-    command = {name: value for name, value in given.items() if name not in SETTINGS}
-    config = GRPOConfig(**(settings | chosen | {"reward_weights": spec.weights}), command=command)
-    return spec, config, chosen
+    task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
+    settings = {name: value for name, value in options.items() if name in SETTINGS}
+    task_spec = choose(**task_options, small=parameters < FEW_PARAMETERS)
+    chosen = default_settings(parameters, task_spec.task, device_type, settings)
+    command = {name: value for name, value in options.items() if name not in SETTINGS}
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": task_spec.weights}), command=command)
+    return task_spec, config, chosen
 
 
-def _held_out(spec: TaskSpec, config: GRPOConfig) -> dict:
+def _eval_dataset(task_spec: TaskSpec, config: GRPOConfig) -> dict:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
         return {}
-    if not spec.task.held_out:
-        print(f"task {spec.task.name}: no problem is held out; the evaluations see those of the training")
-    return {"eval_dataset": spec.rows("test", None, seed=1)[:HELD_OUT]}
+    if not task_spec.task.held_out:
+        print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
+    return {"eval_dataset": task_spec.rows("test", None, seed=1)[:HELD_OUT]}
 
 
 def _closing_lines(last: dict) -> Iterator[str]:
@@ -142,11 +141,11 @@ def _closing_lines(last: dict) -> Iterator[str]:
         yield in_words(last, "eval/")
 
 
-def _evaluation(given: dict, config: GRPOConfig) -> str:
+def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
     for name in ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
-        if (value := given.get(name)) not in (None, USUAL.get(name)):
+        if (value := options.get(name)) not in (None, USUAL.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)
 
@@ -156,7 +155,7 @@ def _parser() -> Parser:
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     add: Callable = parser.add_argument
-    add("--model", metavar="MODEL", help='"tiny", "smollm2", "auto", a folder or a hub id (default tiny)')
+    add("--model", metavar="MODEL", help='"tiny", "smollm2", "qwen", "auto", a folder or a hub id (default tiny)')
     about = "folder for checkpoints, metrics.jsonl and the trained model"
     add("--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR", help=about)
     about = f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win"
@@ -175,14 +174,3 @@ def _parser() -> Parser:
 
 def _true_or_folder(text: str) -> bool | str:
     return text.lower() == "true" if text.lower() in ("true", "false") else str(Path(text))
-
-
-class _Callable(types.ModuleType):
-    def __call__(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, *more, **named) -> list[dict]:
-        """`grpo_lab.trainer.train`: train the model in place; one dict of metrics a step."""
-        from grpo_lab.trainer import train
-
-        return train(model, tokenizer, dataset, reward_funcs, config, *more, **named)
-
-
-sys.modules[__name__].__class__ = _Callable

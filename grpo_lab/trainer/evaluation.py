@@ -1,4 +1,4 @@
-"""What a run looks at beside its training: held-out problems, and how far the policy is from the reference."""
+"""Measurements beside the training: held-out problems, and how far the policy is from the reference."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,22 +43,22 @@ def sample_and_reward(
     config: for the weights of the rewards; without it each is 1.
     sampling: further arguments of `sample_completions`.
     """
-    first = listed(reward_funcs)[0]
-    without_price = partial(first, penalty_per_character=0.0) if first is contains_reward else None
-    texts, names, parts = [], [], []
+    first_function = listed(reward_funcs)[0]
+    without_price = partial(first_function, penalty_per_character=0.0) if first_function is contains_reward else None
+    texts, names, batches = [], [], []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        for some in in_parts(rows, max(1, batch_size // num_generations)):
+        for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with arithmetic:
-                prompts = [row["prompt"] for row in some]
+                prompts = [row["prompt"] for row in batch]
                 rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
-            rewards, per_func, names = reward_rollout(rollout, some, reward_funcs, config)
-            marks = per_func[:, 0] if without_price is None else reward_rollout(rollout, some, without_price)[0]
+            rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config)
+            marks = per_func[:, 0] if without_price is None else reward_rollout(rollout, batch, without_price)[0]
             texts += rollout.texts
-            parts.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
-            bar.update(len(some))
-    return Rewarded(texts, names, *map(torch.cat, zip(*parts, strict=True)))
+            batches.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
+            bar.update(len(batch))
+    return Rewarded(texts, names, *map(torch.cat, zip(*batches, strict=True)))
 
 
 def evaluate_policy(
@@ -71,7 +71,7 @@ def evaluate_policy(
 
     sampling: what `sample_completions` takes and the configuration does not say.
     """
-    found = sample_and_reward(
+    sampled = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
         num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
@@ -79,25 +79,25 @@ def evaluate_policy(
         arithmetic=autocast(model.device, precision_of(model, config)),
         config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(), **sampling,
     )  # fmt: skip
-    mean, std = mean_and_std(found.rewards.double())
-    metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(found.marks)}
-    for name, values in zip(found.names, found.per_func.double().unbind(1), strict=True):
+    mean, std = mean_and_std(sampled.rewards.double())
+    metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
+    for name, values in zip(sampled.names, sampled.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    metrics |= none_shares(found.names, found.per_func)
-    for name, values in (("mean_length", found.lengths), ("clipped_ratio", found.truncated)):
+    metrics |= none_shares(sampled.names, sampled.per_func)
+    for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
         metrics[f"completions/{name}"] = values.double().mean().item()
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 
 def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     """The share with a mark of 1, without NaN; None unless each mark lies in [0, 1], or is -1 for a wrong answer."""
-    given = marks[~marks.isnan()]
-    says_right = len(given) > 0 and (((given >= 0) & (given <= 1)) | (given == -1)).all()
-    return (given >= 1).double().mean().item() if says_right else None
+    known = marks[~marks.isnan()]
+    are_verdicts = len(known) > 0 and (((known >= 0) & (known <= 1)) | (known == -1)).all()
+    return (known >= 1).double().mean().item() if are_verdicts else None
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """KL(policy || reference) a token, from all sampled tokens: what the loss would report if beta were not 0."""
-    logp, ref_logp = (all_logprobs(one, experience, config) for one in (model, reference))
+    logp, ref_logp = (all_logprobs(policy, experience, config) for policy in (model, reference))
     kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()

@@ -1,4 +1,4 @@
-"""How experience is gathered, in the order in which it happens: sample, reward, compare, and count what is reported."""
+"""How experience is gathered, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -58,7 +58,7 @@ class Experience:
 def collect(
     model, tokenizer, rows: list[dict], reward_funcs: Callable | list, config: GRPOConfig, clock: Clock | None = None
 ) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compare each with the others of its group.
+    """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
     clock: that of this step alone; `train` puts its seconds beside the metrics.
@@ -80,26 +80,26 @@ def reward_rollout(
     rollout: Rollout, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig | None = None
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
     """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1."""
-    what = _as_reward_functions_see_it(rollout, rows)
-    return score_completions(reward_funcs, *what, None if config is None else config.reward_weights)
+    inputs = _reward_inputs(rollout, rows)
+    return score_completions(reward_funcs, *inputs, None if config is None else config.reward_weights)
 
 
-def _as_reward_functions_see_it(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
-    """Prompts, completions, their token ids and the other columns. A completion comes in the form of its prompt."""
+def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
+    """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
     rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]  # [rows]
     completions = [
         text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
         for row, text in zip(rows, rollout.texts, strict=True)
     ]
-    kept = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
+    token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in kept], columns
+    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in token_rows], columns
 
 
 def make_experience(
     rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig, per_func: Float[Tensor, "B F"] | None = None
 ) -> Experience:
-    """Compare the rewards, and find out which tokens count."""
+    """Compute the advantages, and find out which tokens count."""
     device = rollout.mask.device
     rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
     mask = rollout.mask & ~rollout.truncated[:, None] if config.mask_truncated_completions else rollout.mask
@@ -117,25 +117,27 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
-    by_group = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
+    grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     if not rewards.isnan().any():
-        return _compare(by_group, config).flatten()
+        return _group_advantages(grouped_rewards, config).flatten()
     if config.advantage == "group" and config.scale_rewards == "batch":
-        centred, scored = _compare_scored(by_group, replace(config, scale_rewards="none")), rewards[~rewards.isnan()]
-        return (centred / (scored.std() + EPS) if len(scored) > 1 else centred).flatten()
-    return _compare_scored(by_group, config).flatten()
+        centred = _advantages_of_known(grouped_rewards, replace(config, scale_rewards="none"))
+        known = rewards[~rewards.isnan()]
+        return (centred / (known.std() + EPS) if len(known) > 1 else centred).flatten()
+    return _advantages_of_known(grouped_rewards, config).flatten()
 
 
-def _compare(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    return call(ADVANTAGES[config.advantage].compare, {"rewards": by_group, **vars(config)})
+def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    return call(ADVANTAGES[config.advantage].compute, {"rewards": grouped_rewards, **vars(config)})
 
 
-def _compare_scored(by_group: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    advantages = torch.zeros_like(by_group)
-    for group, answer in zip(by_group, advantages, strict=True):
-        scored = ~group.isnan()
-        if scored.sum() > 1 or (scored.any() and config.advantage == "none"):
-            answer[scored] = _compare(group[scored][None], config)[0]
+def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    """The advantages of the rewards that are not NaN, group by group; those of the others are zero."""
+    advantages = torch.zeros_like(grouped_rewards)
+    for rewards, row in zip(grouped_rewards, advantages, strict=True):
+        known = ~rewards.isnan()
+        if known.sum() > 1 or (known.any() and config.advantage == "none"):
+            row[known] = _group_advantages(rewards[known][None], config)[0]
     return advantages
 
 
@@ -157,8 +159,9 @@ def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
 
 def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
-    groups = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
-    highest, lowest = groups.nan_to_num(nan=-torch.inf).amax(-1), groups.nan_to_num(nan=torch.inf).amin(-1)
+    grouped_rewards = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
+    highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
+    lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
     metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
     for name, values in zip(names, per_func.unbind(1), strict=True):

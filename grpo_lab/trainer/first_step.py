@@ -22,14 +22,14 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
         A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]; for any
         other it returns None.
     """
-    kept = {name: p for name, p in policy.named_parameters() if "embed" not in name}
-    before = {name: p.detach().to("cpu", torch.float32, copy=True) for name, p in kept.items()}
-    n = sum(p.numel() for p in kept.values())
+    counted = {name: p for name, p in policy.named_parameters() if "embed" not in name}
+    initial = {name: p.detach().to("cpu", torch.float32, copy=True) for name, p in counted.items()}
+    n = sum(p.numel() for p in counted.values())
 
     def callback(step: int, metrics: dict) -> float | None:
         if step != 1:
             return None
-        moved = sum((p.detach().cpu() - before[name]).abs().sum().item() for name, p in kept.items())
+        moved = sum((p.detach().cpu() - initial[name]).abs().sum().item() for name, p in counted.items())
         m = moved / (n * metrics["learning_rate"])  # scalar (8.7)
         print(f"step 1: a weight moved by {m:.3f} learning rates (expected: about 1)")
         return m

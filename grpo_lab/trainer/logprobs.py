@@ -26,14 +26,14 @@ def completion_logprobs(
     """
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    chosen = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
-    if len(chosen) == 0:
+    row_index = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
+    if len(row_index) == 0:
         return logp, entropy
     with autocast(model.device, precision_of(model, config)):
-        new_logp, new_entropy = _logprobs_together(model, experience.rollout[chosen], config)
-    place = (chosen[:, None], torch.arange(new_logp.shape[1], device=logp.device))
-    logp = logp.to(new_logp.dtype).index_put(place, new_logp.to(logp.device))
-    return logp, None if entropy is None else entropy.to(logp).index_put(place, new_entropy.to(logp))
+        new_logp, new_entropy = _logprobs_together(model, experience.rollout[row_index], config)
+    cells = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
+    logp = logp.to(new_logp.dtype).index_put(cells, new_logp.to(logp.device))
+    return logp, None if entropy is None else entropy.to(logp).index_put(cells, new_entropy.to(logp))
 
 
 @torch.no_grad()
@@ -58,16 +58,17 @@ def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Ten
     if not is_fast(model):
         return order
     prompts = rollout.prompt_of_row[order]
-    first = torch.arange(len(order), device=order.device)
-    turn = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
-    turn = turn.scatter_reduce(0, prompts, first.where(rows[order], len(order)), "amin")  # of each prompt's first row
-    return order[turn[prompts].argsort(stable=True)]
+    position = torch.arange(len(order), device=order.device).where(rows[order], len(order))
+    first_position = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
+    first_position = first_position.scatter_reduce(0, prompts, position, "amin")  # of each prompt's first row
+    return order[first_position[prompts].argsort(stable=True)]
 
 
 def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     length = int(rollout.mask.sum(-1).max())
-    begin = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())  # before it, all rows have padding
-    prompts = rollout.prompt_ids[:, begin:], rollout.prompt_mask[:, begin:]
+    # Before its first column with a token, all rows have padding.
+    first_column = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())
+    prompts = rollout.prompt_ids[:, first_column:], rollout.prompt_mask[:, first_column:]
     completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
     inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
     return score_logprobs(

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_lab.commands.checks import InputError, InputTypeError
+
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 
 
@@ -43,7 +45,7 @@ class Clock:
 
 
 class UpdateMetrics:
-    """Adds up what the micro-batches of one update report. Means over tokens count by a part's share of them."""
+    """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
         self.num_items = num_items.clamp(min=1)
@@ -66,12 +68,28 @@ def mean_of_updates(updates: list[dict]) -> dict:
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:
-    """Of the values that are not NaN; a mean of None says that there are none."""
-    given = values[~values.isnan()]
-    return given.mean().item() if len(given) else None, given.std().item() if len(given) > 1 else 0.0
+    """Mean and standard deviation of the values that are not NaN; a mean of None says that there are none."""
+    known = values[~values.isnan()]
+    return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
 
 
 def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, float]:
     """The share of completions to which a reward did not apply, for each reward of which there are some."""
     shares = per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
+
+
+def plain_numbers(metrics: dict) -> dict:
+    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
+    plain = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise InputTypeError("metrics", name, "expected texts, such as 'think_rate'", found=f"has the key {name!r}")
+        plain[name] = value.item() if getattr(value, "shape", None) == () else value
+        if not isinstance(plain[name], int | float | str | None):
+            value_shown = f"is {value!r:.60}"
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=value_shown)
+    if lacking := [name for name in ("reward", "num_tokens", "completions/mean_length") if name not in plain]:
+        expected = "expected those of `collect` among them"
+        raise InputError("metrics", metrics, expected, found=f"has no {lacking[0]!r}")
+    return plain

@@ -1,10 +1,11 @@
-"""What a run shows while it goes: a progress bar, curves on TensorBoard, completions to read."""
+"""Reports of a run while it goes: a progress bar, curves on TensorBoard, completions to read."""
 
 import importlib
 import math
 import re
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -16,27 +17,22 @@ from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience
 
 WIDTH = 100  # characters of a prompt with its completion, in a line
+FIRST_STEPS = 5  # after which a run without signal is reported
 
 
 class Reports:
-    """A progress bar short enough for 80 columns, and a board for curves, if asked for; the stack closes both."""
+    """Reports of a run while it goes: a progress bar short enough for 80 columns, and a board for curves, or None.
 
-    def __init__(self, stack: ExitStack, config: GRPOConfig, first_step: int):
-        self._board = None
-        if config.report_to == "tensorboard":
-            try:
-                module = importlib.import_module("torch.utils.tensorboard")
-            except ImportError as error:
-                said = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
-                raise InputPackageError(said) from error
-            # What a killed run showed of steps that are now made again is struck out.
-            board = module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
-            self._board = stack.enter_context(board)
-        bar = tqdm(total=config.max_steps, initial=first_step, disable=config.disable_tqdm, desc="GRPO", unit="step")
-        self._bar = stack.enter_context(bar)
+    A run in which no group has ever had different rewards is reported on stderr, early and at its end.
+    history: the metrics of the steps before.
+    """
+
+    def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, board=None):
+        self._config, self._bar, self._board = config, bar, board
+        self._steps, self._has_signal = len(history), any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
-        """The metrics of the step that has just been made. An evaluation is a line above the bar."""
+        """Show the metrics of the step that has just been made. An evaluation is a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
@@ -46,6 +42,48 @@ class Reports:
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(name, value, metrics["step"])
+        self._steps += 1
+        self._has_signal = self._has_signal or _has_signal(metrics)
+        if self._steps == FIRST_STEPS:
+            self._warn_without_signal()
+
+    def finish(self) -> None:
+        """Report at the end of the run once more that it had no signal."""
+        if self._steps > FIRST_STEPS:
+            self._warn_without_signal()
+
+    def _warn_without_signal(self) -> None:
+        if self._has_signal or self._config.advantage == "none":  # there, equal rewards have a gradient, too
+            return
+        other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
+        tqdm.write(
+            f"all rewards of {self._steps} steps were equal within each group: no gradient{other_terms}; take problems "
+            "with right and wrong completions, or more of each (num_generations); log_completions shows them",
+            file=sys.stderr,
+        )
+
+
+@contextmanager
+def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
+    """The reports of a run that begins, or goes on after the steps of this history; closed at its end."""
+    settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
+    with _open_board(config, len(history)) as board, tqdm(desc="GRPO", unit="step", **settings) as bar:
+        reports = Reports(config, history, bar, board)
+        yield reports
+        reports.finish()
+
+
+def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
+    """The writer of curves that `report_to` names; None where it names none."""
+    if config.report_to == "none":
+        return nullcontext()
+    try:
+        module = importlib.import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        problem = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+        raise InputPackageError(problem) from error
+    # What a killed run showed of steps that are now made again is struck out.
+    return module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
@@ -66,8 +104,8 @@ def completion_records(step: int, rows: list[dict], experience: Experience, name
             "step": step,
             "prompt": rows[prompt]["prompt"],
             "completion": text,
-            "rewards": {name: _known(reward) for name, reward in zip(names, each, strict=True)},
-            "reward": _known(reward),
+            "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
+            "reward": _none_if_nan(reward),
             "advantage": advantage,
         }
         for prompt, text, each, reward, advantage in values
@@ -83,28 +121,36 @@ def best_and_worst(records: list[dict]) -> str:
     ranked = sorted((r for r in records if r["reward"] is not None), key=lambda r: -r["reward"])
     lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
     for record in ranked[:1] + ranked[1:][-1:]:
-        asked = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
-        prompt = quoted(prompt_text(asked), WIDTH // 3)
+        last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
+        prompt = quoted(prompt_text(last_messages), WIDTH // 3)
         lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(record['completion'], WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def in_words(metrics: dict, of: str = "") -> str:
-    """Such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)"; `of` "eval/" those of held-out problems."""
-    means = {found[1]: metrics[name] for name in metrics if (found := re.fullmatch(f"{of}rewards/(.*)/mean", name))}
+def in_words(metrics: dict, prefix: str = "") -> str:
+    """The rewards in words, such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)".
+
+    prefix: "eval/" for those of held-out problems.
+    """
+    means = {match[1]: metrics[name] for name in metrics if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))}
     parts = ", ".join(f"{name} {_number(value)}" for name, value in means.items())
-    said = f"{'held-out ' * bool(of)}reward {_number(metrics[f'{of}reward'])} ({parts})"
-    accuracy = metrics.get(f"{of}accuracy")
-    return said if accuracy is None else f"{said}, accuracy {_number(accuracy)}"
+    text = f"{'held-out ' if prefix else ''}reward {_number(metrics[f'{prefix}reward'])} ({parts})"
+    accuracy = metrics.get(f"{prefix}accuracy")
+    return text if accuracy is None else f"{text}, accuracy {_number(accuracy)}"
 
 
 def quoted(text: str, width: int) -> str:
-    said = repr(text)
-    return said if len(said) <= width else f"{said[: width - 4]}...{said[-1]}"
+    literal = repr(text)
+    return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
 
-def _known(reward: float) -> float | None:
+def _has_signal(metrics: dict) -> bool:
+    """False if the rewards of every group were equal in this step; True, too, where the metrics don't say."""
+    return metrics.get("frac_reward_zero_std") != 1
+
+
+def _none_if_nan(reward: float) -> float | None:
     return None if math.isnan(reward) else reward
 
 

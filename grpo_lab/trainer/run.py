@@ -1,9 +1,9 @@
-"""What carries a run through its steps: order of the data, reference model, files, progress, resuming."""
+"""A run from its first step to its end: order of the data, reference model, files, progress, resuming."""
 
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager, nullcontext
 
 import torch
 from tqdm import tqdm
@@ -18,12 +18,13 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.given import check_given, fingerprints, plain_numbers
-from grpo_lab.trainer.metrics import Clock
+from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records
+from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -33,7 +34,7 @@ class Run:
     def __init__(
         self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
     ):
-        check_given(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
+        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
         self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
         silence_dropout(model)
@@ -42,58 +43,64 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._opened = self._step = None  # the step at hand, until it is recorded
+        self._resources = None  # what is open from the beginning to the end of the run
+        self._step = None  # the step at hand, until it is recorded
         # With the precision that the model decided, where the configuration does not say one.
-        chosen = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
-        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen)
+        chosen_precision = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
+        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen_precision)
 
     def __enter__(self):
-        with ExitStack() as stack:  # what was opened is closed again, should the next not open
-            if self.folder is not None:
-                check_savable(self.model, self.tokenizer)
-                stack.enter_context(self.folder)
-                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
-                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
-            self._stopping = stack.enter_context(Stopping(self.folder and self.folder.saved))
-            stack.push(self._finish)
-            self._reports = Reports(stack, self.config, self.first_step)
-            stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-            stack.callback(self.model.train, self.model.training)
-            self.model.train(self.config.gradient_checkpointing)
-            self._opened = stack.pop_all()
+        resources = self._open()
+        resources.__enter__()
+        self._resources = resources
         return self
 
     def __exit__(self, kind, error, trace):
-        self._opened.__exit__(kind, error, trace)
+        self._resources.__exit__(kind, error, trace)
 
-    def _finish(self, kind, error, trace) -> None:
-        """The end, while the folder is still held and a signal still waits; not if anything failed."""
-        if kind is not None:
-            return
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
+
+        The end of a run that failed saves nothing. Whatever happens, all is closed, and random state and mode of the
+        model are as they were.
+        """
         if self.folder is not None:
-            self.folder.finish(self.model, self.tokenizer)
-        if self._stopping.asked:
-            self._stopping.stop("after its last step")
+            check_savable(self.model, self.tokenizer)
+        with self.folder or nullcontext():
+            if self.folder is not None:
+                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
+                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
+            with Stopping(self.folder and self.folder.saved) as self._stopping:
+                with open_reports(self.config, self.history) as self._reports:
+                    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+                        with training_mode(self.model, self.config.gradient_checkpointing):
+                            yield
+                # While the folder is still locked and a signal still waits.
+                if self.folder is not None:
+                    self.folder.save_model(self.model, self.tokenizer)
+                if self._stopping.requested:
+                    self._stopping.stop("after its last step")
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
-        if self._opened is None:
+        if self._resources is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * 1_000_003 + step)
             self._started, self._step = time.perf_counter(), step
             yield step
-            if self._stopping.asked and step + 1 < self.config.max_steps:
+            if self._stopping.requested and step + 1 < self.config.max_steps:
                 self._save(step + 1)
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
         """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
-        picked, count = [], self.config.prompts_per_step
-        for position in range(step * count, (step + 1) * count):
-            epoch, place = divmod(position, len(self.dataset))
-            picked.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[place]])
-        return picked
+        rows, prompts_per_step = [], self.config.prompts_per_step
+        for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
+            epoch, index = divmod(position, len(self.dataset))
+            rows.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[index]])
+        return rows
 
     def learning_rate(self, step: int) -> float:
         config = self.config
@@ -108,7 +115,7 @@ class Run:
         return self.reference
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Look at a rollout before it is learnt from, in the ways that were asked for; the metrics of that."""
+        """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
         config, done, metrics = self.config, step + 1, {}
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
@@ -122,7 +129,7 @@ class Run:
         return metrics
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
-        """Put the metrics of a step wherever they are wanted; then a checkpoint, if this is a step to make one.
+        """Write the metrics of a step wherever the settings say; then a checkpoint, if this is a step to make one.
 
         metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
         """
@@ -156,7 +163,18 @@ class Run:
         if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
             state = {"step": done, "log_history": self.history}
             parts = self.model, self.tokenizer, self.optimizer, state, self.reference
-            self.folder.keep(done, *parts)
+            self.folder.save_checkpoint(done, *parts)
+
+
+@contextmanager
+def training_mode(model, training: bool) -> Iterator[None]:
+    """The model in training mode, or in evaluation mode, for a while."""
+    was_training = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @functools.lru_cache(maxsize=2)
@@ -165,6 +183,6 @@ def _order(count: int, seed: int) -> list[int]:
 
 
 def _reference(model, config: GRPOConfig):
-    """The policy as it is now, frozen, where it is wanted."""
-    place = config.ref_model_device
-    return frozen_copy(model).to(model.device if place is None else pick_device(place, "ref_model_device"))
+    """A frozen copy of the policy as it is now, on the device of the reference."""
+    device = config.ref_model_device
+    return frozen_copy(model).to(model.device if device is None else pick_device(device, "ref_model_device"))

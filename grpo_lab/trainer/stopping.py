@@ -16,40 +16,40 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Stopping:
-    """A context that notes the first signal and lets the second through. Outside the main thread it does nothing.
+    """A context that records the first signal and lets the second through. Outside the main thread it does nothing.
 
     saved: says what is on the disk at that moment; None where nothing is to be.
     """
 
     def __init__(self, saved: Callable[[], str] | None):
-        self.saved, self.number, self._before = saved, None, {}
+        self.saved, self.number, self._handlers = saved, None, {}
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 # Not where the signal is ignored on purpose (nohup), or handled by something that is not Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._note)
+                    self._handlers[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *details):
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.number is not None
 
-    def stop(self, where: str) -> None:
+    def stop(self, moment: str) -> None:
         """Raise Stopped: by which signal, where the run stands, what is saved."""
-        after = "Nothing is saved (output_dir is None); the model has the weights of this moment."
+        outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         if self.saved is not None:
-            after = f"{self.saved()} Go on with {RESUME} and everything else as it was."
-        raise Stopped(f"Stopped {where} by {SIGNALS[self.number]}. {after}", 128 + self.number)
+            outcome = f"{self.saved()} Go on with {RESUME} and everything else as it was."
+        raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number)
 
     def _note(self, number: int, frame) -> None:
-        again, self.number = self.asked, signal.Signals(number)
-        if again:
+        is_second, self.number = self.requested, signal.Signals(number)
+        if is_second:
             self.stop("at once, in the midst of a step,")
         with contextlib.suppress(RuntimeError):  # the signal came while something was being printed
             print(f"\n{SIGNALS[number]}: finishing this step; once more, and it stops at once", file=sys.stderr)

@@ -37,7 +37,7 @@ from grpo_lab.rollout import (
     sample_completions,
 )
 from grpo_lab.tasks.gym import gym_problems
-from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect, rollout_metrics
@@ -84,7 +84,10 @@ def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]
 FORMS = {  # how the question is put: messages from a row and worked examples; and tokens of an answer
     "direct": (lambda row, _: row["prompt"], 20),
     "few-shot": (lambda row, examples: with_examples(row, examples, lambda e: e["answer"]), 20),
-    "step by step": (lambda row, _: asking(f"What is {expression(row)}? Think step by step, then say the number."), 48),
+    "step by step": (
+        lambda row, _: chat_messages(f"What is {expression(row)}? Think step by step, then say the number."),
+        48,
+    ),
     "written out": (
         lambda row, examples: with_examples(row, examples, lambda e: f"{expression(e)} = {e['answer']}"),
         20,

@@ -2,7 +2,7 @@
 
     python -m grpo_lab.models get qwen                                        the model, once
     python notebooks/runs/record_qwen.py --arms think --seeds 0               the main run: 40 minutes of a core
-    python notebooks/runs/record_qwen.py                                      all arms with their seeds: 8 hours of a core
+    python notebooks/runs/record_qwen.py                                      all arms with their seeds: some hours
     python notebooks/runs/record_qwen.py --fast --model tiny                  hardly anything; into outputs/
     python notebooks/runs/record_qwen.py --device cuda --arms gsm --minutes 10        on a GPU, into qwen_gpu.json
 
@@ -29,17 +29,18 @@ import torch
 from record_smollm2 import PARAGRAPHS, nats_per_token
 
 from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.chat import reply
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between
+from grpo_lab.commands.checks import check_at_least, check_between, check_positive
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
-from grpo_lab.rewards import format_reward, last_number_reward, math_reward
-from grpo_lab.rewards.named import NAMED, think_rate
+from grpo_lab.rewards.named import NAMED
+from grpo_lab.rewards.task_spec import choose
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import find_task
-from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
@@ -51,7 +52,12 @@ CHINESE = (
     "陪审团要先听完双方的陈述才能作出裁决。检方必须证明被告确实做了所指控的事，辩方可以向每一位证人提问。如果存在合理的怀疑，就应当判无罪。",
     "冰川会移动，只是慢得肉眼看不出来。落在高处的雪被后来的雪压成冰，冰在自身重量下向山下流动，一路带走石块，磨平下面的岩石。",
 )
-QUESTIONS = ("czq是谁", "中国的首都是哪里？", "把“我喜欢机器学习”翻译成英文", "Write a Python function that adds two numbers.")
+QUESTIONS = (
+    "czq是谁",
+    "中国的首都是哪里？",
+    "把“我喜欢机器学习”翻译成英文",
+    "Write a Python function that adds two numbers.",
+)
 KEPT = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
 KEPT += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
 KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
@@ -65,7 +71,9 @@ def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]
 
 def three_numbers_with_room(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
     """The same sums; the prompt asks for the working as well."""
-    return _sums(split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。")
+    return _sums(
+        split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。"
+    )
 
 
 def _sums(split: str, n: int, seed: int, asks: str) -> list[dict]:
@@ -74,13 +82,27 @@ def _sums(split: str, n: int, seed: int, asks: str) -> list[dict]:
     while len(rows) < n:
         a, b, c = (rng.randint(10, 99) for _ in range(3))
         if ((a + 3 * b + 7 * c) % 5 == 0) == (split == "test"):
-            rows.append({"prompt": asking(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
+            rows.append({"prompt": chat_messages(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
     return rows
+
+
+EXAMPLE = [
+    {"role": "user", "content": "妈妈买了3袋橘子，每袋12个，吃了5个。还剩多少个橘子？"},
+    {
+        "role": "assistant",
+        "content": "<think>3袋橘子一共有3*12=36个，吃了5个，还剩36-5=31个。</think>\n<answer>31</answer>",
+    },
+]
 
 
 def of_task(name: str) -> Callable:
     """The problems of a task of the package."""
     return lambda split, n=None, seed=0: find_task(name).rows(split, n, seed)
+
+
+def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
+    """School problems of reasoning-gym; the system prompt asks for a thought and an answer between tags."""
+    return choose("gym:gsm_symbolic", ["gym", "format"], small=False).rows(split, n, seed)
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,8 @@ class Arm:
     length: int = 96
     change: dict = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
+    opens: str = ""  # what the prompt puts into the completion's mouth; the rewards see it as its beginning
+    example: bool = False  # whether the prompt has a worked example
 
 
 ZH, EN = of_task("word-problems-zh"), of_task("word-problems")
@@ -106,32 +130,36 @@ ARMS = {
     "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, seeds=(0,)),
     "think, no format reward": Arm("only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), 16, seeds=(0,)),
     "think, entropy bonus": Arm("entropy_coef 0.01", ZH, change={"entropy_coef": 0.01}, seeds=(0,)),
+    "think, opened": Arm("the prompt ends in <think>", ZH, opens="<think>"),
+    "think, opened, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, opens="<think>", seeds=(0,)),
+    "think, opened, no format reward": Arm(
+        "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), opens="<think>", seeds=(0,)
+    ),
+    "think, worked example": Arm("the prompt has a worked example", ZH, example=True, seeds=(0,)),
     "think, English": Arm("the same problems in English", EN, seeds=(0,)),
     "sums": Arm("three numbers of two digits, only the sum", three_numbers, **SUMS),
     "sums, half the rate": Arm("learning rate 1.5e-6", three_numbers, **SUMS, change=HALF),
     "sums, room to write": Arm(
         "the prompt asks for the working", three_numbers_with_room, **SUMS | {"length": 64, "steps": 16}, seeds=(0,)
     ),
-    "gsm": Arm(
-        "GSM-Symbolic", of_task("gym:gsm_symbolic"), ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)
-    ),
+    "gsm": Arm("GSM-Symbolic", gsm_symbolic, ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)),
 }
 ON_A_GPU = ("gsm",)
 
 
-class Noted:
-    """A reward that notes some of each step's completions, and whether they were right."""
+class Opened:
+    """A reward that sees what the prompt opened as the beginning of the completion; it notes some of what it saw."""
 
-    def __init__(self, function: Callable, each: int = 16):
-        self.function, self.each, self.steps = function, each, []
+    def __init__(self, function: Callable, opens: str = "", every: int = 0):
+        self.function, self.opens, self.every, self.steps = function, opens, every, []
         self.__name__ = function.__name__
 
-    def __call__(self, prompts, completions, **columns) -> list[float]:
-        rewards = self.function(completions=completions, prompts=prompts, **columns)
-        some = range(0, len(rewards), self.each)
-        self.steps.append(
-            [[prompts[i][-1]["content"], completions[i][-1]["content"], float(rewards[i] or 0)] for i in some]
-        )
+    def __call__(self, completions, **columns) -> list[float]:
+        texts = [self.opens + (c if isinstance(c, str) else c[-1]["content"]) for c in completions]
+        rewards = self.function(completions=texts, **columns)
+        if self.every:
+            some = range(0, len(rewards), self.every)
+            self.steps.append([[columns["question"][i], texts[i], float(rewards[i] or 0)] for i in some])
         return rewards
 
 
@@ -151,17 +179,31 @@ class Measured:
 
     def __init__(self, model, tokenizer, arm: Arm, how: Measure):
         self.model, self.tokenizer, self.arm, self.how = model, tokenizer, arm, how
-        self.held_out = arm.rows("test", how.problems, seed=1)
-        self.right = NAMED[arm.rewards[0]]
+        self.held_out = self.rows("test", how.problems, seed=1)
+        self.right, *others = (NAMED[short] for short in arm.rewards)
+        self.rewards = [Opened(function, arm.opens) for function in (self.right, *others)]
+
+    def rows(self, split: str, n: int | None = None, seed: int = 0) -> list[dict]:
+        """The arm's problems as the policy is asked them: with a worked example, or with the answer begun."""
+        rows = []
+        for row in self.arm.rows(split, n, seed):
+            *system, user = row["prompt"]
+            messages = [*system, *EXAMPLE, user] if self.arm.example else [*system, user]
+            prompt = self._rendered(messages) + self.arm.opens if self.arm.opens else messages
+            rows.append(row | {"prompt": prompt, "question": user["content"], "messages": messages})
+        return rows
+
+    def _rendered(self, messages: list[dict]) -> str:
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def whole(self) -> dict:
         """Accuracy, pass@k, length, surprise of other texts, replies; greedy answers and whether thoughts are used."""
         sampled = evaluate(
             self.model, self.tokenizer, self.held_out, num_generations=self.how.generations,
-            max_completion_length=self.arm.length, correct=self.right, batch_size=self.how.batch,
+            max_completion_length=self.arm.length, correct=self.rewards, batch_size=self.how.batch,
         )  # fmt: skip
         texts = nats_per_token(self.model, self.tokenizer, [*CHINESE, *PARAGRAPHS[:4]])
-        replies = self._greedy([asking(question) for question in QUESTIONS], 48)
+        replies = self._greedy([chat_messages(question) for question in QUESTIONS], 48)
         return {
             "sampled": sampled,
             "nats_per_token": [_short(value) for value in texts],
@@ -172,13 +214,11 @@ class Measured:
         """Greedy answers to some held-out problems; and, where they think, what becomes of an answer if its thought is
         cut, replaced by another problem's, or has another last number."""
         rows = self.held_out[: self.how.short]
-        texts = self._greedy([row["prompt"] for row in rows], self.arm.length)
+        texts = [self.arm.opens + t for t in self._greedy([row["prompt"] for row in rows], self.arm.length)]
         marks = self._marks(texts, rows)
         found = {
             "greedy": _short(sum(marks) / len(marks)),
-            "answers": [
-                [row["prompt"][-1]["content"], text, row["answer"]] for row, text in zip(rows[:12], texts, strict=False)
-            ],
+            "answers": [[row["question"], text, row["answer"]] for row, text in zip(rows[:12], texts, strict=False)],
         }
         if "think" in self.arm.rewards:
             found["thoughts"] = self.thoughts(rows, texts)
@@ -196,10 +236,7 @@ class Measured:
         given = {"own": own, "cut": ["<think></think>"] * len(own), "swapped": swapped, "edited": edited}
         found = {"n": len(pairs)}
         for name, thoughts in given.items():
-            prompts = [
-                self.tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True) + thought
-                for row, thought in zip(rows, thoughts, strict=True)
-            ]
+            prompts = [self._rendered(row["messages"]) + thought for row, thought in zip(rows, thoughts, strict=True)]
             answers = [t + a for t, a in zip(thoughts, self._greedy(prompts, 24), strict=True)]
             found[name] = _short(sum(self._marks(answers, rows)) / len(rows))
             if name == "edited":
@@ -208,7 +245,7 @@ class Measured:
         return found
 
     def _marks(self, texts: list[str], rows) -> list[float]:
-        columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"}
+        columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in ("prompt", "messages")}
         return [float((mark or 0) >= 1) for mark in self.right(completions=list(texts), **columns)]
 
     def _greedy(self, prompts: list, length: int) -> list[str]:
@@ -229,6 +266,14 @@ def _edited(thought: str) -> tuple[str, str]:
     return thought[: last.start()] + number + thought[last.end() :], number
 
 
+EGGS = "一个盒子能装14个鸡蛋。农夫装满了9盒，还剩下2个。母鸡一共下了多少个蛋？先写出思考过程。"
+MEETING = {
+    "czq是谁": 24,
+    "把“我喜欢机器学习”翻译成英文": 24,
+    EGGS: 160,
+}  # what notebook 08 says to it first, and tokens
+
+
 class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
@@ -242,14 +287,14 @@ class Recorder:
 
     def make(self, name: str, seed: int) -> None:
         """One run, unless it is there; written after every step, so that one that is cut off leaves what it has."""
-        file = self.folder / f"{name.replace(', ', '_').replace(' ', '_')}-{seed}.json"
+        file = self.folder / f"{file_name(name)}-{seed}.json"
         if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["after"]:
             return
         arm = ARMS[name]
         arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
         measured = Measured(model, tokenizer, arm, self.how)
-        noted = Noted(NAMED[arm.rewards[0]], 1 if self.fast else 16)
+        noted = Opened(NAMED[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
         before = self.before(name, measured)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
@@ -282,9 +327,10 @@ class Recorder:
             if self.minutes and time.monotonic() - self.started > 60 * self.minutes:
                 raise OutOfTime
 
-        rewards = [noted, *({"format": format_reward, "think": think_rate}[short] for short in arm.rewards[1:])]
+        rewards = [noted, *measured.rewards[1:]]
+        rows = [{k: v for k, v in row.items() if k != "messages"} for row in measured.rows("train", seed=seed)]
         with contextlib.suppress(OutOfTime):
-            train(model, tokenizer, arm.rows("train", seed=seed), rewards, config, callback=after_step)
+            train(model, tokenizer, rows, rewards, config, callback=after_step)
         run["after"] = measured.whole()
         write()
         run_for = time.monotonic() - began
@@ -292,10 +338,21 @@ class Recorder:
 
     def before(self, name: str, measured: Measured) -> dict:
         """What the untrained model does on this arm's problems; measured once for all arms that share them."""
-        same = next(other for other, arm in ARMS.items() if (arm.rows, arm.length) == (ARMS[name].rows, ARMS[name].length))
-        file = self.folder / f"before_{same.replace(', ', '_').replace(' ', '_')}.json"
+        same_prompts = ("rows", "length", "opens", "example")
+        of_arm = [getattr(ARMS[name], key) for key in same_prompts]
+        same = next(other for other, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == of_arm)
+        file = self.folder / f"before_{file_name(same)}.json"
         if not file.is_file():
             write_json(file, measured.whole())
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def meeting(self) -> dict[str, str]:
+        """Greedy replies of the untrained model in float32, for readers who do not have it."""
+        file = self.folder / "meeting.json"
+        if not file.is_file():
+            model, tokenizer = load_policy(self.model_name, self.device, "fp32")
+            lengths = {question: 4 if self.fast else length for question, length in MEETING.items()}
+            write_json(file, {q: reply(model, tokenizer, q, max_new_tokens=n) for q, n in lengths.items()})
         return json.loads(file.read_text(encoding="utf-8"))
 
     def peak_memory(self) -> int:
@@ -306,16 +363,21 @@ class Recorder:
 
     def put_together(self) -> dict:
         """All that is in the folder, in the order of the arms."""
-        names = [f"{name.replace(', ', '_').replace(' ', '_')}-{seed}.json" for name in ARMS for seed in range(100)]
+        names = [f"{file_name(name)}-{seed}.json" for name in ARMS for seed in range(100)]
         files = [self.folder / name for name in names]
         return {
             "what": WHAT if self.model_name == "qwen" else f"the model {self.model_name!r}",
             "second": ["half the rate", "another language"],
             "machine": machine(self.device.type),
             "common": COMMON,
+            "meeting": self.meeting(),
             "arms": {name: arm.says for name, arm in ARMS.items()},
             "runs": [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()],
         }
+
+
+def file_name(arm: str) -> str:
+    return arm.replace(", ", "_").replace(" ", "_")
 
 
 class OutOfTime(Exception):
@@ -332,6 +394,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     for name in ("steps", "threads"):
         check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
+    if args.minutes is not None:
+        check_positive("minutes", args.minutes)
     for seed in args.seeds or []:
         check_between("seeds", seed, 0, 99)
     device = pick_device(args.device)
@@ -346,7 +410,7 @@ def main(arguments: list[str] | None = None) -> None:
         for arm in args.arms or (ON_A_GPU if on_gpu else [name for name in ARMS if name not in ON_A_GPU]):
             for seed in ARMS[arm].seeds if args.seeds is None else args.seeds:
                 recorder.make(arm, seed)
-    record = recorder.put_together()
+        record = recorder.put_together()
     write_json(args.json, record)
     print(f"{args.json}: {len(record['runs'])} runs")
 

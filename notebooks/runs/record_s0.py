@@ -1,12 +1,14 @@
-"""Record the settings of the notebook S0 on SmolLM2 in s0.json, for notebook 07b.
+"""Record the settings of the notebook S0: on SmolLM2 in s0.json (notebook 07b), on a Qwen in s0_qwen.json (08).
 
-    python notebooks/runs/record_s0.py               three runs, each about 8 minutes of a core
-    python notebooks/runs/record_s0.py --seeds 0     one seed
-    python notebooks/runs/record_s0.py --fast        hardly anything; into outputs/
+    python notebooks/runs/record_s0.py                   three runs on SmolLM2, each about 8 minutes of a core
+    python notebooks/runs/record_s0.py --model qwen      the model's kind that S0 was written for, in Chinese
+    python notebooks/runs/record_s0.py --seeds 0         one seed
+    python notebooks/runs/record_s0.py --fast            hardly anything; into outputs/
 
 S0 is "GRPO 教学（手写公式 + 最小实现，无 LoRA）". It trains Qwen2-0.5B for 30 steps on four questions, one question
-with four answers a step, and then chats with it in training mode, with gradient checkpointing on. Here the model is
-SmolLM2, and the questions are in English; every other choice is that of S0.
+with four answers a step, and then chats with it in training mode, with gradient checkpointing on. On SmolLM2 the
+questions are in English; every other choice is that of S0. The arm "repaired" keeps the questions and the reward, and
+asks all four in each step, eight answers each, with the end token in the loss, k3, no top_p, and weights in float32.
 
 Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
 there.
@@ -27,12 +29,15 @@ from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
+from grpo_lab.models.packaged import PACKAGED
 from grpo_lab.rewards import contains_reward
-from grpo_lab.rollout import encode_prompts
+from grpo_lab.rollout import encode_prompts, evaluating
 from grpo_lab.tasks import chat_tasks
 from grpo_lab.tasks.chats import ANSWER_ONLY
-from grpo_lab.tasks.rows import asking, with_system
+from grpo_lab.tasks.rows import chat_messages, with_system
+from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
 S0 = {
@@ -48,12 +53,16 @@ S0 = {
     "learning_rate": 2e-6,
     "warmup_steps": 0,
 }
+REPAIRED = {"generation_batch_size": 32, "num_generations": 8, "num_iterations": 1, "warmup_steps": 0}
 ARMS = {  # precision, loop, settings
     "as in S0": ("bf16-naive", train_without_end, {"top_p": 0.9, "kl_estimator": "k1"}),
+    "repaired": ("fp32-master", train, REPAIRED),
+}
+OF_MODEL = {
+    "smollm2": ("en", "What is the capital of France?", ("as in S0",)),
+    "qwen": ("zh", "中国的首都是哪里？", tuple(ARMS)),
 }
 KEPT = ("reward", "kl", "clip_ratio/region_mean", "completions/mean_length", "frac_reward_zero_std")
-ROWS = with_system(chat_tasks("en"), ANSWER_ONLY["en"])
-ASKED = [row["prompt"] for row in ROWS] + [asking("What is the capital of France?")]
 
 
 class BestOfStep:
@@ -73,12 +82,12 @@ class BestOfStep:
 
 
 @torch.no_grad()
-def chat(model, tokenizer, as_s0: bool, length: int) -> list[str]:
+def chat(model, tokenizer, questions: list, as_s0: bool, length: int) -> list[str]:
     """Greedy replies: in evaluation mode, or as S0 asks for them, in training mode with gradient checkpointing on."""
     model.gradient_checkpointing_enable() if as_s0 else model.gradient_checkpointing_disable()
     model.train(as_s0)
     replies = []
-    for prompt in ASKED:
+    for prompt in questions:
         ids, mask = encode_prompts(tokenizer, [prompt])
         with autocast_as_loaded(model):
             out = model.generate(ids, attention_mask=mask.long(), do_sample=False, max_new_tokens=length)
@@ -88,17 +97,34 @@ def chat(model, tokenizer, as_s0: bool, length: int) -> list[str]:
     return replies
 
 
+@torch.no_grad()
+def log10_probability(model, tokenizer, prompt: list, answer: str) -> float:
+    """How probable it is that the policy, sampled at temperature 1, says exactly this and ends: a power of ten."""
+    prompt_ids, _ = encode_prompts(tokenizer, [prompt])
+    answer_ids = tokenizer(answer, return_tensors="pt", add_special_tokens=False).input_ids
+    answer_ids = torch.cat([answer_ids, torch.tensor([[tokenizer.eos_token_id]])], dim=1)
+    with evaluating(model), autocast_as_loaded(model):
+        logits = model(torch.cat([prompt_ids, answer_ids], dim=1)).logits[:, prompt_ids.shape[1] - 1 : -1]
+    return token_logprobs(logits.float(), answer_ids).sum().item() / math.log(10)
+
+
 class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
     def __init__(self, args: argparse.Namespace):
-        self.folder, self.fast, self.model = args.output_dir, args.fast, args.stand_in or "smollm2"
+        self.folder, self.fast, self.model = args.output_dir, args.fast, args.stand_in or args.model
+        self.what = args.model
+        language, aside, self.arms = OF_MODEL[args.model]
+        self.rows = with_system(chat_tasks(language), ANSWER_ONLY[language])
+        self.questions = [row["prompt"] for row in self.rows] + [chat_messages(aside)]
         self.settings = S0 | ({"max_completion_length": 6, "max_steps": 2} if args.fast else {})
 
     def measured(self, model, tokenizer) -> dict:
-        """Greedy replies in both ways."""
+        """Greedy replies in both ways, and how probable the expected answers are, as powers of ten."""
         length = self.settings["max_completion_length"]
-        return {"eval": chat(model, tokenizer, False, length), "as S0": chat(model, tokenizer, True, length)}
+        expected = [log10_probability(model, tokenizer, row["prompt"], row["answer"]) for row in self.rows]
+        replies = {way: chat(model, tokenizer, self.questions, way == "as S0", length) for way in ("eval", "as S0")}
+        return replies | {"log10 of the expected": [_short(value) for value in expected]}
 
     def make(self, arm: str, seed: int) -> None:
         """One run, if it is not there yet, and the untrained model in the same numbers."""
@@ -112,7 +138,7 @@ class Recorder:
             write_json(base, self.measured(model, tokenizer))
         reward = BestOfStep()
         about = {"seed": seed, "precision": precision, "disable_tqdm": True, "save_steps": 0}
-        history = loop(model, tokenizer, ROWS, reward, GRPOConfig(**self.settings | change, **about))
+        history = loop(model, tokenizer, self.rows, reward, GRPOConfig(**self.settings | change, **about))
         run = {
             "arm": arm,
             "seed": seed,
@@ -125,15 +151,16 @@ class Recorder:
 
     def put_together(self) -> dict:
         """All that is in the folder, in the order of arms and seeds."""
-        names = {arm: arm.replace(" ", "_") for arm in ARMS}
+        names = {arm: arm.replace(" ", "_") for arm in self.arms}
         files = [self.folder / f"{name}-{seed}.json" for name in names.values() for seed in range(100)]
         bases = {arm: self.folder / f"base_{name}.json" for arm, name in names.items()}
         return {
-            "what": "the settings of S0 on SmolLM2-135M-Instruct (dequantised from 4 bits)",
+            "what": f"the settings of S0 on {PACKAGED[self.what].title} (dequantised from few bits)",
+            "second": "in this run",
             "machine": machine("cpu") | {"threads": torch.get_num_threads()},
             "settings": self.settings,
-            "asked": [prompt[-1]["content"] for prompt in ASKED],
-            "wanted": [row["answer"] for row in ROWS],
+            "asked": [prompt[-1]["content"] for prompt in self.questions],
+            "wanted": [row["answer"] for row in self.rows],
             "base": {arm: _read(file) for arm, file in bases.items() if file.is_file()},
             "runs": [_read(file) for file in files if file.is_file()],
         }
@@ -155,12 +182,14 @@ def main(arguments: list[str] | None = None) -> None:
     for seed in args.seeds:
         check_between("seeds", seed, 0, 99)
     torch.set_num_threads(args.threads)
+    name = "s0.json" if args.model == "smollm2" else f"s0_{args.model}.json"
+    args.json = args.json or (args.output_dir if args.fast else HERE) / name
+    args.output_dir = args.output_dir / args.model
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    args.json = args.json or (args.output_dir if args.fast else HERE) / "s0.json"
     recorder = Recorder(args)
     with contextlib.redirect_stdout(sys.stderr):
         for seed in args.seeds:
-            for arm in ARMS:
+            for arm in recorder.arms:
                 recorder.make(arm, seed)
     record = recorder.put_together()
     write_json(args.json, record)
@@ -175,7 +204,8 @@ def _parser() -> Parser:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--stand_in", help='a model in place of SmolLM2, such as "tiny"; for tests')
+    parser.add_argument("--model", choices=list(OF_MODEL), default="smollm2", help="(default: smollm2)")
+    parser.add_argument("--stand_in", help='a model in its place, such as "tiny" or a folder')
     parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
     parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_s0"))
     parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/s0.json")

@@ -37,7 +37,7 @@ from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import contains_reward, last_number_reward
 from grpo_lab.rollout import evaluating, sample_completions
 from grpo_lab.tasks.general import QUESTIONS
-from grpo_lab.tasks.rows import asking
+from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect
@@ -106,7 +106,7 @@ def products(split: str, seed: int = 0) -> list[dict]:
     rng = random.Random(f"products/{split}/{seed}")
     pairs = [(rng.randint(100, 999), rng.randint(100, 999)) for _ in range(300)]
     return [
-        {"prompt": asking(f"What is {a} times {b}? Answer with the number only."), "answer": str(a * b)}
+        {"prompt": chat_messages(f"What is {a} times {b}? Answer with the number only."), "answer": str(a * b)}
         for a, b in pairs
     ]
 
@@ -224,7 +224,7 @@ class Measured:
         right = last_number_reward(best, answer=[row["answer"] for row in self.held_out])
         accuracy = sum(right) / len(right)
         shown = rows("test", seed=1)[:10]
-        asked = [asking(question) for question, _ in QUESTIONS] + [asking(WRITING)]
+        asked = [chat_messages(question) for question, _ in QUESTIONS] + [chat_messages(WRITING)]
         *replies, sea = self._replies(model, tokenizer, asked, s.greedy_length, top_k=1)
         return {
             "sampled": sampled,

@@ -210,6 +210,7 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
     for path in notebooks.glob("*.ipynb"):
         assert (mine / path.name).read_bytes() == path.read_bytes()
     assert list((mine / "assignments").glob("*.ipynb")) and list((mine / "runs").glob("*.json"))
+    assert (mine / "zh" / "00_start_here.ipynb").is_file() and list((mine / "zh" / "assignments").glob("*.ipynb"))
     assert not list(mine.rglob("*.py")) and "00_start_here.ipynb" in capsys.readouterr().out
     (mine / "00_start_here.ipynb").write_text("my work", encoding="utf-8")
     assert "which has 00_start_here.ipynb already; expected" in refused(grpo_lab_command, "lessons", str(mine))
@@ -219,7 +220,7 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
 def test_help_and_a_wrong_option_wait_for_no_transformers():
     """Importing it takes seconds."""
     code = (
-        "from grpo_lab import train; import grpo_lab.train; assert callable(train) and grpo_lab.train.main\n"
+        "import grpo_lab.train; assert grpo_lab.train.main\n"
         "import contextlib, sys; from grpo_lab.__main__ import main\n"
         "for words in (['train', '--help'], ['train', '--max_step', '3'], ['chat', '--help'], ['doctor', '--help']):\n"
         "    with contextlib.suppress(SystemExit):\n        main(words)\n"

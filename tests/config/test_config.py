@@ -120,7 +120,7 @@ def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
     """Another value of a setting that it reads changes loss or metrics; of one that it does not read, nothing."""
     logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
-    ranges = {each.name: str(each.metadata["allowed"]) for each in fields(LossSettings)}
+    ranges = {each.name: str(each.metadata["range"]) for each in fields(LossSettings)}
     others = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}
     others |= {"epsilon_high": 0.0, "importance_sampling_level": "sequence"}
     before = policy_loss(logp, advantages, mask, old, **usual)

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES, NAMES
-from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, notebook_text, of_notebook
+from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, cells_of, demonstration, notebook_text, of_notebook
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
@@ -61,6 +62,27 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
         assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
     text = "".join(cell.source for cell in notebook.cells)
     assert not any(point in text for point in RUBRIC[number])
+
+
+def test_a_demonstration_binds_all_that_it_names(tmp_path):
+    """Behind the import cell of its notebook, as a linter sees it."""
+    for number in NUMBERS:
+        setup = next(source for _, source, mark in cells_of(number) if mark == {"role": "setup"})
+        (tmp_path / f"d{number}.py").write_text(f"{setup}\n{demonstration(number)[1]}\n", encoding="utf-8")
+    lint = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--no-cache",
+        "--select",
+        "F,E7",
+        "--ignore",
+        "F401,F811",
+    ]
+    done = subprocess.run([*lint, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))  # whose figure stands at the end

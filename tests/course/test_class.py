@@ -6,6 +6,7 @@ The notebooks run in this process here, by a stand-in for the sandbox; what the 
 import csv
 import html
 import json
+import re
 
 import pytest
 
@@ -17,10 +18,10 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
-from grpo_lab.course.grading.similar import shapes_of, similar
+from grpo_lab.course.grading.similar import answers_in, pasted, similar
 from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
-from tests.course.submitted import file_name, submit
+from tests.course.submitted import file_name, solution, submit
 
 
 def test_one_sum_everywhere(folder, sandbox, capsys):
@@ -217,11 +218,9 @@ COPIES = (
 
 
 def test_the_shape_of_an_answer_is_bounded():
-    exercise = {"token_entropy": EXERCISES["token_entropy"]}
     long = SHAPE.replace("keepdim=True", "keepdim=0x" + "f" * 4000)
-    assert len(shapes_of(long, exercise)["token_entropy"]) < 1000 < len(long) / 4
-    short = "def token_entropy(logits, temperature=1.0):\n    return logits"
-    assert shapes_of(short, exercise) == {"token_entropy": ""}, "too short to say anything"
+    assert len(answers_in(long, {"token_entropy"})["token_entropy"].shape) < 1000 < len(long) / 4
+    assert answers_in("def token_entropy(:", {"token_entropy"}) == {}
 
 
 def class_of(*answers: str) -> Grading:
@@ -246,9 +245,39 @@ def test_two_groups_stay_apart():
     assert [students for students, _ in similar(grading)] == [["a", "b", "c"], ["d", "e"]]
 
 
+def test_who_agrees_with_two_others_brings_them_into_no_connection():
+    """b has an answer of a's and another one of c's; a and c have nothing in common."""
+    mask = SHAPE.replace("token_entropy(logits, temperature=1.0)", "completion_mask(logits, eos_token_id)")
+    others = (own(number) for number in range(12))
+    groups = similar(class_of(SHAPE, SHAPE + mask, mask, *others))
+    assert groups == [(["a", "b"], ["token_entropy"]), (["b", "c"], ["completion_mask"])]
+
+
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
 def test_what_is_no_hint(answer):
     exercise = EXERCISES["token_entropy"]
     library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 3), "the library's": (library, 3)}.get(answer, (SHAPE, 9))
     assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
+
+
+def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, sandbox):
+    """Whole, without comments, with a word exchanged; a long one also with other names."""
+    library = {name: solution(EXERCISES[name]) for name in POINTS}
+    whole, bare = library["token_entropy"], re.sub(" *#.*", "", library["token_entropy"])
+    renamed = whole.replace("logp ", "q ").replace("logp.", "q.").replace("* logp", "* q")
+    for answer, names in ((whole, ["token_entropy"]), (bare, ["token_entropy"]), (renamed, []), (SHAPE, [])):
+        assert pasted(class_of(answer)) == ({"a": names} if names else {})
+    assert pasted(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
+    loss = EXERCISES["policy_loss"]
+    grading = Grading("05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students)
+    assert pasted(grading) == {"a": ["policy_loss"]}
+    run(folder)
+    text = page(folder, "class.html")
+    assert "Answers as they stand in the library" in text and "<li>alice: token_logprobs, token_entropy," in text
+
+
+def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():
+    for name in ("clipped_surrogate", "aggregate", "policy_loss"):
+        head = stub_source(EXERCISES[name]).rpartition("    raise ")[0]
+        assert pasted(Grading("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}

@@ -50,9 +50,9 @@ def _tiny(seed: int):
 
 
 def _drawn(seed: int):
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
-    return (torch.randn(3, 4, generator=dice, dtype=torch.float64), mask), {"scale": 2.0}
+    return (torch.randn(3, 4, generator=generator, dtype=torch.float64), mask), {"scale": 2.0}
 
 
 MEAN = Exercise(

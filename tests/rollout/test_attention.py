@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.rollout import packing
 from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.packing import beginnings, packed_hidden
+from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
 
 L, T = 7, 13
@@ -38,13 +38,13 @@ def test_a_position_looks_at_tokens_before_it_and_at_itself(is_token, queries):
 @given(st.lists(st.lists(st.sampled_from([None, 0, 1]), min_size=5, max_size=5), min_size=1, max_size=6))
 def test_rows_share_a_number_exactly_where_all_tokens_up_to_it_are_the_same(rows):
     is_token = torch.tensor([[token is not None for token in row] for row in rows])
-    place, first = beginnings(torch.tensor([[token or 0 for token in row] for row in rows]), is_token)
-    begun = {}
+    prefix_index, first_index = unique_prefixes(torch.tensor([[token or 0 for token in row] for row in rows]), is_token)
+    prefixes = {}
     for b, s in is_token.nonzero().tolist():
         tokens = tuple(token for token in rows[b][: s + 1] if token is not None)
-        assert begun.setdefault(tokens, (place[b, s].item(), 5 * b + s))[0] == place[b, s]
-    assert len({number for number, _ in begun.values()}) == len(begun) == len(first)
-    assert all(first[number] == where for number, where in begun.values())
+        assert prefixes.setdefault(tokens, (prefix_index[b, s].item(), 5 * b + s))[0] == prefix_index[b, s]
+    assert len({number for number, _ in prefixes.values()}) == len(prefixes) == len(first_index)
+    assert all(first_index[number] == where for number, where in prefixes.values())
 
 
 def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():

@@ -71,7 +71,7 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
             decoder.step()
     own = [value for name, value in vars(decoder).items() if name not in ("cache", "model")]
     own = tensors([own, decoder.cache.keys, decoder.cache.values])
-    rounded = set(decoder.copies)
+    rounded = set(decoder.autocast_weights)
     weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
     known = {address(tensor): tensor for tensor in [*own, *weights, *model.buffers()]}
     strange = [tensor for place, tensor in tape.read.items() if place not in known and tensor.dim() > 0]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.rollout import static as decoding
-from grpo_lab.rollout.cache import SlotCache, half_copies
+from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.static import Decoder, exponential_race, fixed_columns, inverse_cdf
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
@@ -29,7 +29,7 @@ def both(model, tokenizer, *more, **settings):
 
 def race(decoder, log_pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
-    return exponential_race(log_pi[decoder.beginning], noise[decoder.rows])
+    return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
 
 
 def assert_same(one, other, tolerance=1e-4):
@@ -78,9 +78,9 @@ def all_apart(decoder):
     """Every row a row of the batch, until the end."""
     decoder.token = decoder.sequences[:, decoder.slot]
     if len(decoder.position) < len(decoder.rows):
-        decoder.position, decoder.visible = (x[decoder.beginning] for x in (decoder.position, decoder.visible))
-        decoder.cache.take(decoder.beginning)
-        decoder.beginning = decoder.example = decoder.rows
+        decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
+        decoder.cache.select_rows(decoder.prefix_index)
+        decoder.prefix_index = decoder.prefix_row = decoder.rows
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -91,7 +91,7 @@ def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_c
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
     assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]
-    monkeypatch.setattr(Decoder, "_part", all_apart)
+    monkeypatch.setattr(Decoder, "_regroup_rows", all_apart)
     assert_same(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
@@ -133,16 +133,16 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
 def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dtype, tied, monkeypatch):
     model, tokenizer = make_world(tie_word_embeddings=tied)
     with torch.autocast("cpu", dtype=dtype):
-        copies = half_copies(model)
+        copies = autocast_copies(model)
         ours = sample(model, tokenizer, generations=10)
-        monkeypatch.setattr(decoding, "half_copies", lambda model: {})
+        monkeypatch.setattr(decoding, "autocast_copies", lambda model: {})
         by_autocast = sample(model, tokenizer, generations=10)
         logp, _ = logprobs_of(model, ours)
     assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
     assert not any("embed" in name or "norm" in name for name in copies), "autocast leaves these in float32"
     assert_same(ours, by_autocast, tolerance=1e-12)
     assert (logp - ours.logp)[ours.mask].abs().mean() < 0.05
-    assert half_copies(model) == {}, "without autocast there is nothing to round"
+    assert autocast_copies(model) == {}, "without autocast there is nothing to round"
 
 
 def test_a_bf16_model_keeps_its_cache_in_bf16():

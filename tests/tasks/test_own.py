@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.own import own_problems
-from grpo_lab.tasks.table import MANY
+from grpo_lab.tasks.table import MAX_EVALUATED
 
 
 def lines_of(*rows) -> bytes:
@@ -129,7 +129,7 @@ def test_the_task_of_a_file(file):
     task = find_task(str(written(file, lines_of(*map(problem, range(300))))))
     assert (task.name, task.reward_funcs, task.language) == (str(file), ("accuracy",), "en")
     assert len(task.rows("train", 7)) == 7 and task.rows("train", 7) == task.rows("train")[:7]
-    assert len(task.rows("test")) <= MANY
+    assert len(task.rows("test")) <= MAX_EVALUATED
     with pytest.raises(ValueError, match=r"n is 301; it must be at most \d+, the problems of mine.jsonl"):
         task.rows("train", 301)
     chinese = [{"prompt": f"{n}加1等于几？", "answer": str(n + 1)} for n in range(20)] + [problem(99)]

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_lab import tasks
 from grpo_lab.tasks.general import QUESTIONS, remembers
-from grpo_lab.tasks.rows import TEST_SHARE, asking, check_number
+from grpo_lab.tasks.rows import TEST_SHARE, chat_messages, check_number
 from grpo_lab.tasks.short import short_sum_row, short_sum_split, short_sums
 
 chinese_problems = partial(tasks.word_problems, language="zh")
@@ -72,8 +72,8 @@ def test_the_same_problems_are_told_in_both_languages():
 
 
 def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched():
-    bare, led = {"prompt": asking("q"), "answer": "1"}, {"prompt": asking("q", "own"), "answer": "1"}
-    new = {"prompt": asking("q", "new"), "answer": "1"}
+    bare, led = {"prompt": chat_messages("q"), "answer": "1"}, {"prompt": chat_messages("q", "own"), "answer": "1"}
+    new = {"prompt": chat_messages("q", "new"), "answer": "1"}
     assert tasks.with_system([bare, led], "new") == [new, led]
     assert tasks.with_system([bare, led], "new", replace=True) == [new, new]
     assert tasks.with_system([bare, led], None) == [bare, led]

@@ -20,14 +20,14 @@ from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
+from tests.support.worlds import make_world, same_weights, weights
 
 
 def another(setting):
     """A value of the setting's type that is not its default."""
     kind = next(kind for kind in options(setting.type) if kind is not type(None))
-    if isinstance(allowed := setting.metadata["allowed"], tuple):
-        return next(choice for choice in allowed if choice != setting.default)
+    if choices := setting.metadata["choices"]:
+        return next(choice for choice in choices if choice != setting.default)
     if kind == list[float]:
         return [0.5, -2.0]
     number = setting.default or 0
@@ -291,11 +291,3 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
         config = command.plan_run(given, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
-
-
-def test_what_is_called_is_the_training():
-    one, other = (
-        function(*make_world(), ROWS, letter_reward, make_config(max_steps=1), callback=None)
-        for function in (command, trainer.train)
-    )
-    assert without_times(one) == without_times(other)

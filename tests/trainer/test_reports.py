@@ -52,6 +52,58 @@ def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
         assert line.startswith(f"step {metrics['step']}: held-out reward {metrics['eval/reward']:.3f} {each}")
 
 
+# --- a run without signal -----------------------------------------------------------------------------------------
+
+
+def equal(completions, **kwargs):
+    return [0.25] * len(completions)
+
+
+def warnings_of(capsys) -> list[str]:
+    return [line for line in re.split("[\r\n]", capsys.readouterr().err) if line.startswith("all rewards of ")]
+
+
+@pytest.mark.parametrize(("max_steps", "counts"), [(4, []), (5, [5]), (7, [5, 7])])
+def test_a_run_in_which_all_rewards_of_a_group_are_equal_is_reported_early_and_at_its_end(max_steps, counts, capsys):
+    model, tokenizer = make_world()
+    history = train(model, tokenizer, ROWS, equal, make_config(max_steps=max_steps))
+    assert all(metrics["frac_reward_zero_std"] == 1 for metrics in history)
+    begins = [f"all rewards of {count} steps were equal within each group: no gradient; take " for count in counts]
+    lines = warnings_of(capsys)
+    assert len(lines) == len(begins) and all(map(str.startswith, lines, begins))
+
+
+def test_one_group_with_different_rewards_is_a_signal_and_so_is_a_reward_without_a_baseline(capsys):
+    model, tokenizer = make_world()
+    steps = []
+
+    def differs_once(completions, **kwargs):
+        steps.append(len(steps) == 2)
+        return [float(steps[-1] and row == 0) for row in range(len(completions))]
+
+    train(model, tokenizer, ROWS, differs_once, make_config(max_steps=6))
+    train(model, tokenizer, ROWS, equal, make_config(max_steps=6, advantage="none"))
+    assert warnings_of(capsys) == []
+
+
+def test_where_another_term_has_a_gradient_the_report_says_so(capsys):
+    model, tokenizer = make_world()
+    train(model, tokenizer, ROWS, equal, make_config(max_steps=5, beta=0.1))
+    assert "no gradient but that of the KL term or the entropy bonus; take " in warnings_of(capsys)[0]
+
+
+def test_steps_before_a_run_was_resumed_count(tmp_path, capsys):
+    """Without a signal so far: only the end reports. With one: nothing does."""
+    for reward, counts in ((equal, [7]), (letter_reward, [])):
+        settings = {"output_dir": str(tmp_path / reward.__name__), "save_steps": 1}
+        for steps in (6, 7):
+            model, tokenizer = make_world()
+            config = make_config(max_steps=steps, resume_from_checkpoint=steps == 7, **settings)
+            capsys.readouterr()
+            train(model, tokenizer, ROWS, reward, config)
+        assert [int(line.split()[3]) for line in warnings_of(capsys)] == counts
+
+
 # --- completions ---------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""When do two results, and two outcomes, count as equal, and which properties hold?"""
+"""Compare results and outcomes within a tolerance, and say which properties of an exercise hold."""
 
 import math
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ NEARLY = 1e-3  # as an epsilon that stands in another place leaves it
 
 
 def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
-    """Of each property that this exercise asks for, the share of its cases that are right. `outcomes` may end early.
+    """The share of cases that are right, for each property that this exercise asks for. `outcomes` may end early.
 
     Right values come first: without them nothing else counts, as an answer that returns zeros is stable, too.
     """
     missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
-    simple = [(got, right) for case, got, right in rows if case.tests == "values"]
+    ordinary = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    found = {"values": fmean(_share(got, right, exercise) for got, right in simple)}
+    shares = {"values": fmean(_share(got, right, exercise) for got, right in ordinary)}
     if exercise.gradient_of:
-        found["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in simple)
+        shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
     if extreme:  # gradients that are wrong everywhere cost their own share only
-        agree = equal if found.get("gradients", 1) == 1 else equal_values
-        found["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
-    return found if found["values"] == 1 else dict.fromkeys(found, 0.0) | {"values": found["values"]}
+        agree = equal if shares.get("gradients", 1) == 1 else equal_values
+        shares["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
+    return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
 
 
 def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
-    """1 if a case is right; else how much of its result is nearly right, at most three quarters; below a half 0."""
+    """The share of a case: 1 if it is right; else how much of it is nearly right, at most 3/4; below a half 0."""
     if equal_values(got, expected, exercise):
         return 1.0
     nearly = 0.0 if got.fault or got.error else agreement(_results(got), _results(expected))
@@ -45,11 +45,10 @@ def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
 def agreement(got: Any, expected: Any) -> float:
     """The share of the parts that agree to one in a thousand, whatever their type and shape; of a tensor's numbers,
     three quarters are the least that counts."""
-    got, expected = ([*one.values()] if isinstance(one, dict) else one for one in (got, expected))
-    got, expected = (one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in (got, expected))
+    got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
-        pairs, most = zip(got, expected, strict=False), max(len(got), len(expected))
-        return sum(agreement(a, b) for a, b in pairs) / most if most else 1.0
+        pairs, longest = zip(got, expected, strict=False), max(len(got), len(expected))
+        return sum(agreement(a, b) for a, b in pairs) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
         return float(_same_numbers(got, expected, NEARLY))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
@@ -58,19 +57,26 @@ def agreement(got: Any, expected: Any) -> float:
     return share if share >= 0.75 else 0.0
 
 
+def _without_wrapping(result: Any) -> Any:
+    """The values of a dictionary as a list, and the number in a tensor of one."""
+    if isinstance(result, dict):
+        return [*result.values()]
+    return result.item() if isinstance(result, Tensor) and result.numel() == 1 else result
+
+
 def _results(outcome: Outcome) -> Any:
     return outcome.value if outcome.observed is None else outcome.observed
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Same value, gradients, changes in place and observations; or an exception of the same type."""
+    """Compare value, gradients, changes in place and observations; or the type of an exception."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """As `equal`, whatever the gradients are."""
+    """Compare as `equal` does, but for the gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
@@ -87,19 +93,19 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
-    """No gradient at all and a gradient of zeros are the same."""
+    """Compare two gradients; none at all and one of zeros are the same."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
 
 
 def no_gradient(gradient: Any) -> bool:
-    """None, or zero everywhere."""
+    """Recognise a gradient that is None, or zero everywhere."""
     return gradient is None or (isinstance(gradient, Tensor) and not gradient.any())
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Equal plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
+    """Compare plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
     if isinstance(a, dict) and isinstance(b, dict):
@@ -112,8 +118,8 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Where two tensors of one shape agree; `tolerance` is relative to each number of `b`, or to the largest of them if
-    that is below 1. Integers agree exactly.
+    """Compare two tensors of one shape, number by number; `tolerance` is relative to each number of `b`, or to the
+    largest of them if that is below 1. Integers agree exactly.
 
     In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
     unless it is 0.
@@ -133,7 +139,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Whole numbers agree exactly, and all where the tolerance is 0; floats as in `close`."""
+    """Compare two numbers: exactly if they are whole or the tolerance is 0; floats as in `close`."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):
@@ -146,5 +152,5 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 
 def _absolute(tolerance: float, size: float) -> float:
-    """How far off a number may be that stands beside one of this size."""
+    """The absolute tolerance for a number that stands beside one of this size."""
     return min(tolerance, max(tolerance * size, NOISE))

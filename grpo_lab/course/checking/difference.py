@@ -1,4 +1,4 @@
-"""The first thing in which an outcome differs from the expected one, and what can be said about it."""
+"""The first thing in which an outcome differs from the expected one, and a sentence about it."""
 
 import inspect
 from dataclasses import dataclass
@@ -22,34 +22,38 @@ CUT = (
 
 @dataclass(frozen=True)
 class Difference:
-    """what: "the result", "the gradient of logp" ...; finding: what can be said of it, "" for nothing; fault: "error",
-    "kind", "shape", "dtype", "inplace", "detached" or ""."""
+    """A difference between an outcome and the expected one.
 
-    what: str
+    subject: "the result", "the gradient of logp" ...; finding: a sentence about it, "" for nothing; fault: "error",
+    "kind", "shape", "dtype", "inplace", "detached" or "".
+    """
+
+    subject: str
     got: Any
     expected: Any
     finding: str = ""
     fault: str = ""
 
 
-def difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
-    """What differs on case `index`, in the order in which a student should mend it: errors, form, values, gradients."""
+def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
+    """The first difference on case `index`, in the order of mending: errors, form, values, gradients."""
     expected = expected_outcomes(exercise, seed)[index]
     # Arguments that it is the function's task to change, with some inputs.
     changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed}
     if got.error:
-        return _of_error(got, expected)
+        return _error_difference(got, expected)
     view = _View(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    found = [_of_values(what, g, e, view) for what, g, e in pairs]
-    formal = [d for d in found if d and d.fault]
-    changes = _of_changes(got, expected, view, changing)
-    return next(d for d in [*formal, *changes, *found, *_of_gradients(got, expected, exercise, view)] if d)
+    in_values = [_value_difference(subject, *results, view) for subject, *results in pairs]
+    in_form = [difference for difference in in_values if difference and difference.fault]
+    in_arguments = _argument_differences(got, expected, view, changing)
+    in_gradients = _gradient_differences(got, expected, exercise, view)
+    return next(difference for difference in [*in_form, *in_arguments, *in_values, *in_gradients] if difference)
 
 
 class _View(NamedTuple):
-    """How results are compared. none: whether the function may return None, or a list with None in it."""
+    """Settings of the comparison. none: whether the function may return None, or a list with None in it."""
 
     tolerance: float
     none: bool
@@ -59,7 +63,7 @@ def may_be_none(exercise: Exercise) -> bool:
     return "None" in str(inspect.signature(exercise.function).return_annotation)
 
 
-def _of_error(got: Outcome, expected: Outcome) -> Difference:
+def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     message = next(iter(got.message.splitlines()), "")  # the rest is told in the details
     text = f"It raises {got.error}: {message[:300]}" if message else f"It raises {got.error}."
     if got.message.startswith(AFTERWARDS):
@@ -73,49 +77,51 @@ def _of_error(got: Outcome, expected: Outcome) -> Difference:
     return Difference("the result", Other(got.error), expected.value, text, "error")
 
 
-def _of_values(what: str, got: Any, expected: Any, view: _View) -> Difference | None:
+def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Difference | None:
     if same(got, expected, view.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return _of_tensors(what, got, expected, view)
+        return _tensor_difference(subject, got, expected, view)
     if is_number(got) and is_number(expected):
         numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(what, got, expected, relation(*numbers, view.tolerance))
+        return Difference(subject, got, expected, relation(*numbers, view.tolerance))
     parts = _parts(got), _parts(expected)
     if type(got) is type(expected) and None not in parts:
-        return _of_parts(what, *parts, view)
+        return _part_difference(subject, *parts, view)
     if _name(got) == _name(expected):
-        return Difference(what, got, expected)
-    text = f"{_capital(what)} is {_name(got)}; {_name(expected)} is expected."
+        return Difference(subject, got, expected)
+    text = f"{_capital(subject)} is {_name(got)}; {_name(expected)} is expected."
     if view.none and (got is None or (expected is None and isinstance(got, str | float))):
-        return Difference(what, got, expected, text)
+        return Difference(subject, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every way through the function end in a return?"
-    return Difference(what, got, expected, text, "kind")
+    return Difference(subject, got, expected, text, "kind")
 
 
-def _of_parts(what: str, got: dict, expected: dict, view: _View) -> Difference:
+def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
-        text = f"{_capital(what)} has {len(got)} entries; {len(expected)} are expected."
-        return Difference(what, list(got.values()), list(expected.values()), text, "kind")
+        text = f"{_capital(subject)} has {len(got)} entries; {len(expected)} are expected."
+        return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
     missing, extra = [[str(k) for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
     if missing or extra:
-        lacks = f"{_capital(what)} lacks {', '.join(missing[:6])}." if missing else ""
-        more = f"{_capital(what)} has {', '.join(extra[:6])} too much." if extra else ""
-        return Difference(what, list(got), list(expected), f"{lacks} {more}".strip(), "kind")
-    inside = what.removeprefix("the ")
-    found = [d for key in expected if (d := _of_values(f"{inside}[{key!r}]", got[key], expected[key], view))]
-    return next((d for d in found if d.fault), found[0])
+        absent = f"{_capital(subject)} lacks {', '.join(missing[:6])}." if missing else ""
+        surplus = f"{_capital(subject)} has {', '.join(extra[:6])} too much." if extra else ""
+        return Difference(subject, list(got), list(expected), f"{absent} {surplus}".strip(), "kind")
+    inside = subject.removeprefix("the ")
+    differences = [
+        d for key in expected if (d := _value_difference(f"{inside}[{key!r}]", got[key], expected[key], view))
+    ]
+    return next((d for d in differences if d.fault), differences[0])
 
 
-def _of_tensors(what: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
+def _tensor_difference(subject: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
     if got.shape != expected.shape:
-        text = f"{_capital(what)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
-        return Difference(what, got, expected, text + _about_shapes(got, expected), "shape")
+        text = f"{_capital(subject)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
+        return Difference(subject, got, expected, text + _about_shapes(got, expected), "shape")
     if got.dtype != expected.dtype:
-        text = f"{_capital(what)} has dtype {dtype_name(got)}; {dtype_name(expected)} is expected."
-        return Difference(what, got, expected, text, "dtype")
-    return Difference(what, got, expected, relation(got, expected, view.tolerance))
+        text = f"{_capital(subject)} has dtype {dtype_name(got)}; {dtype_name(expected)} is expected."
+        return Difference(subject, got, expected, text, "dtype")
+    return Difference(subject, got, expected, relation(got, expected, view.tolerance))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -127,9 +133,9 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return " A single number is expected." if not expected.ndim else ""
 
 
-def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
+def _argument_differences(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
-    found = []
+    differences = []
     for name in [name for name in got.changed if name not in expected.changed]:
         text = f"Your function changes its argument {name} in place; the caller still needs it as it was."
         if isinstance(got.changed[name], Tensor):
@@ -137,26 +143,26 @@ def _of_changes(got: Outcome, expected: Outcome, view: _View, changing: set[str]
         if name in changing:
             text = f"With this input, the argument {name} has to stay unchanged, and your function changes it."
         fault = "" if name in changing else "inplace"
-        found.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, fault))
-    for name, now in expected.changed.items():
+        differences.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, fault))
+    for name, expected_value in expected.changed.items():
         if name in got.changed:
-            found.append(_of_values(f"{name} after the call", got.changed[name], now, view))
+            differences.append(_value_difference(f"{name} after the call", got.changed[name], expected_value, view))
         else:
             text = f"Your function leaves its argument {name} unchanged, where it has to be changed in place."
-            found.append(Difference(f"{name} after the call", Other("unchanged"), now, text))
-    return found
+            differences.append(Difference(f"{name} after the call", Other("unchanged"), expected_value, text))
+    return differences
 
 
-def _of_gradients(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
-    none, found = Other("no gradient"), []
+def _gradient_differences(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
+    differences = []
     for name in exercise.gradient_of:
-        mine, right = got.gradients.get(name), expected.gradients.get(name)
-        if not same_gradient(mine, right, exercise.tolerance):
+        gradients = got.gradients.get(name), expected.gradients.get(name)
+        if not same_gradient(*gradients, exercise.tolerance):
             cut = expected.attached and not got.attached
-            text = CUT if cut else _about_gradient(name, mine, right, view)
-            shown = (none if gradient is None else gradient for gradient in (mine, right))
-            found.append(Difference(f"the gradient of {name}", *shown, text, "detached" if cut else ""))
-    return found
+            text = CUT if cut else _about_gradient(name, *gradients, view)
+            displayed = (Other("no gradient") if gradient is None else gradient for gradient in gradients)
+            differences.append(Difference(f"the gradient of {name}", *displayed, text, "detached" if cut else ""))
+    return differences
 
 
 def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
@@ -168,8 +174,8 @@ def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     if no_gradient(got):
         return f"{start} None arrives at {name}: it is zero everywhere."
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        found = relation(got, expected, view.tolerance)
-        return f"{start} That of {name}: {found}" if found else start
+        sentence = relation(got, expected, view.tolerance)
+        return f"{start} That of {name}: {sentence}" if sentence else start
     return start
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
-from grpo_lab.course.checking.difference import Difference, difference
-from grpo_lab.course.checking.mistakes import as_given, likely, matching, wrong_outcome
+from grpo_lab.course.checking.difference import Difference, first_difference
+from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
@@ -43,95 +43,104 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
         ValueError: if there is not one outcome for each case, and none of them was stopped.
     """
     expected = expected_outcomes(exercise, seed)
-    held = properties(exercise, outcomes[: len(expected)], expected)
+    shares = properties(exercise, outcomes[: len(expected)], expected)
     if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
-        return of_fault(exercise, stopped.fault, stopped.message, more=tuple(_printed(stopped)), properties=held)
+        return fault_verdict(
+            exercise, stopped.fault, stopped.message, more=tuple(_printed_parts(stopped)), properties=shares
+        )
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
-        return of_fault(exercise, "library")
+        return fault_verdict(exercise, "library")
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = f"Write its body, then check again. hint({exercise.name!r}) helps you to start."
         return _verdict(exercise, "not started", [Part("say", text)])
     failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
-    return _wrong(exercise, outcomes, failing, seed, held) if failing else _right(exercise, outcomes, held)
+    return _wrong(exercise, outcomes, failing, seed, shares) if failing else _right(exercise, outcomes, shares)
 
 
-def of_fault(exercise: Exercise, fault: str, message: str = "", **more) -> Verdict:
+def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
     """The verdict on code that is not judged by its numbers."""
-    return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **more)
+    return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **fields)
 
 
-def _right(exercise: Exercise, outcomes: Sequence[Outcome], held: dict[str, float]) -> Verdict:
+def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
-    what, cases = "what it does" if exercise.observe else "values", count(len(outcomes), "case")
-    checked = f"Checked: {what} on {cases}, gradients of {gradients}." if gradients else f"Checked: {what} on {cases}."
-    more = tuple(_printed(outcomes[0]))
-    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=more, properties=held)
+    subject, cases = "what it does" if exercise.observe else "values", count(len(outcomes), "case")
+    checked = (
+        f"Checked: {subject} on {cases}, gradients of {gradients}." if gradients else f"Checked: {subject} on {cases}."
+    )
+    folded = tuple(_printed_parts(outcomes[0]))
+    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=folded, properties=shares)
 
 
-def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, held: dict) -> Verdict:
-    index, found, blamed, said = _explained(exercise, outcomes, failing, seed, held)
-    of_form = found.fault and found.fault != "error" and not blamed
-    more = [*said[1:], *_in_full(exercise, outcomes[index], found, index, seed)]
-    more += _equation(exercise, blamed[0]) if blamed else []
-    unchanged = as_given(exercise) in blamed
-    right_values = held["values"] == 1
+def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict) -> Verdict:
+    index, difference, mistakes, sentences = _explained(exercise, outcomes, failing, seed, shares)
+    of_form = difference.fault and difference.fault != "error" and not mistakes
+    folded = [*sentences[1:], *_full_parts(exercise, outcomes[index], difference, index, seed)]
+    folded += _equation(exercise, mistakes[0]) if mistakes else []
+    unchanged = unrepaired(exercise) in mistakes
+    right_values = shares["values"] == 1
     if exercise.planted and not right_values:
-        held |= {"values": _repaired(exercise, held["values"], seed)}
+        shares |= {"values": _repaired(exercise, shares["values"], seed)}
     return _verdict(
         exercise,
         "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
-        [said[0], *_in_short(exercise, outcomes[index], found, index, seed, said[0].text)],
-        more=(*more, _score(outcomes, failing, held)),
-        fault=found.fault if of_form else "",
-        misconceptions=() if unchanged else tuple(mistake.name for mistake in blamed),
-        properties=held,
+        [sentences[0], *_short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
+        more=(*folded, _score(outcomes, failing, shares)),
+        fault=difference.fault if of_form else "",
+        misconceptions=() if unchanged else tuple(mistake.name for mistake in mistakes),
+        properties=shares,
     )
 
 
 def _repaired(exercise: Exercise, share: float, seed: int) -> float:
-    """Of the cases that were wrong when it was given, the share that is right now."""
+    """The share that is right now, of the cases that were wrong in the stub."""
     expected = expected_outcomes(exercise, seed)
-    given = [wrong_outcome(exercise, as_given(exercise), index, seed) for index in range(len(expected))]
-    before = properties(exercise, given, expected)["values"]
-    return max(share - before, 0) / (1 - before)
+    initial_outcomes = [wrong_outcome(exercise, unrepaired(exercise), index, seed) for index in range(len(expected))]
+    initial_share = properties(exercise, initial_outcomes, expected)["values"]
+    return max(share - initial_share, 0) / (1 - initial_share)
 
 
 class _Explained(NamedTuple):
-    """The case that is shown, what differs there, the mistakes that explain it, and what is said, the first at once."""
+    """The case that is shown, its difference, the mistakes that explain it, and sentences, the first said at once."""
 
     index: int
-    found: Difference
-    blamed: list[Misconception]
-    said: list[Part]
+    difference: Difference
+    mistakes: list[Misconception]
+    sentences: list[Part]
 
 
-def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, held: dict) -> _Explained:
-    """By one mistake that explains every case, else by how all numbers relate, else by several mistakes together."""
+def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> _Explained:
+    """Explain by one mistake that fits every case, else by a relation of all numbers, else by several mistakes."""
     expected = expected_outcomes(exercise, seed)
     index = _simplest(exercise, outcomes, expected, failing)
-    found, named = difference(outcomes[index], exercise, index, seed), matching(exercise, outcomes, seed)
-    if named:
-        return _Explained(index, found, named, _of_mistakes(named, True, found))
+    difference = first_difference(outcomes[index], exercise, index, seed)
+    if mistakes := matching(exercise, outcomes, seed):
+        return _Explained(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
-    if found.what == "the result" and not found.fault and held["values"] < 1:
-        relation = _in_all_cases(exercise, outcomes, expected)
-    if not (relation or found.fault) and (together := likely(exercise, outcomes, seed)):
+    if difference.subject == "the result" and not difference.fault and shares["values"] < 1:
+        relation = _relation_of_all_cases(exercise, outcomes, expected)
+    if not (relation or difference.fault) and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
-        found = difference(outcomes[index], exercise, index, seed)
-        return _Explained(index, found, list(together), _of_mistakes(list(together), False, found))
-    return _Explained(index, found, [], [_of_numbers(exercise.cases[index].tests, found, relation or found.finding)])
+        difference = first_difference(outcomes[index], exercise, index, seed)
+        return _Explained(index, difference, list(together), _mistake_sentences(list(together), False, difference))
+    return _Explained(
+        index,
+        difference,
+        [],
+        [_number_sentence(exercise.cases[index].tests, difference, relation or difference.finding)],
+    )
 
 
 def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
-    """Ordinary cases before extreme ones; in each, wrong values before wrong gradients, and small cases first."""
+    """The failing case to show: ordinary before extreme; then wrong values before wrong gradients, small ones first."""
     only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
     return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
 
 
-def _in_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
-    """How all numbers relate: that a single one is off by a factor says nothing, that all of them are says much."""
+def _relation_of_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
+    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much."""
     rows = zip(exercise.cases, outcomes, expected, strict=True)
     pairs = [(outcome.value, right.value) for case, outcome, right in rows if case.tests == "values"]
     if not all(_are_numbers(*pair) for pair in pairs):
@@ -146,42 +155,49 @@ def _are_numbers(got: Any, expected: Any) -> bool:
     return is_number(got) and is_number(expected)
 
 
-def _of_mistakes(blamed: list[Misconception], certain: bool, found: Difference) -> list[Part]:
-    """What is said of the mistakes: with care, where they explain only some of the cases."""
-    before = "On some inputs the result is as with this mistake: "
+def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference: Difference) -> list[Part]:
+    """Sentences about the mistakes: careful ones, where they explain only some of the cases."""
+    preamble = "On some inputs the result is as with this mistake: "
     if certain:
-        before = ""
-    elif found.what.startswith("the gradient of"):
-        before = f"The value is right here, but {found.what} is as with this mistake: "
-    elif len(blamed) > 1:
-        before = "There seems to be more than one mistake. First: "
-    return [Part("say", f"{'And then: ' if index else before}{mistake.says}") for index, mistake in enumerate(blamed)]
+        preamble = ""
+    elif difference.subject.startswith("the gradient of"):
+        preamble = f"The value is right here, but {difference.subject} is as with this mistake: "
+    elif len(mistakes) > 1:
+        preamble = "There seems to be more than one mistake. First: "
+    return [
+        Part("say", f"{'And then: ' if index else preamble}{mistake.says}") for index, mistake in enumerate(mistakes)
+    ]
 
 
-def _of_numbers(tests: str, found: Difference, finding: str) -> Part:
-    before = HARDER if tests == "stability" and found.fault in ("", "error") else ""
-    return Part("say", before + (finding or f"Something else is expected for {found.what}: compare the lines below."))
+def _number_sentence(tests: str, difference: Difference, finding: str) -> Part:
+    preamble = HARDER if tests == "stability" and difference.fault in ("", "error") else ""
+    return Part(
+        "say",
+        preamble + (finding or f"Something else is expected for {difference.subject}: compare the lines below."),
+    )
 
 
-def _in_short(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int, said: str) -> list[Part]:
+def _short_parts(
+    exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
+) -> list[Part]:
     """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
     width, label = WIDTH - 14, exercise.cases[index].label
-    room = 2 * width - 20 if len(textwrap.wrap(said, WIDTH)) <= 3 else width
-    text = brief_arguments(_arguments(exercise, index, seed), room)
+    input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
+    text = brief_arguments(_arguments(exercise, index, seed), input_width)
     text = f"{text}  ({label})" if label and len(text) + len(label) < width else text
-    first, *others = textwrap.wrap(text, width) or [""]
-    rows = [f"input     {first}", *(f"          {line}" for line in others)]
+    first, *continuation = textwrap.wrap(text, width) or [""]
+    rows = [f"input     {first}", *(f"          {line}" for line in continuation)]
     if outcome.trace:
         rows.append(f"where     {brief(Other(outcome.trace.splitlines()[-1]), width)}")
-    if found.fault == "error":
+    if difference.fault == "error":
         return [Part("values", "\n".join(rows))]
-    what = "" if found.what == "the result" else f"{found.what.removeprefix('the ')}: "
-    yours, expected = brief_pair(found.got, found.expected, width - len(what))
-    rows.append(f"yours     {what}{yours}")
-    return [Part("values", "\n".join(rows)), Part("expected", f"expected  {what}{expected}")]
+    subject = "" if difference.subject == "the result" else f"{difference.subject.removeprefix('the ')}: "
+    yours, expected = brief_pair(difference.got, difference.expected, width - len(subject))
+    rows.append(f"yours     {subject}{yours}")
+    return [Part("values", "\n".join(rows)), Part("expected", f"expected  {subject}{expected}")]
 
 
-def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int, seed: int) -> list[Part]:
+def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
     arguments = _arguments(exercise, index, seed)
     text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
     label = exercise.cases[index].label
@@ -190,18 +206,18 @@ def _in_full(exercise: Exercise, outcome: Outcome, found: Difference, index: int
         parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
     if "\n" in outcome.message:
         parts.append(Part("values", outcome.message, f"{outcome.error}:"))
-    title = f"{found.what[:1].upper()}{found.what[1:]}"
-    parts.append(Part("values", "\n".join(lines("yours", found.got)), f"{title}:"))
-    parts.append(Part("expected", "\n".join(lines("expected", found.expected)), "What is expected:"))
-    if found.what.startswith("the gradient of"):
+    title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
+    parts.append(Part("values", "\n".join(lines("yours", difference.got)), f"{title}:"))
+    parts.append(Part("expected", "\n".join(lines("expected", difference.expected)), "What is expected:"))
+    if difference.subject.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
-    return parts + _printed(outcome)
+    return parts + _printed_parts(outcome)
 
 
-def _score(outcomes: Sequence[Outcome], failing: list[int], held: dict[str, float]) -> Part:
+def _score(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
     right = len(outcomes) - len(failing)
-    found = ", ".join(f"{WORDS[name]} {'✓' if share == 1 else '✗'}" for name, share in held.items())
-    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {found}.")
+    marks = ", ".join(f"{WORDS[name]} {'✓' if share == 1 else '✗'}" for name, share in shares.items())
+    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {marks}.")
 
 
 def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
@@ -210,15 +226,15 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
 
 def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
     """The equation that the mistake breaks: its own, that of the last line that it changes, or the last of all."""
-    known = read_equations(exercise.function)
-    changed = [e for e in known if e.tag in mistake.lines]
-    own = [e for e in known if e.tag == mistake.equation]
-    return [Part("equation", e.latex, e.tag) for e in [*known, *changed, *own][-1:]]
+    equations = read_equations(exercise.function)
+    changed = [e for e in equations if e.tag in mistake.lines]
+    own = [e for e in equations if e.tag == mistake.equation]
+    return [Part("equation", e.latex, e.tag) for e in [*equations, *changed, *own][-1:]]
 
 
-def _printed(outcome: Outcome) -> list[Part]:
+def _printed_parts(outcome: Outcome) -> list[Part]:
     return [Part("values", outcome.printed, "Your function printed:")] if outcome.printed.strip() else []
 
 
-def _verdict(exercise: Exercise, status: str, parts: list[Part], **more) -> Verdict:
-    return Verdict(exercise.name, status, tuple(parts), full=exercise.points, **more)
+def _verdict(exercise: Exercise, status: str, parts: list[Part], **fields) -> Verdict:
+    return Verdict(exercise.name, status, tuple(parts), full=exercise.points, **fields)

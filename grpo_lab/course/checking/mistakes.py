@@ -15,19 +15,19 @@ from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import changed
 
-_MOST = 3
+_MAX_NAMED = 3
 _Agree = Callable[[Outcome, Outcome], bool]
 
 
 @lru_cache(maxsize=2000)
 def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: int) -> Outcome:
-    """What a misconception does with case `index`; computed once."""
+    """The outcome of a misconception on case `index`; computed once."""
     return outcome_of(mistake.wrong, exercise, index, seed)
 
 
 @cache
-def as_given(exercise: Exercise) -> Misconception | None:
-    """What the stub of an exercise in repairing does, and the first of its mistakes, in words."""
+def unrepaired(exercise: Exercise) -> Misconception | None:
+    """The stub of an exercise in repairing as a misconception: it is said with the first of its mistakes."""
     if not exercise.planted:
         return None
     first = exercise.misconceptions[exercise.planted[0]]
@@ -37,20 +37,20 @@ def as_given(exercise: Exercise) -> Misconception | None:
 
 @cache
 def ignoring(exercise: Exercise) -> list[Misconception]:
-    """For each setting, the reference for which it always has its default, or is 1."""
-    right, found = inspect.unwrap(exercise.function), []
-    for name, one in inspect.signature(right).parameters.items():
-        if one.default is not one.empty or one.annotation is float:
-            value = 1.0 if one.default is one.empty else one.default
+    """One misconception a setting: the reference for which it always has its default, or is 1."""
+    reference, misconceptions = inspect.unwrap(exercise.function), []
+    for name, parameter in inspect.signature(reference).parameters.items():
+        if parameter.default is not parameter.empty or parameter.annotation is float:
+            value = 1.0 if parameter.default is parameter.empty else parameter.default
 
             def wrong(*args, name=name, value=value, **kwargs):
-                bound = inspect.signature(right).bind(*args, **kwargs)
+                bound = inspect.signature(reference).bind(*args, **kwargs)
                 bound.arguments[name] = value
-                return right(*bound.args, **bound.kwargs)
+                return reference(*bound.args, **bound.kwargs)
 
             says = f"`{name}` makes no difference to your result: it is as if it were always {value!r}."
-            found.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
-    return found
+            misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
+    return misconceptions
 
 
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
@@ -59,10 +59,10 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
-    given = [unchanged] if (unchanged := as_given(exercise)) else []
-    known = (*given, *exercise.misconceptions.values(), *ignoring(exercise))
-    found = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
-    return [found] if found else []
+    initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
+    known = (*initial, *exercise.misconceptions.values(), *ignoring(exercise))
+    explanation = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
+    return [explanation] if explanation else []
 
 
 def _explains(exercise: Exercise, mistake: Misconception, got: Sequence[Outcome], seed: int) -> bool:
@@ -85,15 +85,15 @@ def likely(exercise: Exercise, got: Sequence[Outcome], seed: int) -> dict[Miscon
     values = partial(equal_values, exercise=exercise)
     if any(not values(g, e) for g, e in zip(got, expected, strict=True)):
         return _cover(exercise, got, seed, values)
-    found: dict[Misconception, tuple[int, ...]] = {}
+    cases_by_mistake: dict[Misconception, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in got):
             if not all(no_gradient(outcome.gradients.get(argument)) for outcome in expected):
                 return {}  # which is said as such: many a mistake has no gradient with some inputs
             continue
         gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        found = _cover(exercise, got, seed, gradient) | found
-    return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST])
+        cases_by_mistake = _cover(exercise, got, seed, gradient) | cases_by_mistake
+    return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED])
 
 
 def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> bool:
@@ -105,26 +105,26 @@ def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree)
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(got[index], right)}
     explains = {m: _explained(exercise, m, got, failing, seed, agree) for m in exercise.misconceptions.values()}
-    chosen, left = {}, set(failing)
-    while left and len(chosen) < _MOST:
-        best = max(explains, key=lambda mistake: len(left & explains[mistake]))
-        if not left & explains[best]:
+    chosen, unexplained = {}, set(failing)
+    while unexplained and len(chosen) < _MAX_NAMED:
+        best = max(explains, key=lambda mistake: len(unexplained & explains[mistake]))
+        if not unexplained & explains[best]:
             break
-        chosen[best] = tuple(sorted(left & explains[best]))
-        left -= explains.pop(best)
-    return chosen if 2 * len(left) <= len(failing) else {}
+        chosen[best] = tuple(sorted(unexplained & explains[best]))
+        unexplained -= explains.pop(best)
+    return chosen if 2 * len(unexplained) <= len(failing) else {}
 
 
 def _explained(exercise: Exercise, mistake: Misconception, got, failing: set[int], seed: int, agree: _Agree) -> set:
     """The cases on which the answer does what the mistake does; none if the mistake is not the answer's."""
-    expected, shows, same_there = expected_outcomes(exercise, seed), 0, set()
+    expected, differing, agreeing = expected_outcomes(exercise, seed), 0, set()
     for index in sorted(range(len(expected)), key=lambda index: index in failing):
         wrong = wrong_outcome(exercise, mistake, index, seed)
         if agree(wrong, expected[index]):
             continue
         if index not in failing:
             return set()
-        shows += 1
+        differing += 1
         if agree(got[index], wrong):
-            same_there.add(index)
-    return same_there if 2 * len(same_there) >= shows else set()
+            agreeing.add(index)
+    return agreeing if 2 * len(agreeing) >= differing else set()

@@ -1,4 +1,4 @@
-"""What a function did with an input: everything about it that is compared, as plain data."""
+"""The outcome of a function on an input: everything about it that is compared, as plain data."""
 
 import random
 import traceback
@@ -26,29 +26,32 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
     Exceptions of the function become part of the outcome; those that stop a thread or the interpreter pass.
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
-    given = plain(dict(bound.arguments))
+    arguments_before = plain(dict(bound.arguments))
     with _random_numbers_from(seed + index), torch.enable_grad():
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
             return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
-        return _collect(result, exercise, bound, given, leaves, 1_000_003 * seed + index)
+        return _collect(result, exercise, bound, arguments_before, leaves, 1_000_003 * seed + index)
 
 
 @cache
 def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
-    """What the reference does with every case; computed once for each seed."""
+    """The reference's outcome on every case; computed once for each seed."""
     return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))
 
 
-def _collect(result: Any, exercise: Exercise, bound: BoundArguments, before: dict, leaves: dict, seed: int) -> Outcome:
+def _collect(
+    result: Any, exercise: Exercise, bound: BoundArguments, arguments_before: dict, leaves: dict, seed: int
+) -> Outcome:
     try:
-        changed = {name: now for name, now in plain(dict(bound.arguments)).items() if not same(before[name], now, 0.0)}
+        arguments_after = plain(dict(bound.arguments))
+        changed = {name: v for name, v in arguments_after.items() if not same(arguments_before[name], v, 0.0)}
         changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}  # by detach_
-        seen = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
-        floats = [leaf for leaf in tensors(seen) if leaf.is_floating_point() and leaf.requires_grad]
-        value, observed = (None, plain(seen)) if exercise.observe else (plain(seen), None)
-        return Outcome(value, _gradients(floats, leaves, seed), bool(floats), changed, observed)
+        compared = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
+        differentiable = [leaf for leaf in tensors(compared) if leaf.is_floating_point() and leaf.requires_grad]
+        value, observed = (None, plain(compared)) if exercise.observe else (plain(compared), None)
+        return Outcome(value, _gradients(differentiable, leaves, seed), bool(differentiable), changed, observed)
     except Exception as error:  # a result that is not what `observe` or autograd can handle
         return Outcome(error=type(error).__name__, message=f"{AFTERWARDS}{type(error).__name__}: {_short(error)}")
 
@@ -68,10 +71,10 @@ def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> d
     """The gradient of one fixed random weighting of all results, by argument; None where nothing arrives."""
     if not leaves or not results:
         return dict.fromkeys(leaves)
-    dice = torch.Generator().manual_seed(seed)
-    weights = [torch.randn(r.shape, generator=dice, dtype=torch.float64).to(r.dtype) for r in results]
-    found = torch.autograd.grad(results, list(leaves.values()), weights, allow_unused=True)
-    return {name: plain(gradient) for name, gradient in zip(leaves, found, strict=True)}
+    generator = torch.Generator().manual_seed(seed)
+    weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
+    gradients = torch.autograd.grad(results, list(leaves.values()), weights, allow_unused=True)
+    return {name: plain(gradient) for name, gradient in zip(leaves, gradients, strict=True)}
 
 
 @contextmanager
@@ -91,10 +94,10 @@ def own_frames(error: BaseException, function: Callable) -> str:
     """The lines of the student's file on the way to the exception; nothing of any other file."""
     if not isinstance(function, FunctionType) or str(function.__module__).startswith("grpo_lab."):
         return ""
-    own = function.__code__.co_filename
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
-    shown = frames if len(frames) <= 4 else [*frames[:2], *frames[-2:]]
-    return "\n".join(f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown)
+    own_file = function.__code__.co_filename
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file]
+    displayed = frames if len(frames) <= 4 else [*frames[:2], *frames[-2:]]
+    return "\n".join(f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in displayed)
 
 
 def _short(error: BaseException) -> str:

@@ -63,12 +63,14 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
     _check(isinstance(row, dict) and row.keys() == {f.name for f in fields(Outcome)}, "the fields of an outcome")
-    read = {name: plain(_decode(value, tensors, 0)) for name, value in row.items()}  # which holds it to the limits, too
-    _check(all(type(read[name]) is str for name in _TEXTS), f"text in {', '.join(_TEXTS)}")
-    _check(type(read["attached"]) is bool, "true or false in attached")
-    _check(isinstance(read["gradients"], dict) and isinstance(read["changed"], dict), "dictionaries by argument")
-    _check(read["observed"] is None or isinstance(read["observed"], dict), "a dictionary in observed")
-    return Outcome(**read)
+    values = {
+        name: plain(_decode(value, tensors, 0)) for name, value in row.items()
+    }  # which holds it to the limits, too
+    _check(all(type(values[name]) is str for name in _TEXTS), f"text in {', '.join(_TEXTS)}")
+    _check(type(values["attached"]) is bool, "true or false in attached")
+    _check(isinstance(values["gradients"], dict) and isinstance(values["changed"], dict), "dictionaries by argument")
+    _check(values["observed"] is None or isinstance(values["observed"], dict), "a dictionary in observed")
+    return Outcome(**values)
 
 
 def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
@@ -86,6 +88,6 @@ def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
     return {"tensor": tensors.__getitem__, "other": Other}[kind](content)
 
 
-def _check(holds: bool, needed: str) -> None:
+def _check(holds: bool, requirement: str) -> None:
     if not holds:
-        raise ValueError(f"{needed} was expected")
+        raise ValueError(f"{requirement} was expected")

@@ -1,4 +1,4 @@
-"""What a function did with an input, as plain data.
+"""The outcome of a function on an input, as plain data.
 
 Only plain things leave a student's code: numbers, text, and tensors without history; a dataclass is its fields. An
 object of another class, which could claim to equal anything, becomes the name of its class.
@@ -21,7 +21,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Other:
-    """Stands for an object that is not compared: the name of its type."""
+    """A stand-in for an object that is not compared: the name of its type."""
 
     kind: str
 
@@ -58,7 +58,7 @@ def tensors(tree: Any) -> list[Tensor]:
 
 
 def plain(tree: Any) -> Any:
-    """The same as plain data, apart from the original. Raises TooLarge."""
+    """Copy a result as plain data, apart from the original. Raises TooLarge."""
     budget = {"nodes": MAX_NODES, "bytes": MAX_BYTES, "texts": MAX_TEXTS}
     return _plain(tree, budget, 0)
 

@@ -1,4 +1,4 @@
-"""How do wrong numbers relate to the right ones? Found from the numbers alone."""
+"""Relations between wrong numbers and the right ones, found from the numbers alone."""
 
 import math
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def everywhere(got: Tensor, expected: Tensor) -> str:
 
 
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """Of a single number, that it is off by a factor or a constant says nothing: it always is."""
+    """Sentences that hold for all numbers; a single number is always off by some factor, which says nothing."""
     if not got.any():
         yield "It is zero." if got.numel() == 1 else "Everything is zero."
     if _close(got, -expected):
@@ -53,7 +53,7 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
 
 
 def _constant(got: Tensor, expected: Tensor) -> float | None:
-    """c with got = c * expected in every single number, however small; None without one, or if it would be 0."""
+    """The factor c with got = c * expected in every number, however small; None without one, or if it would be 0."""
     largest = expected.abs().argmax()
     factor = float(got.flatten()[largest] / expected.flatten()[largest])
     if not math.isfinite(factor) or factor == 0:

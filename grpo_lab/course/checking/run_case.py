@@ -12,7 +12,7 @@ SECONDS = 3.0  # for one case
 
 
 def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
-    """One outcome a case, in order. After a fault that the guard had to stop, the list ends with it.
+    """Run a function on each case, in order: one outcome a case. The list ends with a fault that the guard had to stop.
 
     Args:
         function: any callable; a wrong signature is a fault, too.
@@ -32,33 +32,37 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 
 
 def signature_fault(function: Callable, exercise: Exercise) -> str:
-    """What is wrong with names, order, kinds or defaults of the arguments; "" if nothing is."""
+    """A sentence on names, order, kinds or defaults of arguments that differ from the reference's; "" if none do."""
     if not callable(function) or isinstance(function, type):
         return f"{function!r} is not a function"
     try:
-        mine = inspect.signature(function)
+        student_signature = inspect.signature(function)
     except (TypeError, ValueError):
         return f"the arguments of {function!r} cannot be read"
-    signature = inspect.signature(exercise.function)
-    given, needed = _compared(mine), _compared(signature)
-    if _REST in given and _REST not in needed:  # its **settings are the keywords that it does not name
-        given.remove(_REST)
-        needed = [parameter for parameter in needed if parameter in given or "keyword-only" not in parameter]
-    return "" if given == needed else f"it takes {_bare(mine)}, and {_bare(signature)} is needed"
+    reference_signature = inspect.signature(exercise.function)
+    actual, expected = _compared(student_signature), _compared(reference_signature)
+    if _VARIADIC in actual and _VARIADIC not in expected:  # its **settings are the keywords that it does not name
+        actual.remove(_VARIADIC)
+        expected = [parameter for parameter in expected if parameter in actual or "keyword-only" not in parameter]
+    if actual == expected:
+        return ""
+    return f"it takes {_bare(student_signature)}, and {_bare(reference_signature)} is needed"
 
 
-_REST = "variadic keyword"
+_VARIADIC = "variadic keyword"
 
 
 def _compared(signature: inspect.Signature) -> list:
-    """Of each argument what a caller sees: of `*args` and `**kwargs` not the name."""
+    """The parameters as a caller sees them: names do not count of `*args` and `**kwargs`."""
     parameters = signature.parameters.values()
-    seen = [(p.name, p.kind.description, p.default, isinstance(p.default, bool)) for p in parameters]  # 1 is not True
-    return [kind if kind.startswith("variadic") else (name, kind, *default) for name, kind, *default in seen]
+    visible = [
+        (p.name, p.kind.description, p.default, isinstance(p.default, bool)) for p in parameters
+    ]  # 1 is not True
+    return [kind if kind.startswith("variadic") else (name, kind, *default) for name, kind, *default in visible]
 
 
 def _bare(signature: inspect.Signature) -> str:
-    """Without annotations."""
+    """Write a signature without annotations."""
     empty = signature.empty
     parameters = [parameter.replace(annotation=empty) for parameter in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=empty))

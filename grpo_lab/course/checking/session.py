@@ -61,8 +61,8 @@ def finished() -> dict[str, Callable]:
 
 
 def _formula_is_right(verdict: Verdict) -> bool:
-    held = verdict.properties
-    return held.get("values") == 1 and held.get("gradients", 1) == 1
+    shares = verdict.properties
+    return shares.get("values") == 1 and shares.get("gradients", 1) == 1
 
 
 def progress(notebook: str | None = None) -> View:
@@ -74,7 +74,7 @@ def progress(notebook: str | None = None) -> View:
     if notebook is not None:
         check_choice("notebook", notebook, list(NAMES))
     notebooks = {entry.exercise.notebook for entry in ENTRIES.values()} if notebook is None else {notebook}
-    exercises = {name: one for number in sorted(notebooks) for name, one in of_notebook(number).items()}
+    exercises = {name: exercise for number in sorted(notebooks) for name, exercise in of_notebook(number).items()}
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
@@ -96,10 +96,11 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
 def hint(name_or_function: str | Callable) -> View:
     """The first hint to an exercise; called again, also the next one."""
     exercise = find_exercise(name_or_function)
-    of = len(exercise.hints)
-    shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, of)
-    rest = _(f"Ask again for the next one; {of - shown} more." if shown < of else "That was the last.")
-    given = [(_(f"Hint {number} of {of}"), _(text)) for number, text in enumerate(exercise.hints[:shown], 1)]
-    folds = [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" for title, text in given]
+    total = len(exercise.hints)
+    number_shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, total)
+    remaining = total - number_shown
+    ending = _(f"Ask again for the next one; {remaining} more." if remaining else "That was the last.")
+    hints = [(_(f"Hint {number} of {total}"), _(text)) for number, text in enumerate(exercise.hints[:number_shown], 1)]
+    folds = [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" for title, text in hints]
     folds[-1] = folds[-1].replace("<details>", "<details open>", 1)
-    return View("\n".join([*folds, "", rest]), "\n".join([*(f"{title}: {text}" for title, text in given), rest]))
+    return View("\n".join([*folds, "", ending]), "\n".join([*(f"{title}: {text}" for title, text in hints), ending]))

@@ -17,8 +17,8 @@ _COLUMNS = 2 * MAX_COLUMNS
 
 def lines(name: str, value: Any) -> list[str]:
     """A value in full, under its name: small tensors in full, large ones summarised; of many parts the first."""
-    found = _lines(name, value)
-    return found if len(found) <= MAX_LINES else [*found[:MAX_LINES], f"… and {len(found) - MAX_LINES} lines more"]
+    full = _lines(name, value)
+    return full if len(full) <= MAX_LINES else [*full[:MAX_LINES], f"… and {len(full) - MAX_LINES} lines more"]
 
 
 def brief(value: Any, width: int, digits: int = 4) -> str:
@@ -45,21 +45,21 @@ def brief_pair(got: Any, expected: Any, width: int) -> tuple[str, str]:
     """Yours and the expected one in a line each; of tensors that do not fit, the number that differs most."""
     texts = brief(got, width), brief(expected, width)
     numbers = isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape and got.numel()
-    whole = (_text(got, 4), _text(expected, 4)) if numbers else texts
-    if not numbers or got.dtype != expected.dtype or (texts == whole and texts[0] != texts[1]):
+    full_texts = (_text(got, 4), _text(expected, 4)) if numbers else texts
+    if not numbers or got.dtype != expected.dtype or (texts == full_texts and texts[0] != texts[1]):
         return texts if texts[0] != texts[1] else (brief(got, width, 9), brief(expected, width, 9))
-    apart = (got.double() - expected.double()).abs()  # NaN where one of them is, and that comes first
-    apart = torch.where(got.isnan() & expected.isnan() | (got == expected), 0, apart)
-    place = tuple(int(i) for i in torch.unravel_index(apart.argmax(), got.shape))
-    at = f"{list(place)}: " if place else ""
-    return f"{at}{got[place]:.9g}", f"{at}{expected[place]:.9g}"
+    distances = (got.double() - expected.double()).abs()  # NaN where one of them is, and that comes first
+    distances = torch.where(got.isnan() & expected.isnan() | (got == expected), 0, distances)
+    index = tuple(int(i) for i in torch.unravel_index(distances.argmax(), got.shape))
+    position = f"{list(index)}: " if index else ""
+    return f"{position}{got[index]:.9g}", f"{position}{expected[index]:.9g}"
 
 
 def arguments_shown(bound: BoundArguments) -> dict[str, Any]:
-    """As plain data, without what equals its default; of a configuration only the settings that differ from theirs."""
+    """The arguments as plain data, without those at their default; of a configuration only settings that differ."""
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
-    shown = plain({name: _settings(value) for name, value in bound.arguments.items()})
-    return {name: value for name, value in shown.items() if not same(value, defaults[name], 0.0)}
+    plain_arguments = plain({name: _settings(value) for name, value in bound.arguments.items()})
+    return {name: value for name, value in plain_arguments.items() if not same(value, defaults[name], 0.0)}
 
 
 def _cut(text: str, width: int) -> str:
@@ -67,16 +67,16 @@ def _cut(text: str, width: int) -> str:
 
 
 def count(number: int | float, word: str) -> str:
-    """Such as "1 case", "2 cases", "2.5 points"."""
+    """A number and its noun, such as "1 case", "2 cases", "2.5 points"."""
     return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 
 def _settings(value: Any) -> Any:
-    """Of a configuration, by name, what differs from its defaults."""
+    """The settings of a configuration that differ from its defaults, by name; other values as they are."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    usual = vars(type(value)())
-    return {name: now for name, now in vars(value).items() if now != usual[name]}
+    defaults = vars(type(value)())
+    return {name: current for name, current in vars(value).items() if current != defaults[name]}
 
 
 def _lines(name: str, value: Any) -> list[str]:
@@ -93,7 +93,7 @@ def _lines(name: str, value: Any) -> list[str]:
 
 
 def _text(value: Any, digits: int) -> str:
-    """As Python writes it, with fewer digits; booleans of a tensor as 1 and 0."""
+    """A value as Python writes it, with fewer digits; booleans of a tensor as 1 and 0."""
     if isinstance(value, Tensor):
         if value.numel() > 60:
             return "." * 1000  # longer than any line

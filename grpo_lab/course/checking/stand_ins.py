@@ -1,8 +1,8 @@
 """Put functions of one's own in place of the references, everywhere in grpo_lab, for the length of a block.
 
 A function imported by name is an attribute of every module that imported it, and it may be an entry of a table or the
-default of an argument; all of these are exchanged. A module that is imported within the block gets the function too,
-and gives it back as the others do.
+default of an argument. So one function is replaced by another wherever grpo_lab keeps it, at the beginning of a block
+and back at its end: a module that is imported within the block gets the function too, and gives it back as the others.
 """
 
 import functools
@@ -21,8 +21,7 @@ from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head
 
-_blocks: list["using"] = []  # that are active, the inner ones last
-_installed: dict[Callable, Callable] = {}  # reference -> what stands in its place now
+_active: list["using"] = []  # the blocks that are open, the inner ones last
 
 
 class using:
@@ -43,13 +42,15 @@ class using:
         self.stand_ins = {_reference(name, mine): self._counted(name, mine) for name, mine in functions.items()}
 
     def __enter__(self) -> "using":
-        _blocks.append(self)
-        _install(_blocks)
+        for reference, stand_in in self.stand_ins.items():
+            _replace_everywhere(_in_force(reference), stand_in)
+        _active.append(self)
         return self
 
     def __exit__(self, *error) -> None:
-        _blocks.remove(self)
-        _install(_blocks)
+        _active.remove(self)
+        for reference, stand_in in self.stand_ins.items():
+            _replace_everywhere(stand_in, _in_force(reference))
 
     def __repr__(self) -> str:
         if not self.calls:
@@ -67,40 +68,43 @@ class using:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Within the block the references are in place, as if no `using` were active."""
-    _install([])
+    """Put the references back for the length of a block, as if no `using` were active."""
+    blocks = _active[:]
+    for block in reversed(blocks):
+        block.__exit__()
     try:
         yield
     finally:
-        _install(_blocks)
+        for block in blocks:
+            block.__enter__()
 
 
 @contextmanager
 def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
-    """Within the block, earlier exercises that the function may call are the library's functions.
+    """Lend a function the library's versions of earlier exercises, which it may call, for the length of a block.
 
     So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong.
     """
-    seen = getattr(function, "__globals__", None)
-    seen = seen if isinstance(seen, dict) else {}
-    before = {name: seen[name] for name in earlier(exercise.name) if name in seen}
-    seen.update({name: find_exercise(name).function for name in before})
+    namespace = getattr(function, "__globals__", None)
+    namespace = namespace if isinstance(namespace, dict) else {}
+    own_functions = {name: namespace[name] for name in earlier(exercise.name) if name in namespace}
+    namespace.update({name: find_exercise(name).function for name in own_functions})
     try:
         yield
     finally:
-        seen.update(before)
+        namespace.update(own_functions)
 
 
 @contextmanager
 def without_body(exercise: Exercise) -> Iterator[None]:
-    """Within the block the library's function of this exercise raises, by whatever way it is called.
+    """Make the library's function of this exercise raise for the length of a block, by whatever way it is called.
 
     So a check agrees with the grading, where its body is missing.
     """
     library: FunctionType = inspect.unwrap(exercise.function)
-    made: dict[str, FunctionType] = {}
-    exec(f"{stub_head(exercise)}    raise NotImplementedError({LIBRARY_GONE!r})\n", library.__globals__, made)
-    library.__code__, body = made[exercise.name].__code__, library.__code__
+    stub: dict[str, FunctionType] = {}
+    exec(f"{stub_head(exercise)}    raise NotImplementedError({LIBRARY_GONE!r})\n", library.__globals__, stub)
+    library.__code__, body = stub[exercise.name].__code__, library.__code__
     try:
         yield
     finally:
@@ -118,24 +122,21 @@ def _reference(name: str, function: Callable) -> Callable:
     return exercise.function
 
 
-def _install(blocks: list[using]) -> None:
-    """Put back all references, then the functions of these blocks in their places."""
-    _exchange({id(stand_in): reference for reference, stand_in in _installed.items()})
-    _installed.clear()
-    for block in blocks:
-        _installed.update(block.stand_ins)
-    _exchange({id(reference): stand_in for reference, stand_in in _installed.items()})
+def _in_force(reference: Callable) -> Callable:
+    """The function that stands for this reference now: that of the innermost block which has one, or the reference."""
+    return next((block.stand_ins[reference] for block in reversed(_active) if reference in block.stand_ins), reference)
 
 
-def _exchange(new: dict[int, Callable]) -> None:
-    for place in _places() if new else ():
-        for name, value in list(place.items()):
-            if id(value) in new:
-                place[name] = new[id(value)]
+def _replace_everywhere(old: Callable, new: Callable) -> None:
+    """Put `new` wherever grpo_lab keeps `old`."""
+    for namespace in _namespaces():
+        for name, value in list(namespace.items()):
+            if value is old:
+                namespace[name] = new
 
 
-def _places() -> Iterator[dict[str, Any]]:
-    """Where functions of grpo_lab are kept: names of modules, tables in them, and defaults of keyword arguments.
+def _namespaces() -> Iterator[dict[str, Any]]:
+    """The dictionaries in which grpo_lab keeps functions: modules, tables in them, and defaults of keyword arguments.
 
     The course is left out: it keeps its references.
     """

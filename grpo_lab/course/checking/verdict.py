@@ -1,4 +1,4 @@
-"""What a check says, as text and as HTML. A status is always a word and a sign too, never a colour alone.
+"""The verdict of a check, as text and as HTML. A status is always a word and a sign too, never a colour alone.
 
 What a student needs next is said in a few lines; all of the input and of the results is in `details`, folded on a page.
 """
@@ -30,8 +30,11 @@ COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": 
 
 @dataclass(frozen=True)
 class Part:
-    """kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, of what a page of
-    marks leaves out) or "equation" (its tag is the title)."""
+    """A part of a verdict.
+
+    kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, left out
+    of a page of marks) or "equation" (its tag is the title).
+    """
 
     kind: str
     text: str
@@ -77,8 +80,8 @@ class Verdict:
         return "\n\n".join(_text(part) for part in (*self.parts, *self.more))
 
     def __repr__(self) -> str:
-        more = "   " + _("(more: print(check(...).details))") if self.more else ""
-        return "\n".join([f"{self._head()}{more}", *(_text(part) for part in self.parts)])
+        invitation = "   " + _("(more: print(check(...).details))") if self.more else ""
+        return "\n".join([f"{self._head()}{invitation}", *(_text(part) for part in self.parts)])
 
     def _repr_html_(self) -> str:
         # The page's own colours are inherited: light, dark, and printed.
@@ -87,11 +90,11 @@ class Verdict:
         return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}{folded_html(self.more)}</div>'
 
     def _head(self) -> str:
-        """Status, and what it is worth where that is not everything and not nothing."""
-        said = TITLES[self.status]
+        """The status, with its points where they are neither all nor none."""
+        status = TITLES[self.status]
         if not self.right and self.points:
-            said = f"{said}, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
-        return f"{SIGNS[self.status]} {self.exercise}: {_(said)}"
+            status = f"{status}, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
+        return f"{SIGNS[self.status]} {self.exercise}: {_(status)}"
 
 
 def worth(*verdicts: Verdict) -> int | float:
@@ -106,9 +109,9 @@ def worth(*verdicts: Verdict) -> int | float:
     shares = {name: [verdict.properties.get(name, 0.0) for verdict in verdicts] for name in names}
     if not names or (min(shares["values"]) < shares["values"][0] == 1):
         return 0
-    share = {name: min(found) for name, found in shares.items()}
-    whole = sum(WEIGHTS[name] for name in names)
-    earned = sum(WEIGHTS[name] * (1 if share[name] == 1 else share[name] / 2) for name in names) / whole
+    share = {name: min(property_shares) for name, property_shares in shares.items()}
+    total_weight = sum(WEIGHTS[name] for name in names)
+    earned = sum(WEIGHTS[name] * (1 if share[name] == 1 else share[name] / 2) for name in names) / total_weight
     if share["values"] < 1:
         earned = share["values"] / 2 if share["values"] > LEAST else 0
     elif share.get("gradients", 1) <= 0.8:
@@ -119,23 +122,23 @@ def worth(*verdicts: Verdict) -> int | float:
 
 def _values(text: str) -> str:
     """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
-    found = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
-    return "\n".join(_line(*words.groups("")) if words else line for line, words in found)
+    matches = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
+    return "\n".join(_line(*words.groups("")) if words else line for line, words in matches)
 
 
-def _line(label: str, space: str, what: str, value: str, case: str) -> str:
-    said, of = _(label), what and _compared(f"{what}: ")
-    wide = sum(character > "\u2e7f" for character in said)
-    space = space if len(space) < 2 else " " * max(len(label + space) - len(said) - wide, 1)
-    value = _NO_VALUE.sub(lambda said: _(said[0]), value)
-    return f"{said}{space}{of}{value}" + (f"  ({_(case)})" if case else "")
+def _line(label: str, space: str, subject: str, value: str, case: str) -> str:
+    label_text, subject_text = _(label), subject and _compared(f"{subject}: ")
+    wide_characters = sum(character > "\u2e7f" for character in label_text)
+    space = space if len(space) < 2 else " " * max(len(label + space) - len(label_text) - wide_characters, 1)
+    value = _NO_VALUE.sub(lambda match: _(match[0]), value)
+    return f"{label_text}{space}{subject_text}{value}" + (f"  ({_(case)})" if case else "")
 
 
 def _compared(title: str) -> str:
     """A title, or what is compared and ": ", such as "gradient of logp: ", in the reader's language."""
-    what = title[:1].lower() + title[1:].rstrip(": ")
-    known = (said for one in (what, f"the {what}") if (said := _(one)) != one)
-    return next((f"{said}：" for said in known), _(title))
+    subject = title[:1].lower() + title[1:].rstrip(": ")
+    known = (translation for wording in (subject, f"the {subject}") if (translation := _(wording)) != wording)
+    return next((f"{translation}：" for translation in known), _(title))
 
 
 def html_of(text: str) -> str:

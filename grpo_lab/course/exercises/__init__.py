@@ -47,16 +47,16 @@ def exercise(name_or_function: str | Callable) -> Exercise:
         if name not in _NOTEBOOKS:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
         module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
-        made: Exercise = getattr(module, name.upper())
-        told = told_of(_NOTEBOOKS[name])[name]
-        task = f"{told['task']}\n\n```python\n{made.shows}```" if made.shows else told["task"]
-        _loaded[name] = replace(made, notebook=_NOTEBOOKS[name], **told | {"task": task})
+        definition: Exercise = getattr(module, name.upper())
+        texts = texts_of(_NOTEBOOKS[name])[name]
+        task = f"{texts['task']}\n\n```python\n{definition.shows}```" if definition.shows else texts["task"]
+        _loaded[name] = replace(definition, notebook=_NOTEBOOKS[name], **texts | {"task": task})
     return _loaded[name]
 
 
 @cache
-def told_of(notebook: str) -> dict:
-    """What is said in the exercises of a notebook, by name: fields of `Exercise`; and the question in words."""
+def texts_of(notebook: str) -> dict:
+    """The texts of a notebook's exercises, by name: fields of `Exercise`; and the question in words."""
     return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 

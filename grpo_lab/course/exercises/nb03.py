@@ -39,10 +39,10 @@ RESPONSE_LOGPROBS = Exercise(
     gradient_of=("logp",),
     mistakes={
         "group-mixed": {
-            "3.15": "taken = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
+            "3.15": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
         },
-        "not-turned-back": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "frozen": {"3.15": "taken = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
+        "not-turned-back": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
+        "frozen": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
     },
 )
 
@@ -208,33 +208,33 @@ class Mixing(nn.Module):
         return self.mix(self.embed(x).flatten(1)).view(*x.shape, -1) @ self.embed.weight.T
 
 
-class Paid:
-    """A reward that counts what it was asked for: a point for each right number, and what is paid beside that."""
+class CountingReward:
+    """A reward that counts the responses that it scored: a point for each right number, and a bonus beside that."""
 
-    def __init__(self, right: Callable, beside: Callable, start: nn.Module):
-        self.right, self.beside, self.start, self.asked = right, beside, copy.deepcopy(start), 0
+    def __init__(self, right: Callable, bonus: Callable, start: nn.Module):
+        self.right, self.bonus, self.start, self.scored = right, bonus, copy.deepcopy(start), 0
 
     def __call__(self, x, y):
-        if not self.asked:
+        if not self.scored:
             self.astray = (y == 0).float().mean() - self.start(x).softmax(-1)[..., 0].mean()
-        self.asked += len(y)
-        return (y == self.right(x)).float().mean(-1) + self.beside(x)
+        self.scored += len(y)
+        return (y == self.right(x)).float().mean(-1) + self.bonus(x)
 
 
 def _world(
-    label: str, policy: Callable, right: Callable, beside: Callable = lambda x: 0.0, rate=0.3, rounds=20, inner=3
+    label: str, policy: Callable, right: Callable, bonus: Callable = lambda x: 0.0, rate=0.3, rounds=20, inner=3
 ) -> Case:
     def build(seed: int) -> tuple[tuple, dict]:
         torch.manual_seed(seed)
         model, prompts = policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
         adam = torch.optim.Adam(model.parameters(), lr=rate)
-        return (model, adam, prompts, Paid(right, beside, model), rounds), {"inner": inner}
+        return (model, adam, prompts, CountingReward(right, bonus, model), rounds), {"inner": inner}
 
     return Case(build, label)
 
 
 def after_learning(result, args, kwargs):
-    """What the policy would mostly answer now, and what was asked for on the way."""
+    """Observe the answers that the policy now prefers, and how much was sampled on the way."""
     policy, optimizer, prompts, reward, _ = args
     right = (policy(prompts).argmax(-1) == reward.right(prompts)).float().mean()
     likeliest = policy(prompts).softmax(-1).amax(-1).mean()
@@ -243,8 +243,8 @@ def after_learning(result, args, kwargs):
         "whether most answers are right": bool(right > 0.7),
         "whether the policy is worse than chance": bool(right < 0.1),
         "whether the policy is sure of its answers": bool(likeliest > 0.65),
-        "whether the responses are drawn from the policy": bool(reward.asked) and bool(abs(reward.astray) < 0.13),
-        "the number of responses that were rewarded": reward.asked,
+        "whether the responses are drawn from the policy": bool(reward.scored) and bool(abs(reward.astray) < 0.13),
+        "the number of responses that were rewarded": reward.scored,
         "the number of updates": max((int(memory["step"]) for memory in state), default=0),
         "whether any gradient arrived": any(bool(memory["exp_avg"].any()) for memory in state),
     }

@@ -64,7 +64,7 @@ def _batch(d, B, T):
 
 
 def _with_holes(d, B, T):
-    """NaN and infinities stand where nothing counts."""
+    """Inputs with NaN and infinities where nothing counts."""
     rewards, logp, ref, _ = _batch(d, B, T)
     mask = d.holes(B, T)
     return rewards, padded(logp, mask), padded(ref, mask, -INF), mask

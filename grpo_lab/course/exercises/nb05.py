@@ -7,7 +7,7 @@ from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, p
 
 
 def under_the_mask(result, args, kwargs):
-    """What stands at masked positions is not compared: the loss leaves it out."""
+    """Observe the ratio without masked positions: the loss leaves them out."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
     return {"the ratio where the mask is True": torch.where(mask, result, 1.0) if same_shape else result}
@@ -26,7 +26,7 @@ def _with_holes(d, B, T):
 
 
 def _all_one_way(d, B, T):
-    """The first row has become likelier by 8 nats a token, the others less likely."""
+    """A batch whose first row has become likelier by 8 nats a token, the others less likely."""
     logp = d.logp(B, T) - 0.1
     old_logp = logp + 8
     old_logp[0] = logp[0] - 8
@@ -191,7 +191,7 @@ AGGREGATE = Exercise(
 
 
 def the_loss(result, args, kwargs):
-    """The metrics are left to the student, but there is a dictionary for them."""
+    """Observe the loss. The metrics are left to the student, but there is a dictionary for them."""
     if not (isinstance(result, tuple | list) and len(result) == 2):
         return {"the result": result, "loss": None}
     loss, metrics = result
@@ -201,25 +201,25 @@ def the_loss(result, args, kwargs):
 
 
 def _batch(d, B, T):
-    """logp, advantages, mask, old_logp, ref_logp: the policy has moved since it sampled, and from the reference."""
+    """A batch (logp, advantages, mask, old_logp, ref_logp): the policy has moved, and is not the reference."""
     logp, mask = d.logp(B, T) - 0.1, d.ragged(B, T)
     old_logp, ref_logp = ((logp + d.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
     return logp, d.normal(B), mask, old_logp, ref_logp
 
 
 def _first_update(d, B, T):
-    """Nothing was recorded while sampling; one row has no token that counts."""
+    """A batch for which nothing was recorded while sampling; one row has no token that counts."""
     logp, advantages, _, _, ref_logp = _batch(d, B, T)
     return logp, advantages, d.holes(B, T), None, ref_logp
 
 
 def _per_token(d, B, T):
-    logp, _, *rest = _batch(d, B, T)
-    return logp, d.normal(B, T), *rest
+    logp, _, *logps = _batch(d, B, T)
+    return logp, d.normal(B, T), *logps
 
 
 def _batch_with_holes(d, B, T):
-    """What stands outside of the mask is finite, and far from anything that the policy said."""
+    """A batch with finite values outside of the mask, far from anything that the policy said."""
     logp, advantages, _, old_logp, ref_logp = _batch(d, B, T)
     mask = d.holes(B, T)
     return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)

@@ -1,6 +1,6 @@
 """The exercises of notebook 06."""
 
-from grpo_lab.course.exercise import Case, Dice, Exercise, drawn, extreme, given
+from grpo_lab.course.exercise import Case, Draws, Exercise, drawn, extreme, given
 from grpo_lab.rewards import accuracy_reward, extract_answer, format_fault, graded_reward
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -13,10 +13,10 @@ def _ordered(order: tuple[int, ...]) -> Case:
     return given(f"the {', '.join(NTH[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
 
 
-def _nearly_kept(dice: Dice, *inserted: str) -> tuple[str]:
+def _nearly_kept(draws: Draws, *inserted: str) -> tuple[str]:
     """The format, with one of these somewhere between its tags."""
     pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
-    pieces.insert(int(dice.integers(len(pieces) + 1, 1)), inserted[dice.integers(len(inserted), 1)])
+    pieces.insert(int(draws.integers(len(pieces) + 1, 1)), inserted[draws.integers(len(inserted), 1)])
     return ("".join(pieces),)
 
 
@@ -67,10 +67,10 @@ FORMAT_FAULT = Exercise(
 AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
 
 
-def _tags_and_words(dice: Dice, pieces: int) -> tuple[str]:
+def _tags_and_words(draws: Draws, pieces: int) -> tuple[str]:
     """Tags and words in any order, with a closed block at the beginning."""
     words = ("<answer>", "</answer>", "4", " ", "\n", "</think>", "12")
-    return ("<answer>7</answer>" + "".join(words[i] for i in dice.integers(len(words), pieces)),)
+    return ("<answer>7</answer>" + "".join(words[i] for i in draws.integers(len(words), pieces)),)
 
 
 EXTRACT_ANSWER = Exercise(
@@ -118,9 +118,9 @@ def said(answer, thought="so"):
     return f"<think>{thought}</think><answer>{answer}</answer>"
 
 
-def _many(dice: Dice) -> tuple[list[str], list]:
+def _many(draws: Draws) -> tuple[list[str], list]:
     """300 rows: right, wrong, right in an earlier block, without a block; some without an expected answer."""
-    answers, kinds = dice.integers(20, 300).tolist(), dice.integers(5, 300).tolist()
+    answers, kinds = draws.integers(20, 300).tolist(), draws.integers(5, 300).tolist()
     texts = [
         (said(a), said(a + 1), said(a) + said(a + 1), f"{a}", said(a + 1) + said(f" {a}\n"))[kind]
         for a, kind in zip(answers, kinds, strict=True)

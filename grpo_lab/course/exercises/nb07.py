@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import INF, NAN, Case, Dice, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
 from grpo_lab.course.exercises.nb05 import the_loss
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import microbatch_loss, policy_loss
@@ -45,10 +45,10 @@ class TinyTokenizer:
     def encode(self, text: str, **ignored) -> list[int]:
         ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
         while text:
-            found = next(((i, word) for i, word in pieces if text.startswith(word)), None)
-            if found:
-                ids.append(found[0])
-            text = text[len(found[1]) :] if found else text[1:]
+            match = next(((i, word) for i, word in pieces if text.startswith(word)), None)
+            if match:
+                ids.append(match[0])
+            text = text[len(match[1]) :] if match else text[1:]
         return ids
 
 
@@ -65,19 +65,19 @@ def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
     return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
-def _many(dice: Dice) -> tuple:
-    """Padded on the left with the end token, as a tokenizer without padding token is; rows cut off, or ended."""
-    rows = dice.integers(5, 6, 9) + 3
+def _many(draws: Draws) -> tuple:
+    """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended."""
+    rows = draws.integers(5, 6, 9) + 3
     rows[:3, :2] = END
-    for row, length in enumerate(dice.integers(4, 4).tolist()):
+    for row, length in enumerate(draws.integers(4, 4).tolist()):
         rows[row, 4 + length :] = END
     return rows, 4, [END, STOP], TinyTokenizer(END)
 
 
-def _large(dice: Dice) -> tuple:
-    """300 tokens a row, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
-    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[dice.integers(6, 7, 337)]
-    for row, length in enumerate(dice.integers(300, 5).tolist()):
+def _large(draws: Draws) -> tuple:
+    """Sequences of 300 tokens, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
+    rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[draws.integers(6, 7, 337)]
+    for row, length in enumerate(draws.integers(300, 5).tolist()):
         rows[row, 37 + length] = (END, STOP)[row % 2]
         rows[row, 37 + length + 1 :: 2] = (STOP, END)[row % 2]
     return rows, 37, [STOP, END], TinyTokenizer()
@@ -174,9 +174,9 @@ COMPUTE_ADVANTAGES = Exercise(
     ),
     mistakes={
         "group-mixed": mixed,
-        "one-group": {"rearrange()": 'by_group = rearrange(rewards, "(P G) -> P G", P=1)'},
+        "one-group": {"rearrange()": 'grouped_rewards = rearrange(rewards, "(P G) -> P G", P=1)'},
         "nan-as-zero": {
-            "rearrange()": "by_group = rearrange("
+            "rearrange()": "grouped_rewards = rearrange("
             "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
         },
         "nan-spreads": nan_spreads,
@@ -199,10 +199,10 @@ def _fixed(label, loss_type, keep, rows, num_items, **settings):
 
 def _part(label, loss_type, B, T, dtype=torch.float64, **settings):
     def build(seed: int) -> tuple[tuple, dict]:
-        dice = Dice(seed)
-        logp, mask = (dice.logp(B, T) - 0.1).to(dtype), dice.ragged(B, T)
-        moved = {name: logp + dice.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
-        arguments = (logp, dice.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
+        draws = Draws(seed)
+        logp, mask = (draws.logp(B, T) - 0.1).to(dtype), draws.ragged(B, T)
+        moved = {name: logp + draws.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
+        arguments = (logp, draws.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
         return arguments, {"loss_type": loss_type, "beta": 0.1, **moved, **settings}
 
     return Case(build, label)
@@ -241,27 +241,27 @@ MICROBATCH_LOSS = Exercise(
 
 
 def after(result, args, kwargs):
-    """The parameters are compared as arguments that changed; here is what else there is to see."""
+    """Observe norm, result and moments; the parameters themselves are compared as arguments that changed."""
     optimizer, parameters, *_ = args
     norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
     if isinstance(norm, float) and not math.isfinite(norm):
         norm = INF  # NaN and infinity say the same
-    left = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
-    found = {
+    remains = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
+    observed = {
         "the norm": norm,
         "the second result (was the update made?)": stepped,
-        "what is left of the gradients": "something" if left else "nothing",
+        "what is left of the gradients": "something" if remains else "nothing",
     }
     for number, memory in optimizer.state_dict()["state"].items():
-        found |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
-    return found
+        observed |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
+    return observed
 
 
 def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
-    """Adam has made a step already, so that its moments would move the weights even without a gradient."""
+    """A case in which Adam has made a step already: its moments would move the weights even without a gradient."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        rows = gradients(Dice(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
+        rows = gradients(Draws(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
         parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
         make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
         optimizer = make(parameters, lr=0.5)
@@ -359,32 +359,32 @@ LAST = 1  # the end token
 
 
 class Copying:
-    """Words, and an answer to each: right is the answer to the last word, and then the end.
+    """A world of words, and an answer to each: right is the answer to the last word, and then the end.
 
     The next token depends on the one before. What is sampled depends on the weights, the prompt and how often it was
     asked, and not on how the rows are cut; so whoever does what is asked sees the same completions.
     """
 
     def __init__(self, seed: int, words: int, length: int):
-        self.words, self.length, self.asked = words, length, Counter()
-        self.model = Dice(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
+        self.words, self.length, self.times_sampled = words, length, Counter()
+        self.model = Draws(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
         self.seed = seed
         self.model.weight.data *= 0.3
 
     @torch.no_grad()
     def sample(self, model, rows):
-        luck = torch.stack([self._luck(tuple(row)) for row in rows.tolist()])  # B T V
-        ids, over = rows, torch.zeros(len(rows), dtype=torch.bool)
+        noise = torch.stack([self._gumbel_noise(tuple(row)) for row in rows.tolist()])  # B T V
+        ids, ended = rows, torch.zeros(len(rows), dtype=torch.bool)
         for t in range(self.length):
-            token = (model(ids)[:, -1] + luck[:, t]).argmax(-1).masked_fill(over, LAST)
-            ids, over = torch.cat([ids, token[:, None]], dim=1), over | (token == LAST)
+            token = (model(ids)[:, -1] + noise[:, t]).argmax(-1).masked_fill(ended, LAST)
+            ids, ended = torch.cat([ids, token[:, None]], dim=1), ended | (token == LAST)
         return ids[:, rows.shape[1] :]
 
-    def _luck(self, prompt: tuple):
+    def _gumbel_noise(self, prompt: tuple):
         """Gumbel noise: the largest of logits with it is a sample."""
-        self.asked[prompt] += 1
-        dice = Dice(hash((self.seed, prompt, self.asked[prompt])) % 2**31)
-        uniform = torch.rand(self.length, len(self.model.weight), generator=dice.generator, dtype=torch.float64)
+        self.times_sampled[prompt] += 1
+        draws = Draws(hash((self.seed, prompt, self.times_sampled[prompt])) % 2**31)
+        uniform = torch.rand(self.length, len(self.model.weight), generator=draws.generator, dtype=torch.float64)
         return -(-uniform.clamp(min=1e-12).log()).log()
 
     def reward(self, rows, completion_ids):
@@ -393,7 +393,7 @@ class Copying:
         return (0.5 * first + 0.5 * right).double() + 0.1 * (completion_ids != LAST).double().mean(-1)
 
     def held_out(self, model) -> float:
-        """How often the likeliest completion is right, behind prompts that nobody trained on."""
+        """The accuracy of the likeliest completion, behind prompts that nobody trained on."""
         words = 2 + torch.arange(self.words)
         first = model(words).argmax(-1)
         return float(((first == words + self.words) & (model(first).argmax(-1) == LAST)).double().mean())
@@ -407,15 +407,23 @@ def after_training(earned, args, kwargs):
 
 
 def _grpo(
-    label: str, steps: int, prompts: int = 3, words: int = 3, length: int = 4, rate=5.0, left=0.0, other=0, **settings
+    label: str,
+    steps: int,
+    prompts: int = 3,
+    words: int = 3,
+    length: int = 4,
+    rate=5.0,
+    initial_gradient=0.0,
+    seed_offset=0,
+    **settings,
 ):
-    """left: the gradient that is there before the call."""
+    """A case of whole steps. initial_gradient: the one that is there before the call."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        world, dice = Copying(seed + other, words, length), Dice(seed + other + 1)
+        world, draws = Copying(seed + seed_offset, words, length), Draws(seed + seed_offset + 1)
         pairs = torch.cartesian_prod(torch.arange(words), torch.arange(words))
-        chosen = 2 + pairs[torch.randperm(len(pairs), generator=dice.generator)[:prompts]]
-        world.model.weight.grad = torch.full_like(world.model.weight, left)
+        chosen = 2 + pairs[torch.randperm(len(pairs), generator=draws.generator)[:prompts]]
+        world.model.weight.grad = torch.full_like(world.model.weight, initial_gradient)
         kind = torch.optim.SGD if steps <= 3 else torch.optim.Adam
         optimizer = kind(world.model.parameters(), lr=rate)
         return (world.model, optimizer, chosen, world.sample, world.reward, LAST), {"steps": steps, **settings}
@@ -429,10 +437,10 @@ TRAIN_BY_GRPO = Exercise(
         _grpo("one step, one update", 1, num_iterations=1),
         _grpo("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
         _grpo("as many prompts as completions", 1, prompts=4),
-        _grpo("a gradient was left over", 1, left=1.0),
+        _grpo("a gradient was left over", 1, initial_gradient=1.0),
         _grpo("two steps", 2, prompts=2, length=6, num_generations=6),
         *(
-            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, other=n, num_generations=16)
+            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, seed_offset=n, num_generations=16)
             for n in (1, 2, 3)
         ),
     ),

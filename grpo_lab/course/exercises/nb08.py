@@ -4,23 +4,23 @@ import torch
 from torch import Tensor, nn, tensor
 
 from grpo_lab.config.precision import stochastic_round
-from grpo_lab.course.exercise import INF, NAN, Dice, Exercise, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import INF, NAN, Draws, Exercise, at_scale, drawn, extreme, given
 from grpo_lab.trainer.first_step import first_step_test
 
 
-def _with_noise(dice: Dice, x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.float(), torch.rand(x.shape, generator=dice.generator)
+def _with_noise(draws: Draws, x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.float(), torch.rand(x.shape, generator=draws.generator)
 
 
-def _updates(dice: Dice) -> tuple[Tensor, Tensor]:
+def _updates(draws: Draws) -> tuple[Tensor, Tensor]:
     """Weights after one Adam step at a rate of 1e-5, too small a move for the nearest bf16 number to change."""
-    return _with_noise(dice, dice.normal(40, scale=0.02).bfloat16().float() - 1e-5)
+    return _with_noise(draws, draws.normal(40, scale=0.02).bfloat16().float() - 1e-5)
 
 
-def _every_size(dice: Dice) -> tuple[Tensor, Tensor]:
-    """From 1e-30 to 1e30, of either sign."""
-    size = 60 * torch.rand(5000, generator=dice.generator, dtype=torch.float64) - 30
-    return _with_noise(dice, (2 * dice.integers(2, 5000) - 1) * 10**size)
+def _every_size(draws: Draws) -> tuple[Tensor, Tensor]:
+    """Numbers from 1e-30 to 1e30, of either sign."""
+    size = 60 * torch.rand(5000, generator=draws.generator, dtype=torch.float64) - 30
+    return _with_noise(draws, (2 * draws.integers(2, 5000) - 1) * 10**size)
 
 
 STOCHASTIC_ROUND = Exercise(
@@ -54,24 +54,24 @@ RATE = 1e-3
 
 
 def after_two_steps(callback, args, kwargs):
-    """Move every weight up or down twice, as far as Adam does; what the callback says of each step."""
+    """Move every weight up or down twice, as far as Adam does, and observe the values of the callback."""
     (policy,) = args
     if not callable(callback):
         return {"kind of the result": "no function"}
-    found, dice = {}, torch.Generator().manual_seed(1)
+    observed, generator = {}, torch.Generator().manual_seed(1)
     for step, rate in ((1, RATE), (2, 5 * RATE)):
         with torch.no_grad():
             for name, p in policy.named_parameters():
-                up = 2 * torch.randint(2, p.shape, generator=dice) - 1
+                up = 2 * torch.randint(2, p.shape, generator=generator) - 1
                 share = 0.2 if "embed" in name else 0.9 if p.dim() == 1 else 1.0
                 p.add_((rate * share * up).to(p.dtype))
-        said = callback(step, {"learning_rate": rate, "loss": 0.0})
-        found[f"after step {step}"] = "nothing" if said is None else torch.tensor(float(said), dtype=torch.float64)
-    return found
+        value = callback(step, {"learning_rate": rate, "loss": 0.0})
+        observed[f"after step {step}"] = "nothing" if value is None else torch.tensor(float(value), dtype=torch.float64)
+    return observed
 
 
 class Small(nn.Module):
-    """With the name of the embedding as transformers has it, and vectors as short as those of its norms."""
+    """A small policy with the name of the embedding as in transformers, and vectors as short as those of its norms."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -82,20 +82,20 @@ class Small(nn.Module):
 FIRST_STEP_TEST = Exercise(
     function=first_step_test,
     cases=(
-        drawn("one layer", lambda dice: (dice.fill(nn.Linear(3, 2, bias=False)),)),
-        drawn("matrices and vectors", lambda dice: (dice.fill(nn.Linear(6, 4)),)),
-        drawn("with an embedding", lambda dice: (dice.fill(Small(5)),)),
-        at_scale("a policy in float32", lambda dice: (dice.fill(Small(5)).float(),)),
-        at_scale("a policy in bf16", lambda dice: (dice.fill(Small(40)).bfloat16(),)),
+        drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
+        drawn("matrices and vectors", lambda draws: (draws.fill(nn.Linear(6, 4)),)),
+        drawn("with an embedding", lambda draws: (draws.fill(Small(5)),)),
+        at_scale("a policy in float32", lambda draws: (draws.fill(Small(5)).float(),)),
+        at_scale("a policy in bf16", lambda draws: (draws.fill(Small(40)).bfloat16(),)),
     ),
     observe=after_two_steps,
     tolerance=1e-5,
     mistakes={
-        "not-a-copy": {"to()": "before = kept"},
-        "embedding-counted": {"named_parameters()": "kept = dict(policy.named_parameters())"},
+        "not-a-copy": {"to()": "initial = counted"},
+        "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
         "not-in-learning-rates": {"8.7": "m = moved / n"},
         "mean-of-means": {
-            "cpu()": "means = [(p.detach().cpu() - before[name]).abs().mean().item() for name, p in kept.items()]\n"
+            "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
             "moved = n * sum(means) / len(means)"
         },
     },

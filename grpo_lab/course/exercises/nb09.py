@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Dice, Exercise, drawn, f64, given
+from grpo_lab.course.exercise import Case, Draws, Exercise, drawn, f64, given
 from grpo_lab.kl import kl_exact
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -44,12 +44,12 @@ def learn_to_stop(
     return table - learning_rate * policy.grad
 
 
-def _sampled(dice, B: int, T: int, V: int):
-    ids = dice.integers(V, B, T)
+def _sampled(draws, B: int, T: int, V: int):
+    ids = draws.integers(V, B, T)
     ids[:, 0] = 2  # so that something is left without the end token, too
     ids[0] = ids[0].clamp(min=2)  # and one that does not end
-    after = (ids == END).cumsum(-1) > 0
-    return dice.normal(V, V), ids.masked_fill(after, END), dice.normal(B), END
+    has_ended = (ids == END).cumsum(-1) > 0
+    return draws.normal(V, V), ids.masked_fill(has_ended, END), draws.normal(B), END
 
 
 ZEROS = torch.zeros(3, 3, dtype=torch.float64)
@@ -152,11 +152,11 @@ def many_small_steps(
     return master.detach().bfloat16()
 
 
-def _far(dice, N: int, D: int, learning_rate: float, steps: int):
+def _far(draws, N: int, D: int, learning_rate: float, steps: int):
     """Weights from 1 to 2 and targets far away: no gradient changes its sign."""
-    weights = 1.25 + dice.normal(D).abs().clamp(max=0.5)
+    weights = 1.25 + draws.normal(D).abs().clamp(max=0.5)
     inputs = torch.eye(D).repeat(N // D, 1)
-    targets = inputs @ (weights.float() + 5 * dice.normal(D).sign().float())
+    targets = inputs @ (weights.float() + 5 * draws.normal(D).sign().float())
     return weights.bfloat16(), inputs, targets, learning_rate, steps
 
 
@@ -212,8 +212,11 @@ def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: In
 
 
 class Summing(nn.Module):
-    """Says the sum of all that it reads. In training mode it sees the last token only, as a language model does that
-    generates with gradient checkpointing on: transformers then drops the cache."""
+    """A model that says the sum of all that it reads.
+
+    In training mode it sees the last token only, as a language model does that generates with gradient checkpointing:
+    transformers then drops the cache.
+    """
 
     def forward(self, ids):
         seen = ids if self.training else ids.cumsum(-1)
@@ -226,10 +229,10 @@ def after_measuring(accuracy, args, kwargs):
 
 
 def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True) -> Case:
-    """Of N answers, so many have a wrong token, one in its first place, the next in its second, and so on."""
+    """N answers, of which `wrong` have a wrong token: one in its first place, the next in its second, and so on."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        prompts = Dice(seed).integers(NUMBERS, N, P)
+        prompts = Draws(seed).integers(NUMBERS, N, P)
         first = prompts.sum(-1, keepdim=True)
         answers = first * 2 ** torch.arange(T) % NUMBERS  # behind a sum, the sum of all is twice the sum
         rows = torch.arange(wrong)
@@ -240,9 +243,9 @@ def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True)
 
 
 def _dropout(seed: int) -> tuple[tuple, dict]:
-    dice = Dice(seed)
-    model = dice.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), nn.Dropout(0.5), nn.Linear(8, NUMBERS)))
-    prompts = dice.integers(NUMBERS, 24, 2)
+    draws = Draws(seed)
+    model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), nn.Dropout(0.5), nn.Linear(8, NUMBERS)))
+    prompts = draws.integers(NUMBERS, 24, 2)
     answers = model.eval()(prompts)[:, -1:].argmax(-1)
     answers[:6] = (answers[:6] + 1) % NUMBERS
     return (model.train(), prompts, answers), {}
@@ -310,11 +313,11 @@ def train_on_batch(
     return policy.detach(), ratios
 
 
-def _batch(dice, P: int, G: int, T: int, V: int, temperature: float, learning_rate: float, steps: int):
-    logits, answers = dice.normal(P, T, V), dice.integers(V, P * G, T)
+def _batch(draws, P: int, G: int, T: int, V: int, temperature: float, learning_rate: float, steps: int):
+    logits, answers = draws.normal(P, T, V), draws.integers(V, P * G, T)
     recorded = (logits / temperature).log_softmax(-1).repeat_interleave(G, dim=0)
     old_logp = recorded.gather(-1, answers[..., None])[..., 0]
-    rewards = dice.normal(P * G) + 3 * dice.normal(P).repeat_interleave(G)  # easy prompts and hard ones
+    rewards = draws.normal(P * G) + 3 * draws.normal(P).repeat_interleave(G)  # easy prompts and hard ones
     return logits, answers, old_logp, rewards, temperature, learning_rate, steps
 
 

@@ -11,7 +11,7 @@ from grpo_lab.course.checking.shown import count
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
-from grpo_lab.course.grading.similar import similar
+from grpo_lab.course.grading.similar import pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import question
 
@@ -27,55 +27,57 @@ def mistakes(grading: Grading) -> list[Lost]:
     """
     students: Counter[tuple[str, str]] = Counter()
     cost: Counter[tuple[str, str]] = Counter()
-    for one in grading.handed_in:
-        for name, verdict in one.verdicts.items():
+    for graded in grading.handed_in:
+        for name, verdict in graded.verdicts.items():
             exercise = grading.exercises[name]
-            named = [mistake for mistake in verdict.misconceptions if mistake in exercise.misconceptions]
-            for mistake in named:
+            recognised = [mistake for mistake in verdict.misconceptions if mistake in exercise.misconceptions]
+            for mistake in recognised:
                 students[name, mistake] += 1
-                cost[name, mistake] += (exercise.points - one.points[name]) / len(named)
-    found = [(grading.exercises[e], name, n, round(cost[e, name], 1)) for (e, name), n in students.items()]
-    return sorted(found, key=lambda lost: (-lost[3], lost[0].name, lost[1]))
+                cost[name, mistake] += (exercise.points - graded.points[name]) / len(recognised)
+    lost = [(grading.exercises[e], name, n, round(cost[e, name], 1)) for (e, name), n in students.items()]
+    return sorted(lost, key=lambda loss: (-loss[3], loss[0].name, loss[1]))
 
 
 def to_discuss(lost: list[Lost]) -> list[Lost]:
     """The mistakes that cost most, of different exercises."""
-    first = {one[0].name: one for one in reversed(lost)}
-    return [one for one in lost if first[one[0].name] is one][:TO_DISCUSS]
+    costliest = {loss[0].name: loss for loss in reversed(lost)}
+    return [loss for loss in lost if costliest[loss[0].name] is loss][:TO_DISCUSS]
 
 
 def averaged(grading: Grading) -> str:
-    """How many could be graded, and their mean."""
-    graded = grading.handed_in
-    mean = sum(one.total for one in graded) / max(1, len(graded))
-    told = f"{mean:.3g} of {grading.out_of} points on average of {len(graded)}"
-    return f"{told}; {len(grading.students) - len(graded)} could not be graded" if graded != grading.students else told
+    """A sentence with the mean of the points, and how many could be graded."""
+    handed_in = grading.handed_in
+    mean = sum(graded.total for graded in handed_in) / max(1, len(handed_in))
+    sentence = f"{mean:.3g} of {grading.out_of} points on average of {len(handed_in)}"
+    ungraded = len(grading.students) - len(handed_in)
+    return f"{sentence}; {ungraded} could not be graded" if ungraded else sentence
 
 
 def to_look_at(grading: Grading) -> list[str]:
-    """What was handed in otherwise than expected, by student; the rest stands on the page."""
-    return [f"{one.submission.student}: {'; '.join(one.notes)}" for one in grading.students if one.notes]
+    """The notes on submissions that are not as expected, by student."""
+    return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grading.students if graded.notes]
 
 
 def class_page(grading: Grading, pages: list[str]) -> str:
-    """pages: the file names of the students' pages, in their order."""
+    """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
         f'<p>{averaged(grading)}. Seed {grading.seed}. <a href="written.html">The answers in words</a>.</p>',
         _students(grading, pages),
         _mistakes(mistakes(grading)),
         _exercises(grading),
-        _alike(similar(grading)),
+        _similar(similar(grading)),
+        _pasted(pasted(grading)),
     ]
     return html_page("The class", "\n".join(part for part in body if part))
 
 
 def _exercises(grading: Grading) -> str:
-    """For each exercise how many were right, partly right, not right, not begun: as a bar and in numbers."""
+    """The table of exercises: how many were right, partly right, not right, not begun, as a bar and in numbers."""
     rows, n = [], max(1, len(grading.handed_in))
     for exercise in grading.exercises.values():
-        states = Counter(one.state(exercise) for one in grading.handed_in)
-        mean = sum(one.points[exercise.name] for one in grading.handed_in) / n
+        states = Counter(graded.state(exercise) for graded in grading.handed_in)
+        mean = sum(graded.points[exercise.name] for graded in grading.handed_in) / n
         bar = "".join(f'<i class="{state}" style="width:{100 * states[state] / n:.1f}%"></i>' for state in STATES)
         cells = "".join(f'<td class="n">{states[state]}</td>' for state in STATES)
         cells += f'<td class="n">{mean:.1f} of {exercise.points}</td>'
@@ -85,28 +87,28 @@ def _exercises(grading: Grading) -> str:
 
 
 def _students(grading: Grading, pages: list[str]) -> str:
-    """Who has the fewest points comes first."""
+    """The table of students, the one with the fewest points first."""
     rows = []
-    for one, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
-        link = f'<a href="students/{safe(quote(page))}">{safe(one.submission.student)}</a>'
-        signs = "".join(_state(one.state(exercise)) for exercise in grading.exercises.values())
-        said = "<br>".join(html_of(text) for text in reasons(one, grading))
-        rows.append(f'<tr><td>{link}</td><td class="n">{one.total:g}</td>{signs}<td class="why">{said}</td></tr>')
+    for graded, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
+        link = f'<a href="students/{safe(quote(page))}">{safe(graded.submission.student)}</a>'
+        signs = "".join(_state(graded.state(exercise)) for exercise in grading.exercises.values())
+        why = "<br>".join(html_of(text) for text in reasons(graded, grading))
+        rows.append(f'<tr><td>{link}</td><td class="n">{graded.total:g}</td>{signs}<td class="why">{why}</td></tr>')
     words = "".join(f"<th class='up'><code>{safe(name)}</code></th>" for name in grading.exercises)
     head = f"<th>student</th><th class='n'>points</th>{words}<th>why</th>"
     return _table("Students, those who are behind first", head, rows)
 
 
-def reasons(one: Graded, grading: Grading) -> list[str]:
-    """What stands between a student and all of the points, in a few words each."""
-    said = [*one.notes, *(f"cell {number}: {why}" for number, why in one.cells.items())]
-    for name, verdict in one.verdicts.items():
-        if one.state(grading.exercises[name]) in ("partly", "wrong"):
-            first = verdict.message.partition(". ")[0].replace("`", "")
-            said.append(f"`{name}`: {', '.join(verdict.misconceptions) or first}")
-    untouched = {one.state(exercise) for exercise in grading.exercises.values()} == {"none"}
-    said += ["nothing was begun"] * (untouched and not one.submission.problem)
-    return [textwrap.shorten(text, 110, placeholder=" …") for text in said]
+def reasons(graded: Graded, grading: Grading) -> list[str]:
+    """The reasons for lost points, in a few words each."""
+    texts = [*graded.notes, *(f"cell {number}: {why}" for number, why in graded.cells.items())]
+    for name, verdict in graded.verdicts.items():
+        if graded.state(grading.exercises[name]) in ("partly", "wrong"):
+            first_sentence = verdict.message.partition(". ")[0].replace("`", "")
+            texts.append(f"`{name}`: {', '.join(verdict.misconceptions) or first_sentence}")
+    untouched = {graded.state(exercise) for exercise in grading.exercises.values()} == {"none"}
+    texts += ["nothing was begun"] * (untouched and not graded.submission.problem)
+    return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]
 
 
 def _state(state: str) -> str:
@@ -114,27 +116,31 @@ def _state(state: str) -> str:
 
 
 def written_page(grading: Grading) -> str:
-    """The question in words, what a full answer has, and what each student wrote."""
+    """The page of the question in words: what a full answer has, and what each student wrote."""
     number = grading.assignment[:2]
     body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]
     if RUBRIC.is_file():
-        full = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
-        body.append(f"<h2>A full answer has</h2><ul>{''.join(f'<li>{html_of(one)}</li>' for one in full)}</ul>")
-    handed_in = [one.submission for one in grading.students]
-    wrote = [one for one in handed_in if one.written]
-    body += [f"<section><h2>{safe(one.student)}</h2><pre>{safe(one.written)}</pre></section>" for one in wrote]
-    nothing = ", ".join(one.student for one in handed_in if not one.written)
-    body += [f"<p>Nothing written: {safe(nothing)}.</p>"] * bool(nothing)
+        rubric = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
+        criteria = "".join(f"<li>{html_of(criterion)}</li>" for criterion in rubric)
+        body.append(f"<h2>A full answer has</h2><ul>{criteria}</ul>")
+    submissions = [graded.submission for graded in grading.students]
+    for submission in submissions:
+        if submission.written:
+            answer = f"<pre>{safe(submission.written)}</pre>"
+            body.append(f"<section><h2>{safe(submission.student)}</h2>{answer}</section>")
+    without_answer = ", ".join(submission.student for submission in submissions if not submission.written)
+    body += [f"<p>Nothing written: {safe(without_answer)}.</p>"] * bool(without_answer)
     return html_page("In words", "\n".join(body))
 
 
 def _mistakes(lost: list[Lost]) -> str:
-    """Those that are proposed for the next lecture stand out."""
+    """The table of known mistakes; those that are proposed for the next lecture are bold."""
     rows = []
     for exercise, name, students, points in lost:
         says = html_of(exercise.misconceptions[name].says)
-        told = f"<b>{safe(name)}</b>: {says}" if (exercise, name, students, points) in to_discuss(lost) else safe(name)
-        cells = f'<td><code>{safe(exercise.name)}</code></td><td>{told}</td><td class="n">{students}</td>'
+        proposed = (exercise, name, students, points) in to_discuss(lost)
+        description = f"<b>{safe(name)}</b>: {says}" if proposed else safe(name)
+        cells = f'<td><code>{safe(exercise.name)}</code></td><td>{description}</td><td class="n">{students}</td>'
         rows.append(f'<tr>{cells}<td class="n">{points:g}</td></tr>')
     head = "<th>function</th><th>known mistake</th><th class='n'>students</th><th class='n'>points lost</th>"
     return _table("For the next lecture: mistakes that were recognised", head, rows) if rows else ""
@@ -144,8 +150,19 @@ def _table(title: str, head: str, rows: list[str]) -> str:
     return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
 
 
-def _alike(groups: list[tuple[list[str], list[str]]]) -> str:
+def _similar(groups: list[tuple[list[str], list[str]]]) -> str:
     hint = "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+    return _hints("Answers of the same shape", hint, groups)
+
+
+def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
+    hint = "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
+    return _hints(
+        "Answers as they stand in the library", hint, [([s], names) for s, names in exercises_by_student.items()]
+    )
+
+
+def _hints(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:
     rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
     body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
-    return f"<section><h2>Answers of the same shape</h2>{body}</section>" if rows else ""
+    return f"<section><h2>{title}</h2>{body}</section>" if rows else ""

@@ -17,20 +17,20 @@ from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.walls import STRONG
 
-KEPT = "grades.json"  # what a later grading goes on from
+GRADES = "grades.json"  # what a later grading goes on from
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
-    """Everything that the command does; the options are those of `python -m grpo_lab.course grade --help`."""
+    """Run the command; the options are those of `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
     seed = fresh_seed(seed)
     output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
-    earlier = Grading.read(output / KEPT) if (output / KEPT).is_file() else None
+    earlier = Grading.read(output / GRADES) if (output / GRADES).is_file() else None
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
-        def progress(marked: int, of: int) -> None:
-            bar.total, bar.n = of, marked
+        def progress(marked: int, total: int) -> None:
+            bar.total, bar.n = total, marked
             bar.refresh()
 
         grading = grade(
@@ -38,8 +38,8 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
             progress=progress,
         )  # fmt: skip
     if earlier is not None and earlier.assignment != grading.assignment:
-        found = f"is {str(output)!r}, which holds the grades of {earlier.assignment}; {grading.assignment} was graded"
-        raise InputError("output", output, "name another folder with --output", found=found)
+        problem = f"is {str(output)!r}, which holds the grades of {earlier.assignment}; {grading.assignment} was graded"
+        raise InputError("output", output, "name another folder with --output", found=problem)
     write_results(grading if earlier is None else grading.merged(earlier), output)
     print(summary(grading, output))
     return 0
@@ -49,16 +49,17 @@ def write_results(grading: Grading, folder: Path) -> None:
     """Write everything; each file whole or not at all. Each table of before stays beside it, numbered."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
     if (folder / "grades.csv").is_file():
-        before = (folder / f"grades-before-{number}.csv" for number in itertools.count(1))
-        shutil.copyfile(folder / "grades.csv", next(path for path in before if not path.exists()))
-    platforms = {one.submission.platform for one in grading.students} - {""}
-    texts = {KEPT: grading.as_json(), "grades.csv": tables.grades(grading)} | {
+        backups = (folder / f"grades-before-{number}.csv" for number in itertools.count(1))
+        shutil.copyfile(folder / "grades.csv", next(path for path in backups if not path.exists()))
+    platforms = {graded.submission.platform for graded in grading.students} - {""}
+    texts = {GRADES: grading.as_json(), "grades.csv": tables.grades(grading)} | {
         f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
     }
     if len(grading.students) == 1:  # what Gradescope takes of a submission that it has graded
         texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
-    pages = dict(zip(page_names([one.submission.student for one in grading.students]), grading.students, strict=True))
-    texts |= {f"students/{name}": student_page(one, grading) for name, one in pages.items()}
+    names = page_names([graded.submission.student for graded in grading.students])
+    pages = dict(zip(names, grading.students, strict=True))
+    texts |= {f"students/{name}": student_page(graded, grading) for name, graded in pages.items()}
     texts |= {"class.html": class_page(grading, list(pages)), "written.html": written_page(grading)}
     for name, text in texts.items():
         write_at_once(folder / name, text)
@@ -68,28 +69,28 @@ def page_names(students: list[str]) -> list[str]:
     """A file name for each student, short, without anything that means something in a path, and no two alike."""
     names: list[str] = []
     for student in students:
-        plain = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60]
-        plain = plain.encode()[:150].decode(errors="ignore") or "student"  # a file system counts bytes
-        taken = {name.lower() for name in names}
-        options = [f"{plain}.html", *(f"{plain}-{n}.html" for n in range(2, 10_000))]
-        names.append(next(option for option in options if option.lower() not in taken))
+        file_stem = re.sub(r"[^\w.-]", "_", student).lstrip(".")[:60]
+        file_stem = file_stem.encode()[:150].decode(errors="ignore") or "student"  # a file system counts bytes
+        used_names = {name.lower() for name in names}
+        options = [f"{file_stem}.html", *(f"{file_stem}-{n}.html" for n in range(2, 10_000))]
+        names.append(next(option for option in options if option.lower() not in used_names))
     return names
 
 
 def summary(grading: Grading, folder: Path) -> str:
-    """What the shell says at the end."""
+    """The lines that the shell prints at the end."""
     lines = [f"to look at: {line}" for line in to_look_at(grading)]
     if grading.wall not in STRONG:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
-    for one in to_discuss(mistakes(grading)):
-        lines.append(f"most points lost in {one[0].name}: {one[1]} (students: {one[2]}, points: {one[3]:g})")
+    for loss in to_discuss(mistakes(grading)):
+        lines.append(f"most points lost in {loss[0].name}: {loss[1]} (students: {loss[2]}, points: {loss[3]:g})")
     written = f"grades.csv, class.html and a page for each student in {folder}"
     lines += [f"{averaged(grading)}.", f"Graded {grading.assignment}, seed {grading.seed}: {written}"]
     return "\n".join(_printable(line) for line in lines)
 
 
 def _printable(text: str) -> str:
-    """The text; a question mark stands for what is not printable, or what this terminal cannot encode."""
+    """Replace by question marks what is not printable, or what this terminal cannot encode."""
     encoding = sys.stdout.encoding or "utf-8"
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain.encode(encoding, "replace").decode(encoding)

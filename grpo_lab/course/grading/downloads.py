@@ -1,4 +1,4 @@
-"""What learning platforms hand out: where a class begins in it, and whose a file is."""
+"""The downloads of learning platforms: where a class begins in it, and whose a file is."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ _CANVAS = re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?P<file>\d{3,})_(?
 
 @dataclass
 class Submission:
-    """What one student handed in. `problem` says why it cannot be graded; empty if it can be.
+    """The notebook that one student handed in. `problem` says why it cannot be graded; empty if it can be.
 
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
     it. platform: "moodle", "canvas" or ""; number: the platform's own, of the student; upload: Canvas's, of the file.
@@ -40,21 +40,21 @@ class Submission:
 
 
 def owner_of(parts: tuple[str, ...]) -> Submission:
-    """Whose a file is: by a name that a learning platform made, or else by its outermost folder, or its own name."""
+    """The student whose file this is: by a platform's name, or else by its outermost folder, or its own name."""
     first, file = parts[0], parts[-1]
-    own = stem(first) if len(parts) == 1 or first == file else first
+    own_name = stem(first) if len(parts) == 1 or first == file else first
     # Canvas first: a name of Moodle's is none of Canvas's, and what a student called a file may look like Moodle's.
     if match := _CANVAS.fullmatch(first):
         file = match["rest"] if len(parts) == 1 else file
         return Submission(match["name"], file, "canvas", match["id"], upload=int(match["file"][:18]))
-    if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own + "_"):
+    if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own_name + "_"):
         file = match["rest"] or file if len(parts) == 1 else file
         return Submission(match["name"].strip(), file, "moodle", match["id"])
-    return Submission(own, file)
+    return Submission(own_name, file)
 
 
 def class_of(files: list[File], archive: bool) -> list[File]:
-    """The class itself: folders and archives around a platform's download are no student, and are taken off.
+    """The files of the class itself: folders and archives around a platform's download are no student, and taken off.
 
     Only where all files lie in them, and never below the name that a platform gave a student: what somebody packs into
     a submission does not become the class. An archive stands for the class, whoever made it, and so does a single
@@ -69,11 +69,11 @@ def class_of(files: list[File], archive: bool) -> list[File]:
         if len(outer) != 1 or outer == {""} or owner_of((*outer, "")).platform:
             break
         layers.append([replace(file, parts=file.parts[1:]) for file in inner])
-    whole = [layer for layer in layers[2:] if min(len(file.parts) for file in layer) > 1]
-    return [*layers[:2], *whole][-1] if archive else files
+    class_layers = [layer for layer in layers[2:] if min(len(file.parts) for file in layer) > 1]
+    return [*layers[:2], *class_layers][-1] if archive else files
 
 
 def _is_download(files: list[File]) -> bool:
-    """A name of Moodle's, or two of Canvas's."""
-    made = [owner_of(parts).platform for parts in {file.parts[0]: file.parts for file in files}.values()]
-    return "moodle" in made or made.count("canvas") > 1
+    """Recognise a platform's download: by a name of Moodle's, or two of Canvas's."""
+    platforms = [owner_of(parts).platform for parts in {file.parts[0]: file.parts for file in files}.values()]
+    return "moodle" in platforms or platforms.count("canvas") > 1

@@ -32,7 +32,7 @@ HARD_CODED = (
 
 @dataclass
 class Graded:
-    """What one student handed in, marked: points and verdict by exercise; and why cells failed, by their numbers.
+    """A submission, marked: points and verdict by exercise; and why cells failed, by their numbers.
 
     seed: of the fresh inputs that it was marked with.
     """
@@ -49,17 +49,19 @@ class Graded:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to say of what was handed in."""
-        one = self.submission
-        return [f"{one.file}: {one.problem}".removeprefix(": ")] * bool(one.problem) + one.notes
+        """Remarks on the submission itself: why it cannot be graded, which files were left out."""
+        submission = self.submission
+        return [f"{submission.file}: {submission.problem}".removeprefix(": ")] * bool(
+            submission.problem
+        ) + submission.notes
 
     @property
     def remarks(self) -> list[str]:
-        """All that there is to say beside the points."""
+        """Notes on the submission, and the cells that failed."""
         return [*self.notes, *(f"cell {number} failed" for number in self.cells)]
 
     def state(self, exercise: Exercise) -> str:
-        """ "right", "partly", "wrong", or "none" for what nobody has begun."""
+        """The state of an exercise: "right", "partly", "wrong", or "none" for what was not begun."""
         verdict = self.verdicts.get(exercise.name)
         if verdict is None or verdict.status == "not started":
             return "none"
@@ -78,26 +80,30 @@ class Grading:
 
     @classmethod
     def read(cls, file: Path) -> "Grading":
-        """What an earlier run wrote, as `as_json` makes it.
+        """Read the file of an earlier run, as `as_json` makes it.
 
         Raises:
             InputError: for a file that this is not.
         """
         try:
-            whole = json.loads(file.read_text(encoding="utf-8"))
-            return cls(**whole | {"students": [_graded(one) for one in whole["students"]]})
+            content = json.loads(file.read_text(encoding="utf-8"))
+            return cls(**content | {"students": [_graded(entry) for entry in content["students"]]})
         except (ValueError, KeyError, TypeError) as error:
-            what = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
-            raise InputError("output", file, "name another folder, or move it away", found=what) from error
+            problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
+            raise InputError("output", file, "name another folder, or move it away", found=problem) from error
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
 
     def merged(self, earlier: "Grading") -> "Grading":
-        """With those who were graded earlier and not now: who is graded again takes the place of what was."""
-        now = {(one.submission.student, one.submission.number) for one in self.students}
-        kept = [one for one in earlier.students if (one.submission.student, one.submission.number) not in now]
-        students = sorted([*kept, *self.students], key=lambda one: one.submission.student.casefold())
+        """Add those who were graded earlier and not now; who is graded again has the new marks."""
+
+        def identity(graded: Graded) -> tuple[str, str]:
+            return graded.submission.student, graded.submission.number
+
+        regraded = {identity(graded) for graded in self.students}
+        earlier_only = [graded for graded in earlier.students if identity(graded) not in regraded]
+        students = sorted([*earlier_only, *self.students], key=lambda graded: graded.submission.student.casefold())
         return replace(self, students=students)
 
     @property
@@ -110,7 +116,7 @@ class Grading:
 
     @property
     def handed_in(self) -> list[Graded]:
-        return [one for one in self.students if not one.submission.problem]
+        return [graded for graded in self.students if not graded.submission.problem]
 
 
 def grade(
@@ -122,7 +128,7 @@ def grade(
     seconds: float = 30.0,
     trust: bool = False,
     hidden: Iterable[Path] = (),
-    progress: Callable[[int, int], None] = lambda marked, of: None,
+    progress: Callable[[int, int], None] = lambda marked, total: None,
 ) -> Grading:
     """Mark everything in the folder. An interrupt ends all that runs; nothing is written here.
 
@@ -140,86 +146,89 @@ def grade(
         ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
             is neither a sandbox nor trust.
     """
-    stem, found = find_submissions(folder, assignment)
-    done: dict[int, Graded] = {}
+    stem, submissions = find_submissions(folder, assignment)
+    graded: dict[int, Graded] = {}
     exercises, unseen = of_notebook(stem[:2]), [folder, *hidden, *private_places()]
     with Sandbox(exercises, strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
-            running = {pool.submit(_run, one, sandbox, seed): index for index, one in enumerate(found)}
+            futures = [pool.submit(_run, submission, sandbox, seed) for submission in submissions]
             try:
-                for future in as_completed(running):
-                    index = running[future]
-                    done[index] = _marked(found[index], future, exercises, seed)
-                    progress(len(done), len(found))
+                for future in as_completed(futures):
+                    index = futures.index(future)
+                    graded[index] = _marked(submissions[index], future, exercises, seed)
+                    progress(len(graded), len(submissions))
             except BaseException:
                 sandbox.stop()
                 pool.shutdown(cancel_futures=True)
                 raise
-    return Grading(stem, seed, sandbox.wall, [done[index] for index in range(len(found))])
+    return Grading(stem, seed, sandbox.wall, [graded[index] for index in range(len(submissions))])
 
 
-def _run(one: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:
-    return ({}, {}) if one.problem else sandbox.run(one.cells, [VISIBLE, seed])
+def _run(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:
+    return ({}, {}) if submission.problem else sandbox.run(submission.cells, [VISIBLE, seed])
 
 
-def _marked(one: Submission, future: Future, exercises: dict[str, Exercise], seed: int) -> Graded:
-    """One notebook, marked. Whatever goes wrong is said of this notebook alone."""
-    nothing: dict[str, int | float] = dict.fromkeys(exercises, 0)
+def _marked(submission: Submission, future: Future, exercises: dict[str, Exercise], seed: int) -> Graded:
+    """Mark one notebook. Whatever goes wrong is said of this notebook alone."""
+    no_points: dict[str, int | float] = dict.fromkeys(exercises, 0)
     try:
-        answers, failed = future.result()
-        if one.problem:
-            return Graded(one, nothing)
-        answers = {name: _missing(one, name, answer, failed) for name, answer in answers.items()}
+        answers, failures = future.result()
+        if submission.problem:
+            return Graded(submission, no_points)
+        answers = {name: _missing(submission, name, answer, failures) for name, answer in answers.items()}
         marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
-        one.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
-        return Graded(one, nothing)
+        submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
+        return Graded(submission, no_points)
     points = {name: points for name, (points, _) in marks.items()}
-    return Graded(one, points, {name: verdict for name, (_, verdict) in marks.items()}, failed, seed)
+    return Graded(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
 
-def _missing(one: Submission, name: str, answer: dict[int, list] | str, failed: Failures) -> dict[int, list] | str:
-    """Where there is no function of this name: why its cell failed, or which other it defines."""
-    for cell in one.cells if answer == MISSING else ():
-        if cell.exercise == name and str(cell.number) in failed:
-            return f"Its cell failed: {failed[str(cell.number)]}"
+def _missing(
+    submission: Submission, name: str, answer: dict[int, list] | str, failures: Failures
+) -> dict[int, list] | str:
+    """The answer; in place of one that is missing, why its cell failed, or the name that it defines instead."""
+    for cell in submission.cells if answer == MISSING else ():
+        if cell.exercise == name and str(cell.number) in failures:
+            return f"Its cell failed: {failures[str(cell.number)]}"
         if cell.exercise == name and cell.defines:
             return f"You defined `{cell.defines[-1]}`; expected a function named `{name}`."
     return answer
 
 
-def _graded(one: dict) -> Graded:
-    """As it was before `asdict`."""
-    handed_in = one["submission"]
-    submission = Submission(**handed_in | {"cells": [Cell(**cell) for cell in handed_in["cells"]]})
-    verdicts = {name: _verdict(verdict) for name, verdict in one["verdicts"].items()}
-    return Graded(**one | {"submission": submission, "verdicts": verdicts})
+def _graded(entry: dict) -> Graded:
+    """The inverse of `asdict`."""
+    submission_entry = entry["submission"]
+    submission = Submission(**submission_entry | {"cells": [Cell(**cell) for cell in submission_entry["cells"]]})
+    verdicts = {name: _verdict(verdict) for name, verdict in entry["verdicts"].items()}
+    return Graded(**entry | {"submission": submission, "verdicts": verdicts})
 
 
-def _verdict(one: dict) -> Verdict:
-    parts = {name: tuple(Part(**part) for part in one[name]) for name in ("parts", "more")}
-    return Verdict(**one | parts | {"misconceptions": tuple(one["misconceptions"])})
+def _verdict(entry: dict) -> Verdict:
+    parts = {name: tuple(Part(**part) for part in entry[name]) for name in ("parts", "more")}
+    return Verdict(**entry | parts | {"misconceptions": tuple(entry["misconceptions"])})
 
 
 def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
-    """From outcomes to points. The student's code is not needed for it, and not there.
+    """Turn outcomes into points and a verdict. The student's code is not needed for it, and not there.
 
     answer: as in `Answers`.
     """
     try:
         if isinstance(answer, str):
-            return 0, _said(exercise, "not started" if answer == MISSING else "form", answer)
-        visible, fresh = (judge(exercise, answer[one], one) for one in (VISIBLE, seed))
+            return 0, _sentence_verdict(exercise, "not started" if answer == MISSING else "form", answer)
+        visible, fresh = (judge(exercise, answer[case_seed], case_seed) for case_seed in (VISIBLE, seed))
         points = worth(visible, fresh)
     except Exception as error:  # the outcomes come from a stranger's process: none may end the grading of the others
-        why = f"What it returned could not be judged: {type(error).__name__}: {error}"
-        return 0, _said(exercise, "form", why[:500])
+        message = f"What it returned could not be judged: {type(error).__name__}: {error}"
+        return 0, _sentence_verdict(exercise, "form", message[:500])
     if visible.right and not fresh.right:
-        said = _said(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")  # nothing of the fresh inputs is shown
-        return points, replace(said, fault=fresh.fault, misconceptions=fresh.misconceptions)
+        # Nothing of the fresh inputs is shown.
+        verdict = _sentence_verdict(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")
+        return points, replace(verdict, fault=fresh.fault, misconceptions=fresh.misconceptions)
     return points, visible
 
 
-def _said(exercise: Exercise, status: str, text: str) -> Verdict:
+def _sentence_verdict(exercise: Exercise, status: str, text: str) -> Verdict:
     parts = tuple(Part("say", line) for line in text.splitlines() if line.strip())
     return Verdict(exercise.name, status, parts, fault="stopped" if status == "form" else "")

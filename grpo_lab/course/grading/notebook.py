@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
-from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS
+from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
@@ -30,7 +29,8 @@ class Cell:
 
 
 def read_cells(content: bytes) -> list[dict]:
-    """
+    """The cells of a notebook file.
+
     Raises:
         InputError: with a sentence for the report, if it is no notebook.
     """
@@ -49,32 +49,32 @@ def read_cells(content: bytes) -> list[dict]:
 
 
 def assignment_of(named: str, cells: list[dict]) -> str:
-    """By the exercises in its cells, marked or defined there; or else by its name."""
+    """The assignment of a notebook: by the exercises in its cells, marked or defined there; or else by its name."""
     exercises = {lab_metadata(cell).get("exercise") for cell in cells}
-    if not any(exercises & set(own) for own in ASSIGNMENTS.values()):
+    if not any(exercises & set(names) for names in ASSIGNMENTS.values()):
         exercises = {name for cell in cells for name in Cell(0, source_of(cell)).defines}
-    most = max(ASSIGNMENTS, key=lambda one: (len(exercises & set(ASSIGNMENTS[one])), one == named))
-    return most if exercises & set(ASSIGNMENTS[most]) else named
+    best = max(ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == named))
+    return best if exercises & set(ASSIGNMENTS[best]) else named
 
 
-def by_name(name: str) -> str:
-    """`02_baselines_and_advantages`, and also `02_baselines_and_advantages (1)` or `02-final`."""
+def assignment_of_file(name: str) -> str:
+    """The assignment that a file is named after: `02_baselines_and_advantages`, also with ` (1)`, or `02-final`."""
     if name in ASSIGNMENTS:
         return name
     match = re.match(r"(\d\d)[_\- .]", name)
-    return next((found for found in ASSIGNMENTS if match and found.startswith(f"{match[1]}_")), "")
+    return next((stem for stem in ASSIGNMENTS if match and stem.startswith(f"{match[1]}_")), "")
 
 
 def lab_metadata(cell: dict) -> dict:
-    """What the assignment wrote into the metadata of this cell: {"exercise": ..., "role": ...}, or nothing."""
-    written = _of(_of(cell, "metadata"), "grpo_lab")
-    return {key: value for key, value in written.items() if isinstance(value, str)}
+    """The assignment's marks in the metadata of a cell: {"exercise": ..., "role": ...}, or nothing."""
+    metadata = _dict_at(_dict_at(cell, "metadata"), "grpo_lab")
+    return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
-def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
-    """The code cells that grading runs, all but the training run, and what is said of those that are too long."""
-    _, run = DEMONSTRATIONS[assignment[:2]]
-    found, said = [], []
+def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
+    """The code cells that grading runs, all but the training run, and notes on those that are too long."""
+    _, run = demonstration(assignment[:2])
+    code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)
         if cell.get("cell_type") != "code" or lab_metadata(cell).get("role") == "demo" or source.strip() in ("", run):
@@ -82,15 +82,15 @@ def to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
         if re.fullmatch(r"check\(\w+\)", source.strip()):  # it says nothing here, and fails where there is no function
             continue
         if len(source) > MAX_CELL:
-            said.append(f"cell {number} has {len(source):,} characters and was left out")
+            notes.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
-            written = lab_metadata(cell)
-            found.append(Cell(number, source, "" if "role" in written else written.get("exercise", "")))
-    return found, said
+            metadata = lab_metadata(cell)
+            code_cells.append(Cell(number, source, "" if "role" in metadata else metadata.get("exercise", "")))
+    return code_cells, notes
 
 
 def written_answer(cells: list[dict]) -> str:
-    """What stands in the cell for the question in words; "" where nothing was written."""
+    """The text of the cell for the question in words; "" where nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
     return next((text[:MAX_CELL] for text in texts if text != ANSWER_HERE), "")
 
@@ -102,6 +102,6 @@ def source_of(cell: dict) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _of(container: dict, key: str) -> dict:
+def _dict_at(container: dict, key: str) -> dict:
     value = container.get(key)
     return value if isinstance(value, dict) else {}

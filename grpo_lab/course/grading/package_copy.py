@@ -26,8 +26,8 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
     target = folder / "grpo_lab"
     shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     for exercise in exercises:
-        home = Path(inspect.getsourcefile(inspect.unwrap(exercise.function)))
-        path = target / home.resolve().relative_to(SOURCE)
+        source_file = Path(inspect.getsourcefile(inspect.unwrap(exercise.function)))
+        path = target / source_file.resolve().relative_to(SOURCE)
         path.write_text(without_body(path.read_text(encoding="utf-8"), exercise.name), encoding="utf-8")
     _strip_wrong_answers(target / "course" / "exercises")
     for path in (folder, *folder.rglob("*")):
@@ -50,10 +50,10 @@ def without_body(source: str, name: str) -> str:
         ValueError: if it is not defined at the top level of the source.
     """
     tree = ast.parse(source)
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    if not found:
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    if not definitions:
         raise InputError("name", name, "expected a function at the top level of the source")
-    for node in found:
+    for node in definitions:
         node.body = [*node.body[: ast.get_docstring(node) is not None], *_GONE]
     return ast.unparse(tree)
 
@@ -62,10 +62,10 @@ def _strip_wrong_answers(folder: Path) -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("nb*.py"))}
     for call in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if getattr(call.func, "id", "") == "Exercise":
-            for given in call.keywords:  # what a mistake changes is part of an answer
-                given.value = ast.Dict([], []) if given.arg == "mistakes" else given.value
-    while gone := list(_unused(trees.values())):
-        for tree, node in gone:
+            for keyword in call.keywords:  # what a mistake changes is part of an answer
+                keyword.value = ast.Dict([], []) if keyword.arg == "mistakes" else keyword.value
+    while unused := list(_unused(trees.values())):
+        for tree, node in unused:
             tree.body.remove(node)
     for path, tree in trees.items():
         path.write_text(ast.unparse(tree), encoding="utf-8")
@@ -77,6 +77,6 @@ def _unused(trees: Iterable[ast.Module]) -> Iterator[tuple[ast.Module, ast.Funct
     imported = {alias.name for node in imports for alias in node.names}
     for tree in trees:
         for node in [node for node in tree.body if isinstance(node, ast.FunctionDef)]:
-            others = [one for statement in tree.body if statement is not node for one in ast.walk(statement)]
-            if node.name not in imported | {one.id for one in others if isinstance(one, ast.Name)}:
+            other_nodes = [n for statement in tree.body if statement is not node for n in ast.walk(statement)]
+            if node.name not in imported | {n.id for n in other_nodes if isinstance(n, ast.Name)}:
                 yield tree, node

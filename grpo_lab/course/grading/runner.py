@@ -27,7 +27,7 @@ MAX_FILE, MAX_OPEN = 16_000_000, 64  # what is deleted and kept open takes room 
 
 
 def main() -> None:
-    """One notebook. Never returns: it ends with exit code 0 when everything was tried."""
+    """Run one notebook. Never returns: it ends with exit code 0 when everything was tried."""
     channel = Channel()
     request = channel.hear()
     limit(CPU=request["cpu_seconds"], FSIZE=MAX_FILE, CORE=0, NOFILE=MAX_OPEN)
@@ -41,7 +41,7 @@ def main() -> None:
     namespace = run_cells(request["cells"], channel)
     undo()  # so that nothing a cell has replaced in a module changes how a function is tried
     lend(request["lent"], exercises, namespace)
-    for name in request["asked"]:
+    for name in request["untried"]:
         channel.say({"exercise": name})
         try_exercise(exercises[name], namespace.get(name), request, channel)
         lend(channel.hear()["lent"], exercises, namespace)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 class Channel:
-    """To the parent: standard input and output, which are taken away from everybody else."""
+    """The channel to the parent: standard input and output, which are taken away from everybody else."""
 
     def __init__(self):
         self._out, self._in = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
@@ -65,20 +65,20 @@ class Channel:
         return json.loads(self._in.readline())
 
 
-def limit(**most: int) -> None:
-    """Limits of this process, where the system has any."""
+def limit(**limits: int) -> None:
+    """Set limits of this process, where the system has any."""
     try:
         import resource
     except ImportError:  # Windows
         return
-    for kind, number in most.items():
-        _, hard = resource.getrlimit(kind_of := getattr(resource, f"RLIMIT_{kind}"))
-        number = number if hard == resource.RLIM_INFINITY else min(number, hard)
-        resource.setrlimit(kind_of, (number, number))
+    for kind, value in limits.items():
+        _, hard = resource.getrlimit(resource_id := getattr(resource, f"RLIMIT_{kind}"))
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(resource_id, (value, value))
 
 
 def limit_memory(extra: int) -> None:
-    """At most so many bytes more than now. Only Linux says how many that are."""
+    """Limit the memory to so many bytes more than now. Only Linux says how many that are."""
     if sys.platform == "linux":
         import resource
 
@@ -99,7 +99,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
 
 
 def silence_the_course() -> None:
-    """A `check(...)` in a cell has nothing to compare with here; it says nothing, and costs nothing."""
+    """Make `check(...)` in a cell say nothing and cost nothing: it has nothing to compare with here."""
     import grpo_lab.course as course
     import grpo_lab.teaching.notebook as notebook
 
@@ -109,13 +109,13 @@ def silence_the_course() -> None:
 
 
 def remember_modules():
-    """Names of torch and of this package as they are; returns a function that puts them back."""
+    """Save the names of torch and of this package as they are; returns a function that puts them back."""
     modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("torch", "grpo_lab")]
     saved = [(vars(module), dict(vars(module))) for module in modules if type(module) is types.ModuleType]
 
     def undo() -> None:
-        for names, before in saved:
-            names.update(before)
+        for namespace, attributes in saved:
+            namespace.update(attributes)
 
     return undo
 
@@ -124,9 +124,9 @@ def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dic
     """Give these functions of the library their bodies, and put them in the place of the notebook's own."""
     for name, source in sources.items():
         function = inspect.unwrap(exercises[name].function)
-        made: dict = {}
-        exec(source, function.__globals__, made)
-        function.__code__ = made[name].__code__
+        defined: dict = {}
+        exec(source, function.__globals__, defined)
+        function.__code__ = defined[name].__code__
         namespace[name] = exercises[name].function
 
 
@@ -146,7 +146,7 @@ def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) 
 
 
 def run_cells(cells: list[dict], channel: Channel) -> dict:
-    """Each cell by itself: one that fails loses only itself. Returns the names that they defined."""
+    """Run each cell by itself: one that fails loses only itself. Returns the names that they defined."""
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
     failed, own = {}, {}
     for cell in cells:
@@ -163,7 +163,7 @@ def run_cells(cells: list[dict], channel: Channel) -> dict:
 
 
 def _is_library(value) -> bool:
-    """A function of this package, whose body may be gone here. (`isinstance` would ask a student's object.)"""
+    """Recognise a function of this package, whose body may be gone. (`isinstance` would ask a student's object.)"""
     module = value.__module__ if type(value) is types.FunctionType else None
     return type(module) is str and module.startswith("grpo_lab")
 
@@ -194,16 +194,16 @@ def runnable(source: str) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """Type, text and line; the last frame that lies in a cell."""
-    where, trace = "", error.__traceback__
+    """Describe an error: type, text and line of the last frame that lies in a cell."""
+    position, trace = "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.startswith("<cell"):
-            where = f" ({trace.tb_frame.f_code.co_filename[1:-1]}, line {trace.tb_lineno})"
+            position = f" ({trace.tb_frame.f_code.co_filename[1:-1]}, line {trace.tb_lineno})"
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
-        where = f" ({str(error.filename)[1:-1]}, line {error.lineno})"
+        position = f" ({str(error.filename)[1:-1]}, line {error.lineno})"
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:MAX_PRINTED_ERROR]
     except BaseException:
         text = ""
-    return f"{type(error).__name__}: {text}{where}"
+    return f"{type(error).__name__}: {text}{position}"

@@ -1,4 +1,4 @@
-"""Where a stranger's notebook runs: a process of its own, behind a wall, with a package that lacks the answers.
+"""A stranger's notebook, run in a process of its own, behind a wall, with a package that lacks the answers.
 
 parent (this file)  -- stdin: what to run; the library's source of what has been judged -->  worker (`runner.py`)
                     <-- stdout: the step that it is at; outcomes, as data --
@@ -37,7 +37,7 @@ Failures = dict[str, str]
 
 
 class Sandbox:
-    """Runs the notebooks of one assignment. A context manager: its folder goes when it closes.
+    """A runner of the notebooks of one assignment. A context manager: its folder goes when it closes.
 
     Args:
         exercises: of the assignment, in order. The package that submissions import lacks them, until each is judged.
@@ -76,26 +76,26 @@ class Sandbox:
         failed: Failures = {}
         end = time.monotonic() + START_SECONDS + 20 * self.seconds
         for _ in range(MAX_STARTS):
-            left = [name for name in self.exercises if name not in answers]
-            if not left or time.monotonic() > end or self.stopped.is_set():
+            untried = [name for name in self.exercises if name not in answers]
+            if not untried or time.monotonic() > end or self.stopped.is_set():
                 break
-            run = _Run(self, cells, left, seeds, answers, failed)
+            run = _Run(self, cells, untried, seeds, answers, failed)
             run.watch(end)
             cells = run.blame()
         return dict.fromkeys(self.exercises, UNREACHED) | answers, failed
 
-    def request(self, cells: list[Cell], asked: list[str], seeds: list[int]) -> dict:
-        """What the worker is told at its start."""
+    def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> dict:
+        """The first message to a worker: cells, exercises and limits."""
         return {
             "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
-            "exercises": list(self.exercises), "asked": asked, "lent": self.lent_until(asked[0]), "seeds": seeds,
+            "exercises": list(self.exercises), "untried": untried, "lent": self.lent_until(untried[0]), "seeds": seeds,
             "case_seconds": self.seconds / 5, "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MEMORY,
         }  # fmt: skip
 
     def lent_until(self, name: str) -> dict[str, str]:
         """The library's source of every exercise that stands before this one."""
         names = list(self.exercises)
-        return {one: library_source(self.exercises[one]) for one in names[: names.index(name)]}
+        return {lent: library_source(self.exercises[lent]) for lent in names[: names.index(name)]}
 
     def start(self, folder: Path, log) -> tuple[subprocess.Popen, list[str]]:
         """A worker, and the command that ends it where a signal is not enough."""
@@ -108,45 +108,49 @@ class Sandbox:
 
 
 class _Run:
-    """One process: it is watched step by step, and what comes of it is put into `answers` and `failed`.
+    """One process: it is watched step by step, and its results are put into `answers` and `failed`.
 
     A step counts once, and only onward: what the worker says about itself is a stranger's word.
     """
 
     def __init__(
-        self, sandbox: Sandbox, cells: list[Cell], asked: list[str], seeds, answers: Answers, failed: Failures
+        self, sandbox: Sandbox, cells: list[Cell], untried: list[str], seeds, answers: Answers, failed: Failures
     ):
-        self.sandbox, self.cells, self.asked, self.seeds = sandbox, cells, asked, seeds
+        self.sandbox, self.cells, self.untried, self.seeds = sandbox, cells, untried, seeds
         self.answers, self.failed = answers, failed
-        self.steps = [*(("cell", cell.number) for cell in cells), *(("exercise", name) for name in asked), ("done", "")]
-        self.at, self.outcomes, self.why, self.said = -1, {}, "", ""
+        self.steps = [
+            *(("cell", cell.number) for cell in cells),
+            *(("exercise", name) for name in untried),
+            ("done", ""),
+        ]
+        self.step_index, self.outcomes, self.reason, self.log_end = -1, {}, "", ""
 
     def watch(self, end: float) -> None:
-        """From the start to the end of the process."""
+        """Watch the process from its start to its end."""
         sandbox, messages, over = self.sandbox, queue.Queue(maxsize=4), threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
             worker, kill = sandbox.start(folder, log)
             threading.Thread(target=_read, args=(worker.stdout, messages, over), daemon=True).start()
             try:
-                self._tell(worker, sandbox.request(self.cells, self.asked, self.seeds))
+                self._tell(worker, sandbox.request(self.cells, self.untried, self.seeds))
                 self._follow(worker, messages, end)
             finally:
                 over.set()
                 end_worker(worker, kill)
             log.seek(max(0, log.seek(0, os.SEEK_END) - 500))
-            self.said = log.read(500).decode("utf-8", "replace")
+            self.log_end = log.read(500).decode("utf-8", "replace")
         self.code = worker.returncode
         _remove(folder)
 
     def _follow(self, worker, messages: queue.Queue, end: float) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while self.at < len(self.steps) - 1:
+        while self.step_index < len(self.steps) - 1:
             if time.monotonic() > min(deadline, end) or self.sandbox.stopped.is_set():
-                self.why = ENDLESS
+                self.reason = ENDLESS
             elif tasks_of(worker.pid) > MAX_TASKS:
-                self.why = CROWD
-            if self.why:
+                self.reason = CROWD
+            if self.reason:
                 return
             try:
                 message, content = messages.get(timeout=LOOK)
@@ -158,19 +162,19 @@ class _Run:
                 deadline = time.monotonic() + self.sandbox.seconds
 
     def _takes(self, message: dict, content: bytes, worker) -> bool:
-        """Whether the message is a step onward."""
+        """Take a message in; True if it is a step onward."""
         step = next(((kind, message[kind]) for kind in ("cell", "exercise", "done") if kind in message), None)
-        if step in self.steps[self.at + 1 :]:
-            self.at, self.outcomes = self.steps.index(step), {}
+        if step in self.steps[self.step_index + 1 :]:
+            self.step_index, self.outcomes = self.steps.index(step), {}
             return True
         if "failed" in message and isinstance(message["failed"], dict):
             numbers = {str(cell.number) for cell in self.cells}
             self.failed |= {n: str(why)[:1000] for n, why in message["failed"].items() if n in numbers}
-        kind, name = self.steps[self.at] if self.at >= 0 else ("", "")
+        kind, name = self.steps[self.step_index] if self.step_index >= 0 else ("", "")
         if kind == "exercise" and name not in self.answers:
             self._answered(name, message, content)
             if name in self.answers:
-                later = self.asked[self.asked.index(name) + 1 :]
+                later = self.untried[self.untried.index(name) + 1 :]
                 self._tell(worker, {"lent": self.sandbox.lent_until(later[0]) if later else {}})
         return False
 
@@ -192,23 +196,25 @@ class _Run:
             worker.stdin.flush()
 
     def blame(self) -> list[Cell]:
-        """Where the process ended too early, charge the step that it was at. Returns the cells to run next time."""
-        kind, what = self.steps[self.at] if self.at >= 0 else ("start", "")
-        why = self.why or f"ended the whole process (exit code {self.code})"
+        """Charge an early end of the process to the step that it was at. Returns the cells to run next time."""
+        kind, subject = self.steps[self.step_index] if self.step_index >= 0 else ("start", "")
+        why = self.reason or f"ended the whole process (exit code {self.code})"
         if kind == "cell":
-            self.failed[str(what)] = why
-            return [cell for cell in self.cells if cell.number != what]
+            self.failed[str(subject)] = why
+            return [cell for cell in self.cells if cell.number != subject]
         if kind == "exercise":
-            self.answers.setdefault(what, f"It {why}.")
+            self.answers.setdefault(subject, f"It {why}.")
         elif not self.sandbox.stopped.is_set():
-            lost = "No result came back from it."
-            why = f"The process for this notebook did not start ({self.said.strip()[-300:]}): tell your teacher."
-            self.answers.update({n: lost if kind == "done" else why for n in self.asked if n not in self.answers})
+            not_returned = "No result came back from it."
+            why = f"The process for this notebook did not start ({self.log_end.strip()[-300:]}): tell your teacher."
+            self.answers.update(
+                {n: not_returned if kind == "done" else why for n in self.untried if n not in self.answers}
+            )
         return self.cells
 
 
 def _remove(folder: Path) -> None:
-    """What cannot be removed stays, such as folders nested deeper than Python's recursion limit."""
+    """Remove a folder. What cannot be removed stays, such as folders nested deeper than Python's recursion limit."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
 

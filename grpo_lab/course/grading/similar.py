@@ -1,83 +1,122 @@
 """Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
 
-Two functions are compared by their syntax trees, with names of variables, docstrings, annotations, comments and layout
-taken out, and without the checks that lead it. Each pair of students is compared; who is alike by pairs is a group.
+An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students the
+names of variables do not count either, but the answer has to be equal, and rare in the class. The library's source
+pasted has its names, too, so a few changes in it do not matter (`difflib`).
 """
 
 import ast
+import re
 from collections import Counter
+from collections.abc import Container
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import combinations
-from math import log2
+from typing import NamedTuple
 
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
-FEWEST_NODES = 25  # below, equality is no surprise
-SMALLEST_CLASS = 10  # as if there were so many: with three students, nothing is rare
-LONG = 60  # nodes and contexts after which a common answer says twice as much
-ENOUGH, AT_LEAST = 10.0, 2.0  # bits for any pair; and for one that agrees in nearly all that both have written
+FEWEST_NODES = 25  # of a syntax tree; below, equality is no surprise
+RARE, SMALLEST_CLASS = 0.25, 10  # share of a class that has an answer; with three students, nothing would be rare
+ENOUGH = 3  # rare answers that two students have in common, or one if they agree in nearly all that both have written
 NEARLY_ALL = 0.8
+LONG = 100  # nodes after which an answer counts once more
+PASTED = 0.95  # of the words in common with the library's source
 
 
 def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
-    """Groups of students with rare answers in common, and the exercises in which any two of them agree."""
-    shapes = {one.submission.student: _of_student(one.submission.cells, grading.exercises) for one in grading.handed_in}
-    often = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
-    groups: list[tuple[set[str], set[str]]] = []  # students, and exercises
-    for one, other in combinations(shapes, 2):
-        both = shapes[one].keys() & shapes[other].keys()
-        equal = {name for name in both if shapes[one][name] == shapes[other][name]}
-        bits = sum(_surprise(shapes[one][name], often[name, shapes[one][name]], len(shapes)) for name in equal)
-        if bits >= ENOUGH or (bits >= AT_LEAST and len(equal) >= NEARLY_ALL * len(both)):
-            joined = [({one, other}, equal), *(group for group in groups if group[0] & {one, other})]
-            groups = [group for group in groups if not group[0] & {one, other}]
-            groups.append((set().union(*(group[0] for group in joined)), set().union(*(group[1] for group in joined))))
-    found = [(sorted(students), sorted(names)) for students, names in groups]
-    return sorted(found, key=lambda one: (-len(one[1]), one[0]))
+    """Groups of students, and the exercises in which each of the group has the same rare answer.
 
-
-def _surprise(shape: str, often: int, students: int) -> float:
-    """How much a common answer says, in bits: more the rarer it is, and the longer."""
-    return log2(max(students, SMALLEST_CLASS) / often) * max(1.0, shape.count("(") / LONG)
-
-
-def _of_student(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
-    """Exercise -> the shape of the answer, where it is long enough to say something, and not the library's own.
-
-    Not of what was repaired: nearly all of that was given.
+    Groups that share a student stay apart: who agrees with one student in one exercise, and with another in a second
+    one, brings these two into no connection.
     """
-    found: dict[str, str] = {}
+    shapes = {s.submission.student: _student_shapes(s.submission.cells, grading.exercises) for s in grading.handed_in}
+    owners = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
+    limit = RARE * max(len(shapes), SMALLEST_CLASS)
+    groups: set[tuple[frozenset[str], frozenset[str]]] = set()  # students, and exercises
+    for first, second in combinations(shapes, 2):
+        attempted = shapes[first].keys() & shapes[second].keys()
+        equal = {name: shapes[first][name] for name in attempted if shapes[first][name] == shapes[second][name]}
+        rare = {name: shape for name, shape in equal.items() if owners[name, shape] <= limit}
+        evidence = sum(1 + shape.count("(") // LONG for shape in rare.values())
+        if evidence >= ENOUGH or (rare and len(equal) >= NEARLY_ALL * len(attempted)):
+            students = frozenset(student for student, own in shapes.items() if rare.items() <= own.items())
+            groups.add((students, frozenset(rare)))
+    largest = [g for g in groups if not any(g != h and g[0] <= h[0] and g[1] <= h[1] for h in groups)]
+    as_lists = [(sorted(students), sorted(names)) for students, names in largest]
+    return sorted(as_lists, key=lambda group: (-len(group[1]), group[0]))
+
+
+def pasted(grading: Grading) -> dict[str, list[str]]:
+    """The exercises, by student, whose answer is the library's source: nearly word for word, or long and renamed."""
+    exercises_of_student = {}
+    for graded in grading.handed_in:
+        answers = _answers_of_student(graded.submission.cells, grading.exercises)
+        names = [name for name, answer in answers.items() if _is_pasted(answer, _library(grading.exercises[name]))]
+        if names:
+            exercises_of_student[graded.submission.student] = sorted(names, key=list(grading.exercises).index)
+    return exercises_of_student
+
+
+def _is_pasted(answer: "Answer", library: "Answer") -> bool:
+    if answer.nodes > LONG and answer.shape == library.shape:
+        return True
+    matcher = SequenceMatcher(None, answer.words, library.words, autojunk=False)
+    return matcher.real_quick_ratio() >= PASTED and matcher.ratio() >= PASTED
+
+
+def _student_shapes(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
+    """Exercise -> the shape of the answer, unless it is the library's own."""
+    answers = _answers_of_student(cells, exercises)
+    return {n: answer.shape for n, answer in answers.items() if answer.shape != _library(exercises[n]).shape}
+
+
+def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
+    """Exercise -> its answer; of what was repaired there is none, since nearly all of it was in the stub."""
     written = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
+    answers: dict[str, Answer] = {}
     for cell in cells:
-        found |= shapes_of(cell.source, written)
-    return {name: shape for name, shape in found.items() if shape and shape != _of_library(exercises[name])}
+        answers |= answers_in(cell.source, written)
+    return {name: answer for name, answer in answers.items() if answer.nodes > FEWEST_NODES}
 
 
-def shapes_of(source: str, exercises: dict[str, Exercise]) -> dict[str, str]:
-    """Exercise -> what is left of its function when names, words and given lines are gone; "" for small ones."""
+class Answer(NamedTuple):
+    """The statements of a function behind its docstring and the given checks.
+
+    shape: the syntax, with variables numbered. words: names, keywords and constants, in order. In both there is only
+    the hash of a constant, which may be long, and nothing of a text. nodes: of the syntax tree.
+    """
+
+    shape: str
+    words: list[str]
+    nodes: int
+
+
+def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
+    """The answers in a cell, by exercise; none where it cannot be read."""
     try:
         functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-        own = [node for node in functions if node.name in exercises]
-        return {node.name: _shape(node) for node in own}
+        return {function.name: _answer(function) for function in functions if function.name in exercises}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
 
 
 @cache
-def _of_library(exercise: Exercise) -> str:
-    return shapes_of(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name: exercise})[exercise.name]
+def _library(exercise: Exercise) -> Answer:
+    return answers_in(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name})[exercise.name]
 
 
-def _shape(function: ast.FunctionDef) -> str:
-    """Its syntax: variables are numbered, words are gone, and of a constant, which may be long, the hash is left."""
-    numbers: dict[str, int] = {}
+def _answer(function: ast.FunctionDef) -> Answer:
     body = ast.Module(body_of(function)[len(given_checks(function)) :], [])
     nodes = [node for node in ast.walk(body) if not isinstance(node, ast.expr_context)]
     for node in nodes:
+        if isinstance(node, ast.Constant):
+            node.value = "" if isinstance(node.value, str | bytes) else hash(node.value)
+    words = re.findall(r"\w+", ast.unparse(body))
+    numbers: dict[str, int] = {}
+    for node in nodes:
         if isinstance(node, ast.Name):
             node.id = str(numbers.setdefault(node.id, len(numbers)))
-        elif isinstance(node, ast.Constant):
-            node.value = "" if isinstance(node.value, str | bytes) else hash(node.value)
-    return ast.dump(body) if len(nodes) > FEWEST_NODES else ""
+    return Answer(ast.dump(body), words, len(nodes))

@@ -29,7 +29,7 @@ STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not 
 
 
 def safe(text) -> str:
-    """What a stranger wrote, as text of a page."""
+    """Escape a stranger's text for a page."""
     return html.escape(str(text))
 
 
@@ -42,43 +42,43 @@ def html_page(title: str, body: str) -> str:
     )
 
 
-def student_page(one: Graded, grading: Grading) -> str:
-    """What is right and what is not, on which input, and which known mistake it is."""
+def student_page(graded: Graded, grading: Grading) -> str:
+    """The page of a student: what is right and what is not, on which input, and which known mistake it is."""
     exercises = grading.exercises
-    body = [f"<h1>{safe(one.submission.student)}</h1>"]
-    body.append(f"<p><strong>{one.total:g} of {grading.out_of} points.</strong></p>")
-    body += [f"<p>{safe(remark)}.</p>" for remark in one.notes]
-    if not one.submission.problem:
-        rows = [_row(one, exercise) for exercise in exercises.values()]
+    body = [f"<h1>{safe(graded.submission.student)}</h1>"]
+    body.append(f"<p><strong>{graded.total:g} of {grading.out_of} points.</strong></p>")
+    body += [f"<p>{safe(remark)}.</p>" for remark in graded.notes]
+    if not graded.submission.problem:
+        rows = [_row(graded, exercise) for exercise in exercises.values()]
         head = '<tr><th>function</th><th>result</th><th class="n">points</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
-        body += [_section(one, name) for name in exercises if one.state(exercises[name]) != "none"]
-    if one.cells:
-        failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in one.cells.items())
+        body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != "none"]
+    if graded.cells:
+        failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in graded.cells.items())
         body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
     body.append(
         '<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
-        f"{one.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
+        f"{graded.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
     )
-    return html_page(one.submission.student, "\n".join(body))
+    return html_page(graded.submission.student, "\n".join(body))
 
 
-def _row(one: Graded, exercise: Exercise) -> str:
-    state, name = one.state(exercise), f"<code>{safe(exercise.name)}</code>"
+def _row(graded: Graded, exercise: Exercise) -> str:
+    state, name = graded.state(exercise), f"<code>{safe(exercise.name)}</code>"
     link = name if state == "none" else f'<a href="#{safe(exercise.name)}">{name}</a>'
-    points = f'<td class="n">{one.points[exercise.name]:g} of {exercise.points}</td>'
+    points = f'<td class="n">{graded.points[exercise.name]:g} of {exercise.points}</td>'
     return f'<tr><td>{link}</td><td><span class="{state}">{STATES[state]}</span></td>{points}</tr>'
 
 
-def _section(one: Graded, name: str) -> str:
-    """What went wrong, and the code. What is expected does not stand here."""
-    verdict = one.verdicts[name]
+def _section(graded: Graded, name: str) -> str:
+    """The section of an exercise: what went wrong, and the code, and nothing of what is expected."""
+    verdict = graded.verdicts[name]
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.more if part.kind == "equation"]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
-    code = "\n\n".join(cell.source for cell in one.submission.code_of(name))
+    code = "\n\n".join(cell.source for cell in graded.submission.code_of(name))
     parts.append(f"<details><summary>The code</summary><pre>{safe(code)}</pre></details>")
     return "\n".join([*parts, "</section>"])

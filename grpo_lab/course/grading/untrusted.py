@@ -42,13 +42,13 @@ class File:
 
 def walk(entry: Path) -> Iterator[File]:
     """All files at or below one entry of a folder; what cannot be looked into is a file whose reading says why."""
-    waiting, found = [(entry, (entry.name,))], 0
-    while waiting:
-        path, parts = waiting.pop()
+    pending, files_seen = [(entry, (entry.name,))], 0
+    while pending:
+        path, parts = pending.pop()
         if unseen(parts[-1]):
             continue
-        found += 1
-        if found > MAX_FILES:
+        files_seen += 1
+        if files_seen > MAX_FILES:
             yield File(parts, problem=f"there are more than {MAX_FILES:,} files; the rest was not looked at")
             return
         try:
@@ -56,8 +56,8 @@ def walk(entry: Path) -> Iterator[File]:
             if stat.S_ISDIR(status.st_mode) and len(parts) > MAX_DEPTH:
                 yield File(parts, problem=f"folders more than {MAX_DEPTH} deep are not looked into")
             elif stat.S_ISDIR(status.st_mode):
-                below = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
-                waiting += [(one, (*parts, one.name)) for one in below]
+                entries = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
+                pending += [(child, (*parts, child.name)) for child in entries]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
                 yield from archived((path,), parts)
             else:
@@ -66,29 +66,29 @@ def walk(entry: Path) -> Iterator[File]:
             yield File(parts, problem=f"it cannot be looked into ({error.strerror})")
 
 
-def archived(place: tuple, parts: tuple[str, ...]) -> Iterator[File]:
+def archived(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
     """The files of a zip archive; its own name, without the ending, stands for a folder.
 
-    place: the path of the archive, and for one that lies in another, as a platform hands out a class, its entry there.
+    location: the path of the archive; for one that lies in another, as a platform hands out a class, also its entry.
     """
     try:
-        if len(place) > 2:
+        if len(location) > 2:
             raise InputError("an archive in an archive in an archive is not looked into")
-        with zipfile.ZipFile(_opened(*place)) as archive:
+        with zipfile.ZipFile(_opened(*location)) as archive:
             members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
-        said = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
-        yield File(parts, problem=said)
+        problem = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
+        yield File(parts, problem=problem)
         return
     parts = (*parts[:-1], stem(parts[-1]))
     for member in members[:MAX_MEMBERS]:
-        below = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
-        if not below or member.is_dir() or any(unseen(name) for name in below):
+        names = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
+        if not names or member.is_dir() or any(unseen(name) for name in names):
             continue
-        if below[-1].lower().endswith(".zip"):
-            yield from archived((*place, member), (*parts, *below))
+        if names[-1].lower().endswith(".zip"):
+            yield from archived((*location, member), (*parts, *names))
         else:
-            yield File((*parts, *below), partial(_content, MAX_NOTEBOOK, member, *place))
+            yield File((*parts, *names), partial(_content, MAX_NOTEBOOK, member, *location))
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
@@ -98,17 +98,17 @@ def _opened(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
     return io.BytesIO(_content(MAX_ARCHIVE, *member, path)) if member else path
 
 
-def _content(most: int, member: zipfile.ZipInfo, *place) -> bytes:
+def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
     """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
-    if member.file_size > most:
-        raise InputError(_too_large(member.file_size, most))
+    if member.file_size > max_bytes:
+        raise InputError(_too_large(member.file_size, max_bytes))
     try:
-        with zipfile.ZipFile(_opened(*place)) as archive, archive.open(member) as file:
-            content = file.read(most + 1)
+        with zipfile.ZipFile(_opened(*location)) as archive, archive.open(member) as file:
+            content = file.read(max_bytes + 1)
     except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
         raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
-    if len(content) > most:
-        raise InputError(_too_large(len(content), most))
+    if len(content) > max_bytes:
+        raise InputError(_too_large(len(content), max_bytes))
     return content
 
 
@@ -125,8 +125,8 @@ def _bytes_of(path: Path) -> bytes:
         raise InputError(f"it cannot be read ({error.strerror})") from None
 
 
-def _too_large(size: int, most: int) -> str:
-    return f"the file has {size / 1e6:.0f} MB; at most {most / 1e6:.0f} MB are read"
+def _too_large(size: int, max_bytes: int) -> str:
+    return f"the file has {size / 1e6:.0f} MB; at most {max_bytes / 1e6:.0f} MB are read"
 
 
 def unseen(name: str) -> bool:
@@ -134,12 +134,12 @@ def unseen(name: str) -> bool:
 
 
 def is_notebook(name: str) -> bool:
-    """`.ipynb` in any case, and what browsers make of it."""
+    """Recognise `.ipynb` in any case, and what browsers make of it."""
     return name.lower().endswith((".ipynb", ".ipynb.txt", ".ipynb.json"))
 
 
 def stem(name: str) -> str:
-    """The name without what `is_notebook` accepts, or without its last ending."""
+    """A file name without what `is_notebook` accepts, or without its last ending."""
     for ending in (".ipynb.txt", ".ipynb.json", ".ipynb"):
         if name.lower().endswith(ending):
             return name[: -len(ending)]

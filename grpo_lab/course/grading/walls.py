@@ -34,11 +34,11 @@ AS_ROOT = (
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime",
 )  # fmt: skip
-_KEPT = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+_PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 
 
 def strongest_wall(trust: bool) -> str:
-    """ "bubblewrap" or "docker"; where there is neither, and only with `trust`, "another user" or "none".
+    """The strongest wall here: "bubblewrap" or "docker"; else, and only with `trust`, "another user" or "none".
 
     Raises:
         InputError: if there is no strong wall, and no trust; or for root, whom no other user could stand in for.
@@ -60,12 +60,14 @@ def strongest_wall(trust: bool) -> str:
 
 
 def _fails(command: list[str], **settings) -> str:
-    """Why a command cannot be run; "" if it ends well."""
+    """The reason why a command cannot be run; "" if it ends well."""
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, **settings)
+        process = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, **settings
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cannot be started ({type(error).__name__})"
-    return "" if done.returncode == 0 else f"exit code {done.returncode} {done.stderr.strip()[-200:]}".strip()
+    return "" if process.returncode == 0 else f"exit code {process.returncode} {process.stderr.strip()[-200:]}".strip()
 
 
 def behind(wall: str, name: str, package: Path, folder: Path, hidden: Iterable[Path]) -> tuple[list[str], dict]:
@@ -89,21 +91,21 @@ def behind(wall: str, name: str, package: Path, folder: Path, hidden: Iterable[P
     return _python(str(package)), settings
 
 
-def _bubblewrap(places: list, own: str, hidden: Iterable[Path] = ()) -> list[str]:
-    """A root with nothing in it but these places, read-only, and an empty folder; no network, no other process."""
+def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) -> list[str]:
+    """A root with nothing in it but these mounts, read-only, and an empty folder; no network, no other process."""
     command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     # Before the places: where Python or its libraries lie below /tmp, they are bound into the new one.
     command += ["--size", str(FILES), "--tmpfs", "/tmp"]
-    for place in _SYSTEM:
-        command += ["--ro-bind-try", place, place]
-    for source, target in places:
+    for system_path in _SYSTEM:
+        command += ["--ro-bind-try", system_path, system_path]
+    for source, target in mounts:
         command += ["--ro-bind", str(source), str(target)]
-    shown = [Path(place) for place in _SYSTEM] + [Path(source) for source, _ in places]
+    mounted = [Path(system_path) for system_path in _SYSTEM] + [Path(source) for source, _ in mounts]
     for path in hidden:
-        if path.is_dir() and any(path.is_relative_to(place) for place in shown):
+        if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
             command += ["--tmpfs", str(path)]
-    command += ["--proc", "/proc", "--dev", "/dev", "--chdir", own]
+    command += ["--proc", "/proc", "--dev", "/dev", "--chdir", working_folder]
     for name, value in _environment("/tmp").items():
         command += ["--setenv", name, value]
     return [*command, "--"]
@@ -114,7 +116,7 @@ def _docker(name: str, package: Path) -> list[str]:
     command += ["--security-opt", "no-new-privileges", "--user", f"{NOBODY}:{NOBODY}", "--pids-limit", str(MAX_TASKS)]
     command += ["--memory", str(2 * MEMORY), "--tmpfs", f"/tmp:size={FILES},mode=1777", "--workdir", "/tmp"]
     command += ["--volume", f"{package}:/package:ro"]
-    for key, value in _environment("/tmp", kept=()).items():
+    for key, value in _environment("/tmp", passed_on=()).items():
         command += ["--env", f"{key}={value}"]
     return [*command, IMAGE]
 
@@ -129,15 +131,15 @@ def _python(
 
 
 def _libraries() -> list[str]:
-    """Where torch and the others lie: not always below Python's own folder."""
+    """The folders of torch and other libraries: not always below Python's own folder."""
     return sorted({str(Path(module.__file__).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
 def _places() -> list[tuple[str, str]]:
     """Python and its libraries, under their own names. The real package may lie among them: it is hidden."""
-    found = {os.path.realpath(sys.base_prefix), *_libraries()}
-    found |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
-    return [(place, place) for place in sorted(found) if not Path(place).is_relative_to("/usr")]
+    folders = {os.path.realpath(sys.base_prefix), *_libraries()}
+    folders |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
+    return [(path, path) for path in sorted(folders) if not Path(path).is_relative_to("/usr")]
 
 
 def private_places() -> list[Path]:
@@ -145,17 +147,23 @@ def private_places() -> list[Path]:
     return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
 
 
-def _environment(folder: str, kept: Iterable[str] = _KEPT) -> dict[str, str]:
-    """Nothing of the teacher's environment but what Python needs to start."""
-    system = {name: os.environ[name] for name in kept if name in os.environ}
-    own = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    rest = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return system | own | one | rest | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
+def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
+    """The environment of a worker: nothing of the teacher's but what Python needs to start."""
+    system = {name: os.environ[name] for name in passed_on if name in os.environ}
+    folders = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
+    single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    fixed = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return (
+        system
+        | folders
+        | single_thread
+        | fixed
+        | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
+    )
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
-    """The process, its group, and all that it ever started where it is alone in its name space or container."""
+    """End a worker, its process group, and all that it started where it is alone in its name space or container."""
     if kill:
         subprocess.run(kill, capture_output=True)
     with suppress(OSError):
@@ -171,7 +179,7 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
 
 
 def tasks_of(process: int) -> int:
-    """How many threads run in a process and below it; 0 where the system does not say."""
+    """The number of threads in a process and below it; 0 where the system does not say."""
     tasks, waiting = 0, [process]
     while waiting:
         folder = Path(f"/proc/{waiting.pop()}/task")

@@ -1,3 +1,3 @@
-"""What students get: assignment notebooks with their stubs and written questions; and an autograder for Gradescope."""
+"""The students' folder of assignment notebooks, with stubs and written questions; and an autograder for Gradescope."""
 
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, build, of_notebook, release

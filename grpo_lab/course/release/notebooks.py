@@ -1,7 +1,8 @@
 """The assignment notebooks, made from the exercises: `notebooks/assignments/01_policy_gradient.ipynb` and so on.
 
-They are never edited by hand. Text, equations and stubs come from the functions themselves; the same exercises give
-the same bytes, on every machine.
+They are never edited by hand. Text, equations and stubs come from the functions themselves, and the run at the end from
+a text of its own in demonstrations/, written as the lessons are. The same exercises give the same bytes, on every
+machine.
 """
 
 import json
@@ -11,12 +12,11 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-import grpo_lab
+from grpo_lab.commands.lesson_files import FOLDER
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, of_notebook, told_of
-from grpo_lab.course.release.demonstrations import DEMONSTRATIONS
+from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.formulas.source import read_equations
 
@@ -33,8 +33,6 @@ TITLES = {
     "10": ("10_beyond_one_machine", "Beyond one machine"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
-PACKAGE = Path(grpo_lab.__file__).parent
-LESSONS = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -106,19 +104,19 @@ def notebook_text(number: str) -> str:
 
 def cell(kind: str, identity: str, source: str, metadata: dict | None = None) -> dict:
     """A cell of a notebook file; kind: "code" or "markdown"."""
-    made = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
-    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+    fields = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
+    return fields | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
 def document(cells: list[dict], metadata: dict | None = None) -> str:
     """The text of a notebook file."""
-    about = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
-    whole = {"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    file_metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
+    content = {"cells": cells, "metadata": file_metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
-    """(kind, source, mark) of each cell."""
+    """The cells of an assignment: (kind, source, mark) of each."""
     exercises = of_notebook(number)
     yield "markdown", head(number, exercises), {"role": "head"}
     yield (
@@ -128,7 +126,7 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
-    text, code = DEMONSTRATIONS[number]
+    text, code = demonstration(number)
     yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
     yield "code", code, {"role": "demo"}
     yield "markdown", f"## In your own words\n\n{question(number)}", {"role": "question"}
@@ -137,9 +135,17 @@ def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
     yield "code", "progress()", {"role": "progress"}
 
 
+@cache
+def demonstration(number: str) -> tuple[str, str]:
+    """The run with a student's right functions: what happens, and the code of its cell; from demonstrations/."""
+    path = Path(__file__).parent / "demonstrations" / f"{TITLES[number][0]}.md"
+    text, code = path.read_text(encoding="utf-8").split("\n\n```{code-cell} ipython3\n")
+    return text, code.removesuffix("\n```\n")
+
+
 def question(number: str) -> str:
-    """To be answered in words; no test can mark the answer. What a full one has: notebooks/assignments/rubric.json."""
-    return told_of(number)["in your own words"]
+    """The question in words, whose answer no test can mark. A full answer: notebooks/assignments/rubric.json."""
+    return texts_of(number)["in your own words"]
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
@@ -166,8 +172,8 @@ def setup_source(needed: Iterable[str]) -> str:
             plain.add(line)
     froms = [f"from {m} import {', '.join(sorted(names, key=str.lower))}" for m, names in sorted(by_module.items())]
     ours = [line for line in froms if line.startswith("from grpo_lab")]
-    others = [line for line in froms if line not in ours]
-    return "\n".join([*sorted(plain), *others, "", *ours, "", "begin(seed=0)"])
+    other_lines = [line for line in froms if line not in ours]
+    return "\n".join([*sorted(plain), *other_lines, "", *ours, "", "begin(seed=0)"])
 
 
 def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
@@ -190,31 +196,31 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
-    """Heading, price, task and equations, a paragraph each."""
+    """The text of an exercise: heading, price, task and equations, a paragraph each."""
     price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
-    place = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
-    about = f"*{price} · [back to the lesson](../{place})*"
+    section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
+    about = f"*{price} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
 
 
 @cache
 def sections() -> dict[str, str]:
-    """Where a lesson asks for each function: its file and the section, by the anchor that JupyterLab gives it."""
-    found: dict[str, str] = {}
-    for path in sorted(LESSONS.glob("*.ipynb")):
+    """The place in a lesson that asks for each function: its file and the anchor that JupyterLab gives it."""
+    section_of: dict[str, str] = {}
+    for path in sorted(FOLDER.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""
         for line in "\n".join(texts).splitlines():
             if line.startswith("#"):
                 anchor = line.lstrip("# ").replace(" ", "-")
-            asked = line.partition("**Now ")[2]
-            of = re.search(r"assignments/(\w+?)_", asked) or re.match(r"(\w+?)_", path.name)
-            for name in re.findall(r"`(\w+)`", asked):
-                if of and name in NAMES.get(of[1], ()):
-                    found.setdefault(name, f"{path.name}#{anchor}")
-    return found
+            request = line.partition("**Now ")[2]
+            notebook = re.search(r"assignments/(\w+?)_", request) or re.match(r"(\w+?)_", path.name)
+            for name in re.findall(r"`(\w+)`", request):
+                if notebook and name in NAMES.get(notebook[1], ()):
+                    section_of.setdefault(name, f"{path.name}#{anchor}")
+    return section_of
 
 
 def _duration(minutes: int) -> str:

@@ -1,4 +1,4 @@
-"""What every notebook begins with: one line about the machine, one seed, one look, one pace."""
+"""The beginning of every notebook: one line about the machine, one seed, one look, one pace."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ HIDDEN, RESULT = "hide-output", "The result:"  # the tag of a cell whose output 
 
 
 def profile() -> str:
-    """How long notebooks may take: "full" for readers, "fast" for tests; with or without a card.
+    """The profile, which says how long notebooks may take: "full" for readers, "fast" for tests, on any machine.
 
     GRPO_LAB_PROFILE chooses. Where it is not set, a notebook that pytest runs (nbmake) is fast, and any other full.
     """
@@ -57,7 +57,7 @@ def begin(seed: int = 0) -> None:
 
 
 def _begin_hidden_results() -> None:
-    """From the next cell on, a folded result begins with a neutral line: JupyterLab shows the first one of a fold."""
+    """Begin folded results, from the next cell on, with a neutral line: JupyterLab shows the first one of a fold."""
     from IPython import get_ipython
 
     shell = get_ipython()
@@ -67,7 +67,7 @@ def _begin_hidden_results() -> None:
 
 
 def _say_result(info) -> None:
-    """JupyterLab sends the tags of a cell along with it; what runs a notebook unattended does not."""
+    """Print the neutral line of a folded result. JupyterLab sends the tags of a cell; an unattended run does not."""
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)

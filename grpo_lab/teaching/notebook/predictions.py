@@ -1,4 +1,4 @@
-"""What you expect, said before you see: predictions as an input, drawn beside the truth, and counted at the end.
+"""Predictions, said before the answer is seen: as an input, drawn beside the truth, and counted at the end.
 
 For a number you choose a range that you trust to hold the truth four times in five; for anything else, one of several
 choices. A page that is only read, and a test that runs a notebook, show the question and take no answer.
@@ -15,7 +15,7 @@ SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 3  # ranges that allow a word on calibration
 STEPS = 100  # of a slider, from its low to its high end
 
-_made: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
+_predictions: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
 
 
 def predict(
@@ -35,14 +35,14 @@ def predict(
     Returns:
         The prediction: call its `truth` when the answer is known, and `draw` to see a range in a figure.
     """
-    made = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
-    _made[question] = made
-    made.ask()
-    return made
+    prediction = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
+    _predictions[question] = prediction
+    prediction.ask()
+    return prediction
 
 
 class Prediction:
-    """What the two kinds have in common; made by `predict`."""
+    """The base of ranges and choices; `predict` makes them."""
 
     widget = None  # only in a live notebook
     answer = None  # once the truth is known
@@ -51,8 +51,8 @@ class Prediction:
         self.question = question
 
     def ask(self) -> None:
-        head, asked = _("Predict."), f"{_(self.question)} {_(self.hint)}"
-        say(f"**{head}** {prose(asked)}", f"{head} {asked}")
+        head, question = _("Predict."), f"{_(self.question)} {_(self.hint)}"
+        say(f"**{head}** {prose(question)}", f"{head} {question}")
         if in_ipython():
             from IPython.display import display
 
@@ -66,13 +66,13 @@ class Prediction:
             ValueError: for a value that could not have been guessed.
         """
         self.answer = self.checked(value)
-        guess, told = self.guess(), _(f"Truth: {self.written(self.answer)}.")
+        guess, truth = self.guess(), _(f"Truth: {self.written(self.answer)}.")
         verdict = "" if guess is None else " " + _(f"You said {self.written(guess)}: {self.verdict(guess)}.")
-        say(f"**{prose(told)}**{prose(verdict)}", told + verdict)
+        say(f"**{prose(truth)}**{prose(verdict)}", truth + verdict)
 
 
 class Range(Prediction):
-    """A number: the guess is a range that holds it with probability `SURE`."""
+    """The prediction of a number: the guess is a range that holds it with probability `SURE`."""
 
     def __init__(self, question: str, low: float, high: float):
         super().__init__(question)
@@ -103,12 +103,12 @@ class Range(Prediction):
     def written(self, value) -> str:
         return " to ".join(f"{end:.3g}" for end in value) if isinstance(value, tuple) else f"{value:.3g}"
 
-    def held(self) -> bool:
+    def is_right(self) -> bool:
         low, high = self.guess()
         return low - self.step / 2 <= self.answer <= high + self.step / 2
 
     def verdict(self, guess: tuple[float, float]) -> str:
-        return "that holds it" if self.held() else f"the truth is {'lower' if self.answer < guess[0] else 'higher'}"
+        return "that holds it" if self.is_right() else f"the truth is {'lower' if self.answer < guess[0] else 'higher'}"
 
     def draw(self, ax, orient: str = "y") -> None:
         """Mark the guess on the axes as a strip, and the truth, once it is known, as a line; nothing without a guess.
@@ -132,7 +132,7 @@ class Range(Prediction):
 
 
 class Choice(Prediction):
-    """One of several texts."""
+    """The prediction of one of several texts."""
 
     def __init__(self, question: str, choices: tuple[str, ...]):
         super().__init__(question)
@@ -155,41 +155,43 @@ class Choice(Prediction):
     def written(self, value: str) -> str:
         return value
 
-    def held(self) -> bool:
+    def is_right(self) -> bool:
         return self.guess() == self.answer
 
     def verdict(self, guess: str) -> str:
-        return "right" if self.held() else "wrong"
+        return "right" if self.is_right() else "wrong"
 
 
 def forget_predictions() -> None:
-    """Begin anew: no prediction has been made."""
-    _made.clear()
+    """Forget all predictions, as if none had been made."""
+    _predictions.clear()
 
 
 def how_well_did_you_predict() -> None:
     """One line on all predictions of the notebook: how many held, and whether the ranges were wide enough."""
-    told = [made for made in _made.values() if made.answer is not None and made.guess() is not None]
-    if not told:
+    answered = [p for p in _predictions.values() if p.answer is not None and p.guess() is not None]
+    if not answered:
         return say(_("No predictions were made in this run."))
-    ranges = [made for made in told if isinstance(made, Range)]
-    said = [f"You answered {len(told)} of {len(_made)} predictions."]
+    ranges = [p for p in answered if isinstance(p, Range)]
+    sentences = [f"You answered {len(answered)} of {len(_predictions)} predictions."]
     if ranges:
-        said.append(_of_ranges(sum(made.held() for made in ranges), len(ranges)))
-    if rest := [made.held() for made in told if not isinstance(made, Range)]:
-        said.append(f"Of {_counted(len(rest), 'choice')}, {sum(rest)} {'was' if sum(rest) == 1 else 'were'} right.")
-    return say(_(" ".join(said)))
+        sentences.append(_calibration(sum(p.is_right() for p in ranges), len(ranges)))
+    if choices := [p for p in answered if not isinstance(p, Range)]:
+        right = sum(p.is_right() for p in choices)
+        sentences.append(f"Of {_counted(len(choices), 'choice')}, {right} {'was' if right == 1 else 'were'} right.")
+    return say(_(" ".join(sentences)))
 
 
-def _of_ranges(held: int, n: int) -> str:
-    said = f"Of {_counted(n, 'range')}, {held} held the truth; {SURE:.0%} of {n} is {SURE * n:.1f}."
+def _calibration(hits: int, n: int) -> str:
+    """Compare the number of ranges that hold the truth, of n, with that of somebody who is well calibrated."""
+    sentence = f"Of {_counted(n, 'range')}, {hits} held the truth; {SURE:.0%} of {n} is {SURE * n:.1f}."
     if n < FEWEST:
-        return said
-    as_few = sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(held + 1))  # the chance of so few or fewer
-    if as_few < 0.1:
-        return f"{said} Your ranges were too narrow: you were surer than you had reason to be."
-    return f"{said} That agrees with being well calibrated."
+        return sentence
+    probability_of_so_few = sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(hits + 1))
+    if probability_of_so_few < 0.1:
+        return f"{sentence} Your ranges were too narrow: you were surer than you had reason to be."
+    return f"{sentence} That agrees with being well calibrated."
 
 
-def _counted(n: int, word: str) -> str:
-    return f"{n} {word}{'' if n == 1 else 's'}"
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What moves, as a recorded animation below a play button, and as a strip of frames for those who only read."""
+"""A moving picture, as a recorded animation below a play button, and as a strip of frames for those who only read."""
 
 import base64
 import html

@@ -11,7 +11,7 @@ def as_array(values) -> np.ndarray:
 
 
 def finite(name: str, values) -> np.ndarray:
-    """The same, for what needs finite numbers; `name` is that of the argument, for the message."""
+    """Numbers as a float array, refused unless all are finite; `name` is the argument's, for the message."""
     array = as_array(values)
     if not np.isfinite(array).all():
         raise InputError(name, array, "expected finite numbers", found="holds NaN or infinity")
@@ -53,7 +53,7 @@ def band(ax, x, runs, label: str, *, clip: tuple | None = None, **line):
         line: further settings for the line. Colour and dashes come from the style's cycle otherwise.
     """
     mean, half = mean_interval(runs)
-    (drawn,) = ax.plot(as_array(x), mean, label=label, **line)
+    (line_drawn,) = ax.plot(as_array(x), mean, label=label, **line)
     low, high = np.clip((mean - half, mean + half), *clip) if clip else (mean - half, mean + half)
-    ax.fill_between(as_array(x), low, high, color=drawn.get_color(), alpha=0.18, linewidth=0)
-    return drawn
+    ax.fill_between(as_array(x), low, high, color=line_drawn.get_color(), alpha=0.18, linewidth=0)
+    return line_drawn

@@ -37,8 +37,8 @@ def use_style() -> None:
     from cycler import cycler
     from matplotlib.font_manager import get_font_names
 
-    there = set(get_font_names())
-    fonts = {"font.sans-serif": ["DejaVu Sans", *(name for name in CHINESE_FONTS if name in there)]}
+    installed_fonts = set(get_font_names())
+    fonts = {"font.sans-serif": ["DejaVu Sans", *(name for name in CHINESE_FONTS if name in installed_fonts)]}
     plt.style.use(LOOK)
     plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
@@ -66,9 +66,9 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
     plt.close(fig)  # the notebook would show an open figure a second time
-    # So no colour ends far from its own: other methods merge thin lines with bands, or one band with another.
-    few = Image.open(raw).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
-    few.save(small, format="png", optimize=True)
+    # With this method no colour ends far from its own: others merge thin lines with bands, or one band with another.
+    few_colours = Image.open(raw).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
+    few_colours.save(small, format="png", optimize=True)
     alt = _(alt)
     content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
     return content, {"image/png": {"alt": alt}}

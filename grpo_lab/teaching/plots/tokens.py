@@ -28,13 +28,13 @@ def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs:
     if values.shape != (len(tokens),):
         raise InputError(f"values has shape {values.shape}; expected one number for each of the {len(tokens)} tokens")
     limit = float(limit or np.abs(values).max(initial=0) or 1)
-    said = [written(value, "+" if signs else "") for value in values]
-    parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, said, values, strict=True)]
+    value_texts = [written(value, "+" if signs else "") for value in values]
+    parts = [_token(token, text, value / limit) for token, text, value in zip(tokens, value_texts, values, strict=True)]
     shares = (-1.0, -0.5, 0.0, 0.5, 1.0) if signs else (0.0, 0.5, 1.0)
     legend = " ".join(patch(written(share * limit, "+" if signs else ""), share) for share in shares)
     box = f"background-color:{BACKGROUND};color:#000000;padding:8px 12px;border:1px solid #CCCCCC;line-height:2.1"
     markup = f'<div style="{box}">{"".join(parts)}<br>{_("value:")} {legend}</div>'
-    text = " ".join(f"{visible(token)}[{value}]" for token, value in zip(tokens, said, strict=True))
+    text = " ".join(f"{visible(token)}[{value}]" for token, value in zip(tokens, value_texts, strict=True))
     return View(markup, text, "text/html")
 
 
@@ -51,7 +51,7 @@ def patch(text: str, share: float) -> str:
 
 
 def shade(share: float) -> str:
-    """From white at 0 to sky blue at 1 and orange at -1; black text stays readable on all of them."""
+    """The colour of a share: white at 0, sky blue at 1, orange at -1; black text stays readable on all of them."""
     full = OKABE_ITO["sky" if share > 0 else "orange"]
     strength = min(abs(share), 1.0)
     parts = [round(255 + strength * (int(full[i : i + 2], 16) - 255)) for i in (1, 3, 5)]

@@ -1,4 +1,4 @@
-"""What a response is weighted with, and the losses of the toy world, built from `advantages`, `objective` and `kl`."""
+"""The weights of responses, and the losses of the toy world, built from `advantages`, `objective` and `kl`."""
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ UPDATE_WEIGHTS = ("raw", "centred", "normalised")
 
 
 def update_weights(rewards: Float[Tensor, "P G"], mode: str = "normalised") -> Float[Tensor, "P G"]:
-    """What each response is weighted with in the update: its reward, "raw", or what `group_advantages` makes of it.
+    """The weight of each response in the update: its reward, "raw", or what `group_advantages` makes of it.
 
     That is "centred" around the mean of its group, or also divided by the group's deviation, "normalised", as in GRPO.
     """

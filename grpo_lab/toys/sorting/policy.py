@@ -26,7 +26,7 @@ class SortingPolicy(NamedTuple):
     decode: Float[Tensor, "S T D D"]
 
     def copy(self) -> "SortingPolicy":
-        """The same values, frozen: what a reference policy is."""
+        """A frozen copy of the parameters, such as a reference policy is."""
         return SortingPolicy(*(weight.detach().clone() for weight in self))
 
 
@@ -94,17 +94,17 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     """
     check_shapes(logp=(logp, "S P T V"), responses=(responses, "S P G T"))
     numbers = rearrange(responses, "S P G T -> S P T G")
-    taken = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
-    return taken
+    drawn_logp = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
+    return drawn_logp
 
 
-def init_policy(numbers: int, length: int, width: int, dice: list[torch.Generator]) -> SortingPolicy:
+def init_policy(numbers: int, length: int, width: int, generators: list[torch.Generator]) -> SortingPolicy:
     """Small random parameters, one policy for each generator; they require gradients."""
     shapes = [(numbers, width), (length, width, width), (length, width, width)]
     deviations = [width**-0.5, (length * width) ** -0.5, width**-0.5]
     return SortingPolicy(
         *(
-            torch.stack([std * torch.randn(shape, generator=die) for die in dice]).requires_grad_()
+            torch.stack([std * torch.randn(shape, generator=generator) for generator in generators]).requires_grad_()
             for shape, std in zip(shapes, deviations, strict=True)
         )
     )

@@ -1,4 +1,4 @@
-"""What is to be sorted, and what a response earns: prompts, and three rewards, in B rows of T numbers."""
+"""The task of sorting: prompts, and three rewards of a response, in B rows of T numbers."""
 
 from typing import NamedTuple
 
@@ -35,15 +35,15 @@ def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -
     check_at_least("length", length, 2)
     prompts = enumerate_sequences(numbers, length)
     ordered = prompts.sort(-1).values
-    kept = (ordered[:, 1:] == ordered[:, :-1]).any(-1) == (duplicates == "only")
-    contents, which = ordered[kept].unique(dim=0, return_inverse=True)
-    count = round(HELD_OUT * len(contents))
+    admitted = (ordered[:, 1:] == ordered[:, :-1]).any(-1) == (duplicates == "only")
+    multisets, multiset_index = ordered[admitted].unique(dim=0, return_inverse=True)
+    count = round(HELD_OUT * len(multisets))
     if count == 0:
-        found = f"there are {len(contents)} multisets of {length} out of {numbers}"
-        raise InputError("numbers", numbers, "expected more, of which some can be held out", found=found)
-    chosen = torch.randperm(len(contents), generator=torch.Generator().manual_seed(0))[:count]
-    out = torch.isin(which, chosen)
-    return SortingPrompts(prompts[kept][~out], prompts[kept][out], numbers)
+        problem = f"there are {len(multisets)} multisets of {length} out of {numbers}"
+        raise InputError("numbers", numbers, "expected more, of which some can be held out", found=problem)
+    held_out_multisets = torch.randperm(len(multisets), generator=torch.Generator().manual_seed(0))[:count]
+    is_held_out = torch.isin(multiset_index, held_out_multisets)
+    return SortingPrompts(prompts[admitted][~is_held_out], prompts[admitted][is_held_out], numbers)
 
 
 def ascending_pairs(responses: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:

@@ -93,14 +93,19 @@ def train_sorting(
     for name, count in counts.items():
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
-    dice, eval_dice = _dice(seeds), _dice(seeds)  # separate, so that evaluating more often changes nothing
-    policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, dice)
+    generators, eval_generators = (
+        _generators(seeds),
+        _generators(seeds),
+    )  # separate, so that evaluating more often changes nothing
+    policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, generators)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []
-    for done in range(rounds):
-        batch = collect(policy, _choose(prompts.train, num_prompts, dice), reward, weights, num_generations, dice)
-        if look := done % eval_every == 0:
-            points[done] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+    for round_index in range(rounds):
+        batch = collect(
+            policy, _choose(prompts.train, num_prompts, generators), reward, weights, num_generations, generators
+        )
+        if measured := round_index % eval_every == 0:
+            points[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
         for _ in range(num_iterations):
             logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
             total = len(seeds) * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
@@ -108,10 +113,12 @@ def train_sorting(
             total.backward()
             optimizer.step()
         if not total.isfinite():
-            raise FloatingPointError(f"the loss is {total.item()} in round {done}; a smaller learning_rate may help")
-        if look:
+            raise FloatingPointError(
+                f"the loss is {total.item()} in round {round_index}; a smaller learning_rate may help"
+            )
+        if measured:
             losses.append(_loss_of_each_seed(logp.detach(), batch, loss))
-    points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_dice)
+    points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
     history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[rounds]}
     return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
 
@@ -119,18 +126,18 @@ def train_sorting(
 @torch.no_grad()
 def collect(
     policy: SortingPolicy,
-    asked: Int[Tensor, "S P T"],
+    prompts: Int[Tensor, "S P T"],
     reward: Reward,
     weights: str,
     num_generations: int,
-    dice: list[torch.Generator],
+    generators: list[torch.Generator],
 ) -> Experience:
-    """Sample, score and compare. Nothing in here carries a gradient."""
-    logp = position_logprobs(asked, *policy)
-    responses = sample_responses(logp, _uniform(dice, asked.shape[1], num_generations, asked.shape[2]))
-    rewards = _score(reward, asked, responses)
+    """Sample responses, score them and weigh them. Nothing in here carries a gradient."""
+    logp = position_logprobs(prompts, *policy)
+    responses = sample_responses(logp, _uniform(generators, prompts.shape[1], num_generations, prompts.shape[2]))
+    rewards = _score(reward, prompts, responses)
     advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
-    return Experience(asked, responses, response_logprobs(logp, responses), rewards, advantages)
+    return Experience(prompts, responses, response_logprobs(logp, responses), rewards, advantages)
 
 
 def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss) -> Float[Tensor, ""]:
@@ -140,50 +147,57 @@ def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Lo
 
 
 def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss) -> Tensor:
-    """The same loss, seed by seed: shape (S,)."""
+    """The loss of each seed's rows alone: shape (S,)."""
     parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
-    return torch.stack([batch_loss(part, Experience(*rest), loss) for part, *rest in parts])
+    return torch.stack([batch_loss(seed_logp, Experience(*seed_batch), loss) for seed_logp, *seed_batch in parts])
 
 
 @torch.no_grad()
 def evaluate_sorting(
-    policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: Reward, dice: list[torch.Generator]
+    policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: Reward, generators: list[torch.Generator]
 ) -> dict[str, Float[Tensor, " S"]]:
     """The metrics of `SortingRun`, for each seed, on 128 prompts drawn from those given, with four responses each."""
-    asked = _choose(prompts, 128, dice)
-    logp = position_logprobs(asked, *policy)
-    responses = sample_responses(logp, _uniform(dice, asked.shape[1], 4, asked.shape[2]))
-    scores = {"reward": _score(reward, asked, responses), "exact": _score(exact_reward, asked, responses)}
-    top = _score(sorting_reward, asked, responses) == 2 * asked.shape[2] - 1
+    drawn_prompts = _choose(prompts, 128, generators)
+    logp = position_logprobs(drawn_prompts, *policy)
+    responses = sample_responses(logp, _uniform(generators, drawn_prompts.shape[1], 4, drawn_prompts.shape[2]))
+    scores = {
+        "reward": _score(reward, drawn_prompts, responses),
+        "exact": _score(exact_reward, drawn_prompts, responses),
+    }
+    top = _score(sorting_reward, drawn_prompts, responses) == 2 * drawn_prompts.shape[2] - 1
     scores["gamed"] = (top & (scores["exact"] == 0)).float()
     return {name: values.mean((1, 2)) for name, values in scores.items()}
 
 
 def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[Tensor, "S P T"]:
     """The most likely response of each seed's policy to each prompt."""
-    asked = repeat(prompts, "P T -> S P T", S=len(policy.embedding))
-    return position_logprobs(asked, *policy).argmax(-1)
+    prompts_per_seed = repeat(prompts, "P T -> S P T", S=len(policy.embedding))
+    return position_logprobs(prompts_per_seed, *policy).argmax(-1)
 
 
-def _dice(seeds: Sequence[int]) -> list[torch.Generator]:
+def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def _choose(prompts: Tensor, count: int, dice: list[torch.Generator]) -> Tensor:
+def _choose(prompts: Tensor, count: int, generators: list[torch.Generator]) -> Tensor:
     """`count` prompts for each seed, with replacement: shape (S, P, T)."""
-    return torch.stack([prompts[torch.randint(len(prompts), (count,), generator=die)] for die in dice])
+    return torch.stack(
+        [prompts[torch.randint(len(prompts), (count,), generator=generator)] for generator in generators]
+    )
 
 
-def _uniform(dice: list[torch.Generator], *shape: int) -> Tensor:
-    return torch.stack([torch.rand(shape, generator=die) for die in dice])
+def _uniform(generators: list[torch.Generator], *shape: int) -> Tensor:
+    return torch.stack([torch.rand(shape, generator=generator) for generator in generators])
 
 
 def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
     """The reward of each response: (S, P, T) and (S, P, G, T) -> (S, P, G)."""
-    asked = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
-    rewards = reward(asked, _rows(responses))
-    if rewards.shape != asked.shape[:1]:
-        raise InputError(f"reward returned shape {tuple(rewards.shape)}; expected ({len(asked)},), one number a row")
+    repeated_prompts = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
+    rewards = reward(repeated_prompts, _rows(responses))
+    if rewards.shape != repeated_prompts.shape[:1]:
+        raise InputError(
+            f"reward returned shape {tuple(rewards.shape)}; expected ({len(repeated_prompts)},), one number a row"
+        )
     return rewards.reshape(responses.shape[:3])
 
 

@@ -1,4 +1,4 @@
-r"""What notebooks 05 and 05b measure losses with: how much a token weighs, and how hard it is pushed.
+r"""Measures of losses, for notebooks 05 and 05b: the weight of a token, and how hard it is pushed.
 
 A loss is known by its gradient, and every loss of `objective` reaches the model through the log-probabilities of the
 sampled tokens alone. So losses are compared there: one number a token, before the network mixes them.

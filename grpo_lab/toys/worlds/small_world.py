@@ -56,4 +56,4 @@ class SmallWorld:
     def scores(self) -> Float[Tensor, "N K"]:
         """The gradient of the log-probability of each sequence: one row a sequence."""
         seq_logp = self.logp().sum(-1)
-        return torch.stack([self.gradient(one) for one in seq_logp])
+        return torch.stack([self.gradient(sequence_logp) for sequence_logp in seq_logp])

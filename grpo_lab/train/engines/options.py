@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from grpo_lab.commands.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import pick_precision, precision_asked
+from grpo_lab.config.precision import pick_precision, requested_precision
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
@@ -15,7 +15,7 @@ OURS, TRL = "grpo_lab", "trl"
 
 @dataclass(frozen=True)
 class Engine:
-    """What trains: this package's own loop, or TRL's trainer."""
+    """The loop that trains: this package's own, or TRL's."""
 
     name: str = OURS
 
@@ -27,32 +27,32 @@ class Engine:
             raise InputError("WORLD_SIZE", processes, "expected 1: a run has one process; docs/cluster.md is for more")
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
-        """The mode asked for; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
-        asked = precision_asked(config)
-        is_ours = self.name == TRL and asked is None and pick_precision(device, small=small).name == "bf16"
-        return "fp32-master" if is_ours else asked
+        """The requested mode; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
+        requested = requested_precision(config)
+        trl_lacks_it = self.name == TRL and requested is None and pick_precision(device, small=small).name == "bf16"
+        return "fp32-master" if trl_lacks_it else requested
 
-    def run(self, *given, **more) -> list[dict]:
-        """As `grpo_lab.trainer.train`, which it is for this package's own loop."""
+    def run(self, *arguments, **keywords) -> list[dict]:
+        """Train as `grpo_lab.trainer.train` does, which it is for this package's own loop."""
         if self.name == OURS:
             from grpo_lab.trainer import train
 
-            return train(*given, **more)
+            return train(*arguments, **keywords)
         from grpo_lab.train.engines.trl import train as train_with_trl
 
-        return train_with_trl(*given, **more)
+        return train_with_trl(*arguments, **keywords)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """--engine; what was not given is absent from what is parsed."""
+    """Add --engine; when it was not given, it is absent from what is parsed."""
     group = parser.add_argument_group("engine")
     about = f"whose loop trains (default {OURS}: the one of the lessons)"
     group.add_argument("--engine", help=about, choices=(OURS, TRL), default=SUPPRESS)
 
 
-def take_engine(given: dict) -> Engine:
-    """The engine that was given, or ours; an InputError if it is not installed."""
-    engine = Engine(given.get("engine") or OURS)
+def take_engine(options: dict) -> Engine:
+    """The engine among the options, else ours; an InputError if it is not installed."""
+    engine = Engine(options.get("engine") or OURS)
     if engine.name == TRL and find_spec(TRL) is None:
         raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
     return engine

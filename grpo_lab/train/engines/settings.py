@@ -1,4 +1,4 @@
-"""What TRL's trainer makes of each setting of a run: passed on by name, translated, or refused by name."""
+"""Each setting of a run for TRL's trainer: passed on by name, translated, or refused by name."""
 
 from dataclasses import fields
 
@@ -13,20 +13,20 @@ FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": 
 def check_settings(config: GRPOConfig) -> None:
     """Raise InputError for the first setting that this engine does not have, or that means another thing there."""
     for name, each in SETTINGS.items():
-        value, why = getattr(config, name), each.metadata["trl"]
-        if why not in ("same", "ours") and value != each.default:
-            raise InputError(name, value, f"leave it out with --engine trl: {why}")
-    if (why := LOSSES[config.loss_type].trl) != "same":
-        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {why}")
+        value, reason = getattr(config, name), each.metadata["trl"]
+        if reason not in ("same", "ours") and value != each.default:
+            raise InputError(name, value, f"leave it out with --engine trl: {reason}")
+    if (reason := LOSSES[config.loss_type].trl) != "same":
+        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {reason}")
     if config.max_steps == 0:
         raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
     if config.precision not in (None, *FLAGS):
-        ways = ", ".join(FLAGS)
-        found = f"is {config.precision!r}, which only our optimizer has"
-        raise InputError("precision", config.precision, f"--engine trl takes {ways}", found=found)
+        precisions = ", ".join(FLAGS)
+        value_shown = f"is {config.precision!r}, which only our optimizer has"
+        raise InputError("precision", config.precision, f"--engine trl takes {precisions}", found=value_shown)
 
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
-    others = {each.name for each in fields(LossSettings)} - LOSSES[config.loss_type].reads
-    return {name: getattr(config, name) for name in SAME if name not in others}
+    unread = {each.name for each in fields(LossSettings)} - LOSSES[config.loss_type].reads
+    return {name: getattr(config, name) for name in SAME if name not in unread}

@@ -7,7 +7,7 @@ not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -24,10 +24,11 @@ from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import make_trainer
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
+from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.given import fingerprints
-from grpo_lab.trainer.reports import Reports
+from grpo_lab.trainer.reports import open_reports
+from grpo_lab.trainer.run import training_mode
 
 
 def train(
@@ -47,25 +48,25 @@ def train(
     """
     check_settings(config)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
-    told = {"engine": "trl"}
+    engine = {"engine": "trl"}
     config = _in_its_precision(model, config)
-    with ExitStack() as stack:
-        folder = None
-        if config.output_dir is not None:
-            check_savable(model, tokenizer)
-            folder = stack.enter_context(RunFolder(config, config.saved() | told))
-            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": told}
-            folder.open(model, None, None, prints)
-        given = model, tokenizer, eval_dataset, reward_funcs, config
-        evaluate = partial(evaluate_policy, *given, cache_implementation="dynamic")  # the model's own forward pass
-        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
-        stack.callback(model.train, model.training)
-        steps = Steps(config, callback, evaluate, folder, Reports(stack, config, 0))
-        trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
-        trainer.train()
-        trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
+    inputs = model, tokenizer, eval_dataset, reward_funcs, config
+    evaluate = partial(evaluate_policy, *inputs, cache_implementation="dynamic")  # the model's own forward pass
+    folder = None if config.output_dir is None else RunFolder(config, config.saved() | engine)
+    if folder is not None:
+        check_savable(model, tokenizer)
+    with folder or nullcontext():
         if folder is not None:
-            folder.finish(model, tokenizer)
+            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": engine}
+            folder.open(model, None, None, prints)
+        seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+        with seeds, training_mode(model, model.training), open_reports(config, []) as reports:
+            steps = Steps(config, callback, evaluate, folder, reports)
+            trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
+            trainer.train()
+            trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
+            if folder is not None:
+                folder.save_model(model, tokenizer)
     return steps.history
 
 
@@ -83,23 +84,23 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
-    alone = config.without(output_dir=None, beta=0.0)
-    run = Run(model, tokenizer, dataset, alone, reward_funcs, eval_dataset)
+    checked_config = config.without(output_dir=None, beta=0.0)
+    run = Run(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
     if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
-        found = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
-        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=found)
+        reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
+        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
     if "time" in habits:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
-        wanted = "expected strings alone or messages alone, with --engine trl"
-        raise InputError("dataset", dataset, wanted, found="has prompts of two kinds")
+        expected = "expected strings alone or messages alone, with --engine trl"
+        raise InputError("dataset", dataset, expected, found="has prompts of two kinds")
     return rows
 
 
 class Steps(TrainerCallback):
-    """Makes of what TRL logs after the updates of a rollout the metrics of a step, and puts them where they are wanted.
+    """A callback that turns TRL's logs of a rollout's updates into the metrics of a step, and writes them.
 
     evaluate: returns the metrics of held-out problems; called as often as the configuration says.
     """

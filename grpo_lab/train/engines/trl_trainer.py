@@ -53,7 +53,7 @@ class Trainer(trl.GRPOTrainer):
 
 
 def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
-    """The same run as TRL configures it. TRL counts updates, and we count rollouts."""
+    """The configuration of the run for TRL, which counts updates where we count rollouts."""
     updates, flags = config.updates_per_step, FLAGS[config.precision]
     sync = config.ref_model_sync_steps
     return trl.GRPOConfig(
@@ -86,27 +86,28 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
     """
     tags = {} if tokenizer is None else tag_tokens(tokenizer, [tokenizer.eos_token_id])
 
-    def seen(completions: list, completion_ids: list, asked: list[dict]) -> list:
+    def with_tags(completions: list, completion_ids: list, batch: list[dict]) -> list:
         if tokenizer is None:
             return completions
-        opened = [opened_thought(tokenizer, encode_prompt(tokenizer, row["prompt"])) for row in asked]
-        if not (tags or any(opened)):
+        openings = [opened_thought(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
+        if not (tags or any(openings)):
             return completions
-        texts = [seen_text(tokenizer, ids, tags, begun) for ids, begun in zip(completion_ids, opened, strict=True)]
+        pairs = zip(completion_ids, openings, strict=True)
+        texts = [seen_text(tokenizer, ids, tags, opening) for ids, opening in pairs]
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         return texts if completions and isinstance(completions[0], str) else chats
 
     def wrapped(function: Callable, name: str) -> Callable:
         def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
-            asked = [rows[number] for number in row]
-            completions = seen(completions, completion_ids, asked)
-            columns = {key: [one[key] for one in asked] for key in rows[0] if key != "prompt"}
+            batch = [rows[number] for number in row]
+            completions = with_tags(completions, completion_ids, batch)
+            columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
-                found = score_completions(function, prompts, completions, completion_ids, columns)[1]
+                rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
             # Every time, for TRL takes their mean; `Steps` leaves zeros out, as our own loop does.
-            log_metric(f"rewards/{name}/frac_none", found.isnan().double().mean().item())
-            return [None if math.isnan(value) else value for value in found[:, 0].tolist()]
+            log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
+            return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
 
         reward.__name__ = name
         return reward

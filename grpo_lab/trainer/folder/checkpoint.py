@@ -23,7 +23,7 @@ _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", 
 
 
 def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=None) -> dict[str, list]:
-    """Write a checkpoint, or the model alone, into a folder that does not exist yet, and flush it; returns `described`.
+    """Write a checkpoint, or the model alone, into a folder that does not exist yet, and flush it; return its digests.
 
     After an error nothing of it is left, so that the disk has its room back.
     """
@@ -40,7 +40,7 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
             (folder / _STATE).write_text(as_json(state | optimizer.state()), encoding="utf-8")
         for path in (*folder.rglob("*"), folder):
             flush(path)
-        return described(folder)
+        return file_digests(folder)
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -67,7 +67,7 @@ def check_savable(model, tokenizer) -> None:
 
 
 def load(folder: Path, model, optimizer, reference=None) -> dict:
-    """Put what was saved into the model, the optimizer and the reference; returns the state."""
+    """Load a checkpoint into the model, the optimizer and the reference; returns the state."""
     load_weights(folder, model)
     if reference is not None:
         load_weights(folder / _REFERENCE, reference)
@@ -83,7 +83,7 @@ def load_weights(folder: Path, model) -> None:
     model.load_state_dict(loaded.state_dict())
 
 
-def described(folder: Path) -> dict[str, list]:
+def file_digests(folder: Path) -> dict[str, list]:
     """Size in bytes and SHA-256 of every file below a folder, by its path in it, with slashes."""
     files = {}
     for name in sorted(names_below(folder)):

@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
-from grpo_lab.trainer.given import check_same, of_model
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
@@ -31,24 +31,26 @@ MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenize
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
 
-def explained(method: Callable) -> Callable:
+def explain_disk_errors(method: Callable) -> Callable:
     """Say in one sentence what is wrong with the disk, what is saved, and how to go on once that is mended."""
 
     @functools.wraps(method)
-    def call(self, *given):
+    def explaining(self, *arguments):
         try:
-            return method(self, *given)
+            return method(self, *arguments)
         except Exception as error:
-            found = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
-            number = int(found[1]) if found else getattr(error, "errno", None)
+            os_error = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
+            number = int(os_error[1]) if os_error else getattr(error, "errno", None)
             if number is None:
                 raise
-            where = os.fspath(getattr(error, "filename", None) or self.path)
-            again = f"go on with {RESUME}. {self.saved()}" if self.manifest else "start again, or choose another folder"
-            said = f"{where!r} could not be read or written ({os.strerror(number)})"
-            raise OSError(number, f"{said}: mend that, then {again}") from error
+            path = os.fspath(getattr(error, "filename", None) or self.path)
+            remedy = "start again, or choose another folder"
+            if self.manifest:
+                remedy = f"go on with {RESUME}. {self.saved()}"
+            problem = f"{path!r} could not be read or written ({os.strerror(number)})"
+            raise OSError(number, f"{problem}: mend that, then {remedy}") from error
 
-    return call
+    return explaining
 
 
 class RunFolder:
@@ -60,26 +62,26 @@ class RunFolder:
         self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
-    @explained
+    @explain_disk_errors
     def __enter__(self):
         if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
             check_folder(self.config)
         try:
             self._lock.acquire()  # makes the folder, too
         except Timeout as error:
-            said = f"output_dir is {str(self.path)!r}, where another run is at work"
-            raise BlockingIOError(f"{said}; wait for its end, stop it, or choose another folder") from error
+            problem = f"output_dir is {str(self.path)!r}, where another run is at work"
+            raise BlockingIOError(f"{problem}; wait for its end, stop it, or choose another folder") from error
         return self
 
     def __exit__(self, *details):
         try:
-            for left in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
+            for remove in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
                 with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
-                    left()
+                    remove()
         finally:
             self._lock.release()  # last, for after it another run may hold the folder
 
-    @explained
+    @explain_disk_errors
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
@@ -94,11 +96,11 @@ class RunFolder:
                 state = checkpoint.load(good, model, optimizer, reference)
                 completions = self.manifest["checkpoints"][good.name][COMPLETIONS]
                 settings = self.manifest["settings"] | self.settings
-                changes = {"settings": settings, "checkpoints": self._kept(good.name)}
+                changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(good.name)}
                 print(f"Resumed at step {state['step']} of {self.config.max_steps} from {good.as_posix()!r}")
             else:
                 print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
-        self._commit(**changes)
+        self._write_manifest(**changes)
         check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
@@ -107,54 +109,55 @@ class RunFolder:
             os.truncate(path, min(completions, path.stat().st_size))
         return state["step"], state["log_history"]
 
-    @explained
+    @explain_disk_errors
     def append(self, name: str, records: Iterable[dict]) -> None:
         """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
         with open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.writelines(as_json(record) + "\n" for record in records)
         flush(self.path / name)
 
-    @explained
-    def keep(self, step: int, *parts) -> None:
+    @explain_disk_errors
+    def save_checkpoint(self, step: int, *parts) -> None:
         """Make a checkpoint of a step, with the parts of `checkpoint.write`; remove those beyond `save_total_limit`."""
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], ())
-        entry = {"model": of_model(parts[0]), "files": checkpoint.write(self.path / UNFINISHED / name, *parts)}
+        entry = {"model": model_fingerprint(parts[0]), "files": checkpoint.write(self.path / UNFINISHED / name, *parts)}
         entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
-        self._commit(checkpoints=self.manifest["checkpoints"] | {name: entry})
+        self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
-        self._commit(checkpoints=self._kept(name))
+        self._write_manifest(checkpoints=self._remove_old_checkpoints(name))
 
-    @explained
-    def finish(self, model, tokenizer) -> None:
-        """Put the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
+    @explain_disk_errors
+    def save_model(self, model, tokenizer) -> None:
+        """Write the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
         unfinished = self.path / UNFINISHED / "model"
         files = checkpoint.write(unfinished, model, tokenizer)
         check_free(self.path, files, self.manifest["trained"])
-        self._commit(trained=files)
+        self._write_manifest(trained=files)
         for name in files:
             (self.path / name).parent.mkdir(exist_ok=True)
             publish(unfinished / name, self.path / name)
         shutil.rmtree(unfinished)
 
     def saved(self) -> str:
-        """What is on the disk."""
+        """Say which checkpoint is on the disk."""
         newest = [*self.manifest.get("checkpoints", [])][-1:]
         return f"{(self.path / newest[0]).as_posix()!r} is saved." if newest else "No checkpoint is saved yet."
 
     def _check_same_run(self, prints: dict) -> None:
         """Raise InputError for the first thing that would lead to other numbers."""
         settings = self.manifest["settings"], self.settings
-        was, now = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
+        old_config, new_config = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
         if prints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
             prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
-        check_same(self.manifest["ingredients"] | was, now | prints, str(self.path))
-        before, length, schedule = (*(each["max_steps"] for each in settings), self.settings["lr_scheduler_type"])
-        if length < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
-            wanted = f"expected at least {done}: {str(self.path)!r} has those steps already"
-            raise InputError("max_steps", length, wanted)
-        if length != before and not schedule.startswith("constant"):
-            print(f"max_steps was {before}: from here on the {schedule} schedule is that of {length}")
+        check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | prints, str(self.path))
+        old_max_steps, max_steps = (each["max_steps"] for each in settings)
+        schedule = self.settings["lr_scheduler_type"]
+        if max_steps < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
+            expected = f"expected at least {done}: {str(self.path)!r} has those steps already"
+            raise InputError("max_steps", max_steps, expected)
+        if max_steps != old_max_steps and not schedule.startswith("constant"):
+            print(f"max_steps was {old_max_steps}: from here on the {schedule} schedule is that of {max_steps}")
 
     def _newest_good(self) -> Path | None:
         """The newest checkpoint that is as it was written; those after it, which are not, are reported."""
@@ -162,31 +165,32 @@ class RunFolder:
             path, unfinished = self.path / name, self.path / UNFINISHED / name
             if unfinished.is_dir() and not path.exists():  # the run was killed before it moved it
                 publish(unfinished, path)
-            found = checkpoint.described(path)
-            wrong = [file for file, written in entry["files"].items() if found.get(file) != written]
-            if not wrong:
+            digests = checkpoint.file_digests(path)
+            wrong_files = [file for file, written in entry["files"].items() if digests.get(file) != written]
+            if not wrong_files:
                 return path
-            what = "not what was written: its size or its checksum differs" if wrong[0] in found else "missing"
-            print(f"{str(path)!r} is broken ({wrong[0]} is {what})")
+            first = wrong_files[0]
+            fault = "not what was written: its size or its checksum differs" if first in digests else "missing"
+            print(f"{str(path)!r} is broken ({first} is {fault})")
         if self.manifest["checkpoints"]:
-            wanted = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
-            raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {wanted}")
+            remedy = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
+            raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {remedy}")
         return None
 
-    def _commit(self, **changes) -> None:
+    def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
         signed = {"checksum": _checksum(self.manifest)} | self.manifest
         write_whole(self.path / MANIFEST, as_json(signed, indent=1) + "\n")
 
-    def _kept(self, newest: str) -> dict[str, dict]:
-        """This checkpoint and as many before it as there is room for; the others are removed, but for files of others.
+    def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
+        """Keep this checkpoint and the `save_total_limit` newest; remove the others, but no files of others.
 
         They are forgotten after that: a removal that was cut short is repeated.
         """
         known = self.manifest["checkpoints"]
         names = [*known][: [*known].index(newest) + 1]
-        kept = names[-(self.config.save_total_limit or 0) :]
-        for path in [self.path / name for name in known if name not in kept]:
+        remaining = names[-(self.config.save_total_limit or 0) :]
+        for path in [self.path / name for name in known if name not in remaining]:
             if path.exists() and checkpoint.names_below(path) <= known[path.name]["files"].keys():
                 shutil.rmtree(path)
         return {name: known[name] for name in names if (self.path / name).exists()}
@@ -201,28 +205,28 @@ def check_folder(config: GRPOConfig) -> dict:
     folder, resume = Path(config.output_dir), config.resume_from_checkpoint
     manifest, metrics = _read_manifest(folder / MANIFEST), folder / METRICS
     if resume and not manifest:
-        which = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
-        wanted = f"expected a run in {str(folder)!r}, which {which}; leave it out to start one, in a new folder"
-        raise FileNotFoundError(f"resume_from_checkpoint is True; {wanted}")
-    owned = {name.split("/")[0] for part in ("checkpoints", "trained") for name in manifest.get(part, ())}
-    begun = owned or (manifest and metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
-    if begun and not resume:
-        wanted = f"choose another folder, or continue it with {RESUME}"
-        raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {wanted}")
+        state = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
+        remedy = f"expected a run in {str(folder)!r}, which {state}; leave it out to start one, in a new folder"
+        raise FileNotFoundError(f"resume_from_checkpoint is True; {remedy}")
+    owned_names = {name.split("/")[0] for part in ("checkpoints", "trained") for name in manifest.get(part, ())}
+    has_run = owned_names or (manifest and metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
+    if has_run and not resume:
+        remedy = f"choose another folder, or continue it with {RESUME}"
+        raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {remedy}")
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    check_free(folder, [*CHANGING, *MODEL, *checkpoints], {*CHANGING, *owned} if manifest else ())
+    check_free(folder, [*CHANGING, *MODEL, *checkpoints], {*CHANGING, *owned_names} if manifest else ())
     return manifest
 
 
-def check_free(folder: Path, names: Iterable[str], ours: Container[str]) -> None:
+def check_free(folder: Path, names: Iterable[str], owned_names: Container[str]) -> None:
     """Raise FileExistsError if files or folders with these names are there and are not the run's."""
-    if found := [name for name in names if name not in ours and (folder / name).exists()]:
-        said = f"holds {', '.join(found)}, not written by this run, which needs the name"
-        raise FileExistsError(f"output_dir {str(folder)!r} {said}; move it away, or choose another folder")
+    if taken_names := [name for name in names if name not in owned_names and (folder / name).exists()]:
+        problem = f"holds {', '.join(taken_names)}, not written by this run, which needs the name"
+        raise FileExistsError(f"output_dir {str(folder)!r} {problem}; move it away, or choose another folder")
 
 
 def _read_manifest(path: Path) -> dict:
-    """Empty if there is none. Raises InputError if it is damaged."""
+    """The manifest, empty if there is none. Raises InputError if it is damaged."""
     if not path.is_file():
         return {}
     with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):

@@ -49,9 +49,9 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
 def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
     """The handles stand on a hundredth of the slider, the truth anywhere."""
     for value, held in ((0.334, True), (0.336, False)):
-        made = answered(predict("How many?", 0, 1), (0.1, 0.33))
-        made.truth(value)
-        assert made.held() is held
+        prediction = answered(predict("How many?", 0, 1), (0.1, 0.33))
+        prediction.truth(value)
+        assert prediction.is_right() is held
     for chosen, verdict in (("a", "right"), ("b", "wrong")):
         answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
         assert said(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")

@@ -165,7 +165,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.described", full)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), counted[1])
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(PermissionError, match="could not be read or written .*mend that, then go on"),
     ):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.described", closed)
+        patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
     assert contents(folder) == before
     assert_same_end(cheap_run(folder), counted[1])

@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.trainer import train
+from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.run_folder import CHANGING, LOCK, RunFolder
-from grpo_lab.trainer.given import of_model
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
@@ -160,7 +160,10 @@ def test_the_newest_stay(tmp_path):
             (tmp_path / f"checkpoint-{step}").mkdir(exist_ok=True)
         run = RunFolder(make_config(output_dir=str(tmp_path), save_total_limit=limit), {})
         run.manifest = {"checkpoints": {f"checkpoint-{step}": {"files": {}} for step in steps}}
-        assert list(run._kept("checkpoint-12")) == [f"checkpoint-{step}" for step in want] and kept(tmp_path) == want
+        assert (
+            list(run._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in want]
+            and kept(tmp_path) == want
+        )
 
 
 # --- one checkpoint -------------------------------------------------------------------------------------------------
@@ -174,11 +177,11 @@ QUICK = ("mixtral", "gemma2", "gpt2")  # experts that are saved under other name
 def test_every_architecture_comes_back_bit_for_bit(name, tmp_path):
     model, tokenizer = make_architecture(name)
     checkpoint.write(tmp_path / "c", model, tokenizer)
-    before, written = weights(model), of_model(model)
+    before, written = weights(model), model_fingerprint(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1.0)
     checkpoint.load_weights(tmp_path / "c", model)
-    assert same_weights(weights(model), before) and of_model(model) == written
+    assert same_weights(weights(model), before) and model_fingerprint(model) == written
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "c", local_files_only=True)
-    assert of_model(loaded) == written
+    assert model_fingerprint(loaded) == written

@@ -32,7 +32,7 @@ def loop_diagram(here: str | Iterable[str] = (), met: Iterable[str] = STAGES, *,
     finish(_row(here, met), caption=caption or usual, alt=alt)
 
 
-def _row(here: tuple[str, ...], met: tuple[str, ...]):
+def _row(current: tuple[str, ...], met: tuple[str, ...]):
     import matplotlib.pyplot as plt
 
     last, floor = APART * (len(STAGES) - 1), -0.75
@@ -40,7 +40,7 @@ def _row(here: tuple[str, ...], met: tuple[str, ...]):
     ax.set(xlim=(-0.85, last + 0.85), ylim=(-0.95, 0.75))
     ax.axis("off")
     for index, stage in enumerate(STAGES):
-        _box(ax, APART * index, stage, stage in here, stage in met)
+        _box(ax, APART * index, stage, stage in current, stage in met)
         if index:
             arrow(ax, (APART * (index - 1) + WIDE / 2, 0.0), (APART * index - WIDE / 2, 0.0))
     # From the step back to the next prompts: down, along the floor, up.
@@ -49,15 +49,15 @@ def _row(here: tuple[str, ...], met: tuple[str, ...]):
     return fig
 
 
-def _box(ax, x: float, stage: str, on: bool, met: bool) -> None:
+def _box(ax, x: float, stage: str, current: bool, met: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     look = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
-    if on:
+    if current:
         look = {"facecolor": "#D9ECF7", "edgecolor": OKABE_ITO["blue"], "linewidth": 1.6}
     elif not met:
         look |= {"facecolor": "none", "linestyle": (0, (3, 2))}
     rounded = "round,pad=0,rounding_size=0.12"
     ax.add_patch(FancyBboxPatch((x - WIDE / 2, -TALL / 2), WIDE, TALL, boxstyle=rounded, **look))
-    words = {"weight": "bold" if on else "normal", "color": "black" if on or met else GREY}
+    words = {"weight": "bold" if current else "normal", "color": "black" if current or met else GREY}
     ax.text(x, 0, stage, **CENTRED, fontsize=9, **words)

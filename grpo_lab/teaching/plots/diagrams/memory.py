@@ -1,4 +1,4 @@
-"""Where the memory of a step goes: bars of what is alive at the same time, piece on piece, beside a card."""
+"""The memory of a step: bars of what is alive at the same time, piece on piece, beside a card."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -45,33 +45,37 @@ def memory_bars(
     import matplotlib.pyplot as plt
 
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
-    end = (1.25 if frames else 1.13) * max([*totals, *cards, *frames])
+    axis_end = (1.25 if frames else 1.13) * max([*totals, *cards, *frames])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches, named, left = {}, set(), np.zeros(len(rows))
+    patches, labelled, offsets = {}, set(), np.zeros(len(rows))
     for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
         sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
         if not sizes.any():
             continue
         bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
-        bars = ax.barh(range(len(rows)), sizes, left=left, **bar)
+        bars = ax.barh(range(len(rows)), sizes, left=offsets, **bar)
         label = piece.replace(" ", "\n", 1)
-        wide = sizes >= max(map(len, label.split("\n"))) * ROOM * end
-        names = [label if fits and place == wide.argmax() else "" for place, fits in enumerate(wide)]
+        wide = sizes >= max(map(len, label.split("\n"))) * ROOM * axis_end
+        names = [label if fits and row == wide.argmax() else "" for row, fits in enumerate(wide)]
         ax.bar_label(bars, names, label_type="center", fontsize=9)
-        patches[piece], left = bars[0], left + sizes
-        named |= {piece} if wide.any() else set()
+        patches[piece], offsets = bars[0], offsets + sizes
+        labelled |= {piece} if wide.any() else set()
     ax.barh(range(len(frames)), frames, height=0.8, color="none", edgecolor=GREY, linewidth=1.2)
-    for place, total in enumerate(totals):
-        at, text = (frames[place], f"{total:.1f} of {frames[place]:.1f}") if frames else (total, f"{total:.1f}")
-        ax.text(at + 0.01 * end, place, text if total else "", va="center", fontsize=9, weight="bold", bbox=CLEAR)
+    for row, total in enumerate(totals):
+        end_of_bar, text = (frames[row], f"{total:.1f} of {frames[row]:.1f}") if frames else (total, f"{total:.1f}")
+        ax.text(
+            end_of_bar + 0.01 * axis_end, row, text if total else "", va="center", fontsize=9, weight="bold", bbox=CLEAR
+        )
     for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
-        ax.text(card + 0.01 * end, 1, f"{card:g} GB card", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9)
+        ax.text(
+            card + 0.01 * axis_end, 1, f"{card:g} GB card", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9
+        )
     ax.set_yticks(range(len(rows)), rows)
-    ax.set(xlim=(0, end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
+    ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
-    _name_below(fig, patches, named)
+    _name_below(fig, patches, labelled)
     return fig
 
 
@@ -83,50 +87,51 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
     """
     import matplotlib.pyplot as plt
 
-    tops = [1.1 * max(made.peak / GIB, *cards[:1]) for made in plans.values()]
+    tops = [1.1 * max(plan.peak / GIB, *cards[:1]) for plan in plans.values()]
     fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
-    patches, named = {}, set()
-    for ax, top, (name, made) in zip(axes[:, 0], tops, plans.items(), strict=True):
-        times, table = _corners(made)
+    patches, labelled = {}, set()
+    for ax, top, (name, plan) in zip(axes[:, 0], tops, plans.items(), strict=True):
+        times, table = _corners(plan)
         fill, hatch = zip(*map(_look, table), strict=True)
-        drawn = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
-        patches |= dict(zip(table, drawn, strict=True))
+        areas = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
+        patches |= dict(zip(table, areas, strict=True))
         heights = np.cumsum(list(table.values()), axis=0)
         for (piece, thick), height in zip(table.items(), heights, strict=True):
-            if piece not in named and max(thick) > 0.05 * sum(tops):
-                at = np.flatnonzero(np.array(thick) > 0.9 * max(thick))
-                at = at[(len(at) - 1) // 4]
-                ax.text(times[at], height[at] - thick[at] / 2, piece, **CENTRED, fontsize=9)
-                named.add(piece)
-        at, most = heights[-1].argmax(), heights[-1].max()
-        ax.text(times[at], most + 0.2, f"{most:.1f}", ha="center", va="bottom", weight="bold")
+            if piece not in labelled and max(thick) > 0.05 * sum(tops):
+                thickest = np.flatnonzero(np.array(thick) > 0.9 * max(thick))
+                corner = thickest[(len(thickest) - 1) // 4]
+                ax.text(times[corner], height[corner] - thick[corner] / 2, piece, **CENTRED, fontsize=9)
+                labelled.add(piece)
+        corner, peak = heights[-1].argmax(), heights[-1].max()
+        ax.text(times[corner], peak + 0.2, f"{peak:.1f}", ha="center", va="bottom", weight="bold")
         for card in (card for card in cards if card < top):
             ax.axhline(card, color="black", linestyle=":", linewidth=1, zorder=0)
             ax.text(5.04, card, f"{card:g} GB card", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
         ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)
-    _name_below(fig, patches, named)
+    _name_below(fig, patches, labelled)
     return fig
 
 
-def _corners(made: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
-    """Where the moments of a step stand, and the GiB of each piece there; of the update, two micro-batches."""
-    of = made.moments
-    full = of["optimizer"][0] | {"Adam at work": 0}
-    empty, (first, later) = full | {"gradients": 0}, (of["update"][:5], of["update"][5:])
+def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
+    """Lay out the moments of a step over time, with the GiB of each piece; the update shows two micro-batches."""
+    moments = plan.moments
+    full = moments["optimizer"][0] | {"Adam at work": 0}
+    empty, (first, last) = full | {"gradients": 0}, (moments["update"][:5], moments["update"][5:])
     times, states = [], []
-    stretches = (empty, of["rollout"]), (empty, of["logprobs"]), (empty, first), (full, later), (full, of["optimizer"])
-    for start, (before, moments) in enumerate(stretches):
-        times += [start + 0.94 * place / len(moments) for place in range(len(moments) + 1)]
-        states += [before, *moments]
+    rollout, logprobs, optimizer = moments["rollout"], moments["logprobs"], moments["optimizer"]
+    stretches = (empty, rollout), (empty, logprobs), (empty, first), (full, last), (full, optimizer)
+    for start, (start_state, states_of_phase) in enumerate(stretches):
+        times += [start + 0.94 * index / len(states_of_phase) for index in range(len(states_of_phase) + 1)]
+        states += [start_state, *states_of_phase]
     pieces = dict.fromkeys([*LOOKS, *(piece for state in states for piece in state)])
     table = {piece: [state.get(piece, 0) / GIB for state in states] for piece in pieces}
     return times, {piece: sizes for piece, sizes in table.items() if any(sizes)}
 
 
 def _look(piece: str) -> tuple[tuple, str]:
-    """Fill, light and opaque, and hatch."""
+    """The fill of a piece, light and opaque, and its hatch."""
     from matplotlib.colors import to_rgb
 
     colour, hatch = LOOKS.get(piece, OTHER)
@@ -134,6 +139,6 @@ def _look(piece: str) -> tuple[tuple, str]:
     return tuple(1 - faint * (1 - part) for part in to_rgb(OKABE_ITO[colour])), hatch
 
 
-def _name_below(fig, patches: dict, named: set[str]) -> None:
-    if below := {piece: patch for piece, patch in patches.items() if piece not in named}:
-        fig.legend(below.values(), below, loc="outside lower center", ncols=4, fontsize=9, handlelength=1.5)
+def _name_below(fig, patches: dict, labelled: set[str]) -> None:
+    if unlabelled := {piece: patch for piece, patch in patches.items() if piece not in labelled}:
+        fig.legend(unlabelled.values(), unlabelled, loc="outside lower center", ncols=4, fontsize=9, handlelength=1.5)

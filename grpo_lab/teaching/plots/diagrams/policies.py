@@ -54,10 +54,10 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
 
 
 def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
-    """Where each prefix stands: the middle of the completions that begin with it, the first of them on top."""
+    """The height of each prefix: the middle of the completions that begin with it, the first of them on top."""
     N, T = sequences.shape
-    places: dict[tuple[int, ...], list[int]] = {}
+    leaf_heights: dict[tuple[int, ...], list[int]] = {}
     for row, sequence in enumerate(sequences):
         for t in range(T + 1):
-            places.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
-    return {prefix: sum(found) / len(found) for prefix, found in places.items()}
+            leaf_heights.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
+    return {prefix: sum(heights) / len(heights) for prefix, heights in leaf_heights.items()}

@@ -24,10 +24,10 @@ def ragged_batch(weights: dict, mask, labels: list[str]):
     for ax, (name, values) in zip(axes[0], weights.items(), strict=True):
         values = as_array(values)
         shades = plt.get_cmap("Blues")(0.12 + 0.78 * values[mask] / values[mask].max())
-        rows, places = np.nonzero(mask)
-        ax.bar(places, 0.8, 0.9, rows - 0.4, color=shades, snap=False)
-        rows, places = np.nonzero(~mask)
-        ax.plot(places, rows, "x", markersize=min(3.5, 55 / T), color="#BBBBBB")
+        rows, positions = np.nonzero(mask)
+        ax.bar(positions, 0.8, 0.9, rows - 0.4, color=shades, snap=False)
+        rows, positions = np.nonzero(~mask)
+        ax.plot(positions, rows, "x", markersize=min(3.5, 55 / T), color="#BBBBBB")
         for row in range(B):
             ax.text(T - 0.1, row, f"{values[row, mask[row].argmax()]:.3f}", va="center", fontsize=8.5)
         ax.set(xlim=(-0.7, T + 2.4), ylim=(B - 0.4, -0.6), xticks=[])
@@ -52,19 +52,19 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
 
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 1.15 + 0.34 * len(healthy)), sharey=True)
     sides = {"with the cache": healthy, "cache taken away, input cut": broken}
-    for ax, (title, drawn), colour in zip(axes, sides.items(), ("blue", "vermillion"), strict=True):
-        tokens = [*prompt, *drawn[:-1]]
-        for row, token in enumerate(drawn):
-            before = len(prompt) + row
-            for place in range(len(tokens)):
-                seen = place < before if drawn is healthy or row == 0 else place == before - 1
+    for ax, (title, completion), colour in zip(axes, sides.items(), ("blue", "vermillion"), strict=True):
+        tokens = [*prompt, *completion[:-1]]
+        for row, token in enumerate(completion):
+            position = len(prompt) + row
+            for column in range(len(tokens)):
+                seen = column < position if completion is healthy or row == 0 else column == position - 1
                 look = {"facecolor": OKABE_ITO[colour], "alpha": 0.75} if seen else {"facecolor": "#FFFFFF"}
-                look |= {"edgecolor": GREY, "linewidth": 0.6, "linestyle": "-" if place < before else ":"}
-                ax.add_patch(Rectangle((place, row - 0.38), 0.9, 0.76, **look))
+                look |= {"edgecolor": GREY, "linewidth": 0.6, "linestyle": "-" if column < position else ":"}
+                ax.add_patch(Rectangle((column, row - 0.38), 0.9, 0.76, **look))
             ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=9, color=OKABE_ITO[colour])
-        for place, token in enumerate(tokens):
-            turned = {"rotation": 60, "ha": "left"} if token != "-" else {"ha": "center"}  # turned, it is a comma
-            ax.text(place + 0.45, -0.65, token, va="bottom", fontsize=9, **turned)
+        for column, token in enumerate(tokens):
+            alignment = {"rotation": 60, "ha": "left"} if token != "-" else {"ha": "center"}  # turned, it is a comma
+            ax.text(column + 0.45, -0.65, token, va="bottom", fontsize=9, **alignment)
         ax.set(xlim=(-0.1, len(tokens) + 2.6), ylim=(len(healthy) - 0.4, -2.6))
         ax.set_title(title, fontsize=10, color=OKABE_ITO[colour])
         ax.axis("off")

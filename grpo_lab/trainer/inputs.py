@@ -1,0 +1,72 @@
+"""The checks of what a run is given, before its first step: model, tokenizer, data, rewards and settings."""
+
+from collections.abc import Callable
+
+from grpo_lab.commands.checks import InputError, InputTypeError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.rewards import reward_names
+from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rollout.probe import probe
+from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.tasks import Rows
+
+
+def check_inputs(
+    model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs: Callable | list | None, eval_dataset: Rows | None
+) -> None:
+    """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
+    check_types(model, tokenizer, config)
+    datasets = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
+    for name, rows in datasets.items():
+        check_dataset(rows, name)
+    if reward_funcs is not None:  # what `score_completions` would say after the first rollout
+        check_weights(config.reward_weights, reward_names(reward_funcs))
+        check_signatures(reward_funcs, dataset[0])
+    if (config.eval_steps is None) != (eval_dataset is None):
+        missing, present = "eval_steps", "eval_dataset"
+        if config.eval_steps is not None:
+            missing, present = present, missing
+        raise InputError(missing, None, f"expected one where {present} is given")
+    if eval_dataset is not None and (lacking := sorted(dataset[0].keys() - eval_dataset[0].keys())):
+        expected = f"expected those of dataset, with {', '.join(lacking)}"
+        raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
+    ensure_checked(model)
+    for name, rows in datasets.items():
+        prompts = (rows[index]["prompt"] for index in range(len(rows)))
+        check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
+    prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
+    for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
+        print(f"prompts: {line}")
+
+
+def check_types(model, tokenizer, config) -> None:
+    """Raise InputTypeError for what is no model, tokenizer or configuration, such as two that changed places."""
+    has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
+    for name, value, fits, expected in (
+        ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
+        ("model", model, has_head, "a causal language model, as load_policy returns it"),
+        ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
+    ):
+        if not fits:
+            raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
+
+
+def check_dataset(dataset: Rows, name: str = "dataset") -> None:
+    """Raise InputError unless every row is a dict with a "prompt", and all have the same columns."""
+    try:
+        rows = [dataset[index] for index in range(len(dataset))]
+    except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
+        expected = "expected a list of dicts or a datasets.Dataset (of one split)"
+        raise InputTypeError(name, dataset, expected, found=f"is a {type(dataset).__name__}") from error
+    if not rows:
+        raise InputError(name, rows, "expected at least one row", found="is empty")
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
+        if "prompt" not in row or row.keys() != rows[0].keys():
+            expected = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
+            columns = f"has the columns {sorted(row)}"
+            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", found=columns)

@@ -1,0 +1,113 @@
+"""Record in qwen_modes.json what a step of a real Qwen costs in each mode: seconds, memory, whether it moves.
+
+    python notebooks/runs/record_qwen_modes.py                 three steps in each mode, each in a process of its own
+    python notebooks/runs/record_qwen_modes.py --device cuda   the same on a GPU, into qwen_modes_gpu.json
+
+64 answers of up to 12 tokens to sums of three numbers, as in `sums` of record_qwen.py. "reference" is fp32-master with
+a KL term and its reference model in the main memory, `ref_model_device="cpu"`.
+"""
+
+import argparse
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import torch
+from record_qwen import three_numbers
+
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.commands import Parser, command, writable_file
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy, pick_device
+from grpo_lab.rewards import last_number_reward
+from grpo_lab.trainer import train
+from grpo_lab.trainer.first_step import first_step_test
+
+HERE = Path(__file__).parent
+TIMES = ("time/rollout", "time/logprobs", "time/update", "step_time")
+COMMON = {
+    "learning_rate": 3e-6,
+    "num_generations": 8,
+    "generation_batch_size": 64,
+    "warmup_steps": 0,
+    "max_completion_length": 12,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 4,
+    "save_steps": 0,
+    "disable_tqdm": True,
+}
+WAYS = {
+    "fp32": {"precision": "fp32"},
+    "fp32-master": {"precision": "fp32-master"},
+    "bf16": {"precision": "bf16"},
+    "bf16-naive": {"precision": "bf16-naive"},
+    "checkpointing": {"precision": "fp32-master", "gradient_checkpointing": True},
+    "reference": {"precision": "fp32-master", "beta": 0.04, "ref_model_device": "cpu"},
+}
+
+
+def measure(way: str, model_name: str, device: torch.device, steps: int) -> dict:
+    """A few steps in this process: the median seconds of each phase, the peak of memory, and m of the first step."""
+    settings = COMMON | WAYS[way] | {"max_steps": steps}
+    model, tokenizer = load_policy(model_name, device, settings["precision"])
+    config = GRPOConfig(**settings, seed=2)
+    test, moves = first_step_test(model), []
+    history = train(
+        model, tokenizer, three_numbers("train", seed=2), last_number_reward, config,
+        callback=lambda *step: moves.append(test(*step)),
+    )  # fmt: skip
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {
+        "seconds": {name: round(median(step.get(name, 0.0) for step in history), 2) for name in TIMES},
+        "peak": torch.cuda.max_memory_allocated() if device.type == "cuda" else resident,
+        "m": moves[0],
+        "steps": steps,
+    }
+
+
+@command("notebooks/runs/record_qwen_modes.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(args.threads)
+    device = pick_device(args.device)
+    if args.way:
+        with contextlib.redirect_stdout(sys.stderr):
+            measured = measure(args.way, args.model, device, args.steps)
+        write_json(args.json, measured)
+        return
+    args.json = args.json or HERE / ("qwen_modes_gpu.json" if device.type == "cuda" else "qwen_modes.json")
+    runs = {}
+    for way in WAYS:  # each in a process of its own, whose memory is its own
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "part.json"
+            options = ["--model", args.model, "--steps", args.steps, "--threads", args.threads, "--device", device]
+            command_line = [sys.executable, __file__, "--way", way, *map(str, options), "--json", str(part)]
+            subprocess.run(command_line, check=True, stdout=sys.stderr)
+            runs[way] = json.loads(part.read_text(encoding="utf-8"))
+    about = {"threads": args.threads, "settings": COMMON, "ways": WAYS, "second": "in this run"}
+    write_json(args.json, {"machine": machine(device.type), **about, "runs": runs})
+    print(f"{args.json}: {len(runs)} ways")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_qwen_modes.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--way", choices=list(WAYS), help="this one alone, in this process")
+    parser.add_argument("--steps", type=int, default=3, help="in each way (default 3)")
+    parser.add_argument("--device", help="default: the GPU, if there is one")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--model", default="qwen", help='"qwen", "tiny" or a folder (default qwen)')
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen_modes.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

