@@ -170,6 +170,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
     """Run `evaluate` with the options of the command; its result, with task and split."""
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.probe import probe
+    from grpo_lab.rollout.prompts import end_token_ids
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     task_spec = choose(**_with_run_settings(model, {option: settings.pop(option) for option in USUAL}), small=small)
@@ -181,6 +183,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
+    for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
+        print(f"prompts: {line}")
     result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
     if result["accuracy"] is None:
         first = reward_names(task_spec.functions)[0]

@@ -14,6 +14,7 @@ from grpo_lab.diagnose.logs import Lacking, Log
 Evidence = str | None
 FEWEST = 8  # steps below which no trend is read
 SPREAD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
+FINITE = ("kl", "entropy", "ratio", "sampling/logp_difference_max", "sampling/sampling_logp_difference/mean", "reward")
 LENGTH, CUT = "completions/mean_length", "completions/clipped_ratio"
 
 
@@ -183,6 +184,8 @@ def clip_never(log: Log) -> Evidence:
 
 
 def nonfinite_steps(log: Log) -> Evidence:
+    if evidence := _not_finite(log):
+        return evidence
     if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
         raise Lacking("loss")
     broken = [row["step"] for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRADIENT, 0)]).all()]
@@ -192,6 +195,16 @@ def nonfinite_steps(log: Log) -> Evidence:
     if not count or (scaled and count <= max(3, len(log.rows) // 10)):  # a loss scale finds its size by overflows
         return None
     return f"{count} updates in {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
+
+
+def _not_finite(log: Log) -> Evidence:
+    """A mean over tokens in some step; the reward, which may apply to no completion of a step, in all of them."""
+    for metric in FINITE:
+        values = [row[metric] for row in log.rows if metric in row]
+        broken = int((~np.isfinite(values)).sum())
+        if broken and (broken == len(values) or metric != "reward"):
+            return f"{metric} is NaN or infinite in {'all' if broken == len(values) else broken} of {len(values)} steps"
+    return None
 
 
 def gradient_spikes(log: Log) -> Evidence:

@@ -14,6 +14,7 @@ from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory.planning import MODES, choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
+from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rewards.task_spec import add_task_option, choose
 
@@ -30,23 +31,19 @@ def main(arguments: list[str] | None = None) -> None:
     model, task, budget, precision = (options.pop(name) for name in ("model", "task", "budget", "precision"))
     check_positive("budget", budget)
     folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
-    model_config = shape_config(model) if folder is None else _open(AutoConfig, folder)
+    model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
     task_spec = choose(task, chat_template=options.pop("chat_template"), small=small)
     chosen = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
-        prompt_length = longest_prompt(_open(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
+        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
     precisions = (precision,) if precision else ("fp32",) if small else MODES[True]
     config = GRPOConfig(**(options | chosen))
     memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     way, lines = choice(memory_plan, int(budget * GIB), precisions, options)
     print(f"task {task_spec.task.name}; {described(chosen, parameters)}", way.plan, "\n".join(lines), sep="\n\n")
-
-
-def _open(kind, folder):
-    return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _parser() -> argparse.ArgumentParser:

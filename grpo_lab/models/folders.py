@@ -1,5 +1,6 @@
 """From the name of a model to the folder that holds it: the shipped model, the caches of two hubs, or a download."""
 
+import contextlib
 import json
 import math
 import os
@@ -14,6 +15,7 @@ TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+ADAPTER = "adapter_config.json"  # what peft leaves beside the weights of an adapter
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -46,6 +48,8 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
     """The same, with an error for a folder that holds no model."""
     folder, why = find_folder(name, device_type)
+    if (folder / ADAPTER).is_file():
+        raise _adapter_error(name, folder)
     if missing := missing_file(folder):
         again = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
@@ -53,6 +57,23 @@ def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pa
         found = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
         raise InputFileError("name", os.fspath(name), again, found=found)
     return folder, why
+
+
+def _adapter_error(name: str | os.PathLike, folder: Path) -> InputError:
+    """What is said of a folder with an adapter, which peft would have to put into its model."""
+    with contextlib.suppress(ValueError, AttributeError, OSError):
+        settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+        base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
+        whose = f"a {kind or 'LoRA'} adapter for {base!r}" if base else f"a {kind or 'LoRA'} adapter"
+        found = (
+            f"is {os.fspath(name)!r}, that is {readable(folder)}, which holds {whose} ({ADAPTER}) and no whole model"
+        )
+        merge = (
+            "merge them first, with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload(), and save that"
+        )
+        return InputError("name", os.fspath(name), merge, found=found)
+    found = f"is {os.fspath(name)!r}, that is {readable(folder)}, whose {ADAPTER} is damaged"
+    return InputError("name", os.fspath(name), "expected a whole model", found=found)
 
 
 def _auto(on_card: bool) -> tuple[Path, str]:
@@ -73,7 +94,7 @@ def _auto(on_card: bool) -> tuple[Path, str]:
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
-        if folder and (missing := missing_file(folder)):
+        if folder and not (folder / ADAPTER).is_file() and (missing := missing_file(folder)):
             print(f"policy: passing over {readable(folder)}, which has no {missing}")
         elif folder:
             return folder, f"{hub_id}, found in the {hub} cache"
@@ -149,7 +170,13 @@ def missing_file(folder: Path) -> str | None:
 def _weight_files(folder: Path) -> set[str]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            names = {
+                Path(part).as_posix() for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            }
+            if names:
+                return names
+        return {f"whole {index.name}"}  # such as one that was cut; no file has that name
     return {"model.safetensors"}
 
 

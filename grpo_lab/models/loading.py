@@ -4,23 +4,36 @@ Weights are read from safetensors only, so that nothing is unpickled. Code that 
 """
 
 import contextlib
+import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import SafetensorError, safe_open
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.commands.display import GIB, readable
+from grpo_lab.commands.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.folders import usable_folder, weight_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
+# What transformers reads beside weights and vocabulary; one that is cut it may pass over in silence.
+SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
 
 
@@ -51,6 +64,7 @@ def load_policy(
     mode = None if precision is None else pick_precision(chosen_device, precision)  # a fault shows before a download
     folder, why = usable_folder(name, chosen_device.type)
     mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL)
+    open_part(AutoConfig, folder)  # a fault in it would else be called one of the tokenizer, which reads it, too
     tokenizer = _load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
@@ -101,22 +115,113 @@ def describe_device(device: str | torch.device | None = None) -> str:
     return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
 
 
-def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
+    """What transformers makes of a folder: `kind` is AutoConfig, AutoTokenizer or AutoModelForCausalLM.
+
+    Whatever it raises over a folder becomes an InputError of one sentence; memory that is full is no fault of a folder.
+    """
+    for name in SETTINGS_FILES:
+        if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
+            raise _unfit(folder, f"whose {name} is damaged", "download it again")
+    if method := quantisation(folder):
+        remedy = "take the model that it was made from, since quantised weights cannot be trained"
+        raise _unfit(folder, f"whose weights are quantised ({method})", remedy)
     try:
-        # A bar that is full at once says nothing, and would stay behind in every notebook.
-        with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True,
-                output_loading_info=True,
-            )  # fmt: skip
-    except (ValueError, RuntimeError, SafetensorError) as error:
-        said = f"(code that comes with a checkpoint is never run): {error!s:.300}"
+        return kind.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **settings)
+    except Exception as error:  # nearly anything, of nearly any package
+        if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__} {error}"):
+            raise
+        words = " ".join(str(error).split())
+        if kind is AutoTokenizer:
+            raise _unfit(folder, f"whose tokenizer cannot be loaded ({type(error).__name__}: {words:.300})") from error
+        told = words if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {words}"
+        said = f"(code that comes with a checkpoint is never run): {told:.300}"
         raise _unfit(folder, f"which holds no model that transformers can load by itself {said}") from error
+
+
+def quantisation(folder: Path) -> str | None:
+    """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
+    entry = _quantisation_in(_settings_in(folder / "config.json"))
+    other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+    entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
+    if entry:
+        settings = entry if isinstance(entry, dict) else {}
+        method = settings.get("quant_method") or settings.get("method")
+        is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
+        return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
+    stored = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
+    return next((f"stored as {dtype}" for dtype in stored if re.match("[FIU][48]", dtype)), None)
+
+
+def _settings_in(file: Path) -> Any:
+    """What a JSON file says; None where it is missing or damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _dtypes_in(file: Path) -> set[str]:
+    """The types in which a file holds its weights, from its head; those of a damaged file are for transformers to say.
+
+    Masks and other constants, which some models store as bytes, are no weights.
+    """
+    with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
+        names = [name for name in list(opened.keys()) if name.endswith("weight")]
+        return {opened.get_slice(name).get_dtype() for name in names}
+    return set()
+
+
+def _quantisation_in(config: Any) -> Any:
+    """The entry on quantisation, also that of a part of the model."""
+    if not isinstance(config, dict):
+        return None
+    own = config.get("quantization_config") or config.get("compression_config")
+    return own or next(filter(None, map(_quantisation_in, config.values())), None)
+
+
+def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    # A bar that is full at once says nothing, and would stay behind in every notebook.
+    with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
+        how = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+        model, report = open_part(AutoModelForCausalLM, folder, **how)
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         lacking = f"whose weights lack {missing[0]}{more}, which would begin at random"
         raise _unfit(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
+    if model.can_generate() and (change := make_savable(model)):
+        print(f"policy: {change} in the generation_config, which transformers would else refuse to save")
     return model.to(device).eval()
+
+
+def make_savable(model: PreTrainedModel) -> str:
+    """Change a generation_config that transformers loads and refuses to save, as little as that takes; says what.
+
+    Llama 2's has a temperature, and does not say that it is sampled. Nothing is sampled by it here.
+    """
+    if _is_savable(model.generation_config):
+        return ""
+    settings = model.generation_config.to_diff_dict()
+    if not settings.get("do_sample") and "do_sample" not in settings:
+        sampling = GenerationConfig.from_dict(settings | {"do_sample": True})
+        if _is_savable(sampling):
+            model.generation_config = sampling
+            return "do_sample is now true"
+    switches = ("do_sample", "num_beams", "return_dict_in_generate", "use_cache")
+    kept: dict[str, Any] = {}
+    for name in sorted(settings, key=lambda name: name not in switches):
+        if _is_savable(GenerationConfig.from_dict(kept | {name: settings[name]})):
+            kept[name] = settings[name]
+    model.generation_config = GenerationConfig.from_dict(kept)
+    return f"{', '.join(sorted(settings.keys() - kept.keys()))} left out"
+
+
+def _is_savable(config: GenerationConfig) -> bool:
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -132,13 +237,7 @@ def without_bars() -> Iterator[None]:
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, padding_side="left", trust_remote_code=False, local_files_only=True
-        )
-    except Exception as error:  # transformers raises nearly anything over a damaged file
-        said = f"{type(error).__name__}: {error}"
-        raise _unfit(folder, f"whose tokenizer cannot be loaded ({said})") from error
+    tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unfit(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     if tokenizer.pad_token_id is None:

@@ -9,11 +9,17 @@ from fractions import Fraction
 from typing import Any
 
 from grpo_lab.commands.checks import InputError
-from grpo_lab.rewards.text import completion_text, expected_texts, extract_answer, normalise_text
+from grpo_lab.rewards.mathematics.quantities import last_number, quantity_in
+from grpo_lab.rewards.text import (
+    LONGEST,
+    after_thinking,
+    completion_text,
+    expected_texts,
+    extract_answer,
+    normalise_text,
+)
 
-LONGEST = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
-_IN_TEXT = re.compile(r"(?<![\d.])[-\N{MINUS SIGN}]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?!\d)", re.ASCII)
 
 
 def same_number(given: str, expected: str) -> bool:
@@ -28,7 +34,7 @@ def same_number(given: str, expected: str) -> bool:
 
 
 def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    r"""1.0 if the last answer block is the expected number, however it is written, else 0.0.
+    r"""1.0 if the last answer block after the thinking is the expected number, however it is written, else 0.0.
 
     r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.8}
 
@@ -43,7 +49,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     numbers = _expected_numbers("number_reward", completions, answer)
     rewards: list[float | None] = []
     for y, a in zip(completions, numbers, strict=True):
-        given = extract_answer(completion_text(y)) or ""
+        given = extract_answer(after_thinking(completion_text(y))) or ""
         reward = float(a is not None and same_number(given, a))  # scalar (6.8)
         rewards.append(None if a is None else reward)
     return rewards
@@ -52,12 +58,20 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
 def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
     """1.0 if the last number in the text is the expected one, else 0.0: for a model that never saw a tag.
 
-    "20 - 3" and "20-3" end with 3: after a number or a closing bracket a minus sign is an operation. Arguments and
-    errors are those of `number_reward`.
+    It is read in every notation in which `math_reward` reads a number (`last_number`): 1/2, 9,500, -$5, 1.5e3, 10^6.
+    What stands behind it, such as a unit, does not count, and so 25% is both 25 and 1/4. "20 - 3" and "20-3" end with
+    3: after a number or a closing bracket a minus sign is an operation. Arguments and errors are those of
+    `number_reward`.
     """
     numbers = _expected_numbers("last_number_reward", completions, answer)
     pairs = zip(completions, numbers, strict=True)
-    return [None if a is None else float(same_number(last_number(completion_text(y)), a)) for y, a in pairs]
+    return [None if a is None else float(_number_in(a) in _values_of(completion_text(y))) for y, a in pairs]
+
+
+def _values_of(text: str) -> list[Fraction]:
+    number = last_number(text)
+    value, _ = quantity_in(number) or (None, "")
+    return [] if value is None else [value, value * 100] if "%" in number else [value]
 
 
 def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str | None]:
@@ -71,11 +85,3 @@ def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str 
 def _number_in(text: str) -> Fraction | None:
     plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
     return Fraction(plain) if len(plain) <= LONGEST and _NUMBER.fullmatch(plain) else None
-
-
-def last_number(text: str) -> str:
-    """The last number as it stands there, such as "-3", "0.5" or "1,000"; empty if there is none."""
-    *_, last = [None, *_IN_TEXT.finditer(text)]
-    before = text[: last.start()].rstrip()[-1:] if last else ""
-    is_operation = before.isdigit() or before in tuple(")]}")
-    return "" if last is None else last[0].lstrip("-\N{MINUS SIGN}") if is_operation else last[0]

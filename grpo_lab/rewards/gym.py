@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from grpo_lab.rewards.mathematics.worker import WORKER
-from grpo_lab.rewards.text import completion_text, extract_answer
+from grpo_lab.rewards.text import after_thinking, check_setting, completion_text, extract_answer
 
 _CLAIMED = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
@@ -21,6 +21,8 @@ def gym_reward(
 
     gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
     """
+    check_setting("gym_reward: time_limit", time_limit)
+    check_setting("gym_reward: batch_time_limit", batch_time_limit)
     asked = [
         (which["generator"], which["options"], which["index"], _answer(completion_text(y)))
         for y, which in zip(completions, gym, strict=True)
@@ -34,8 +36,8 @@ def gym_reward(
 
 
 def _answer(text: str) -> str:
-    if "</answer>" in text:
-        return extract_answer(text) or ""
-    said = text.rpartition("</think>")[2].strip()
+    said = after_thinking(text).strip()
+    if "</answer>" in said:
+        return extract_answer(said) or ""
     *_, claimed = ["", *_CLAIMED.findall(said)]
     return claimed.rstrip(" .*_$") or said

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_lab.commands.checks import InputError
 from grpo_lab.rewards.text import (
     check_expected,
+    check_setting,
     completion_text,
     expected_texts,
     extract_answer,
@@ -109,6 +110,7 @@ def contains_reward(
         penalty_per_character: lambda, at least 0.
     """
     price = penalty_per_character
+    check_setting("contains_reward: penalty_per_character", price)
     if not 0 <= price < math.inf:
         raise InputError("contains_reward: penalty_per_character", price, "it must be finite, and at least 0")
     rewards: list[float | None] = []

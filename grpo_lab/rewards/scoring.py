@@ -112,8 +112,9 @@ def listed(reward_funcs: Any) -> list:
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
-    names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
+    all_names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
+        names = [keyword for keyword in all_names if keyword not in settings_of(function)]
         try:
             inspect.signature(function).bind(**dict.fromkeys(names))
         except ValueError:
@@ -122,6 +123,33 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
             wanted = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
             said = f"does not fit the batch: {error}"
             raise InputTypeError(f"reward function {name!r}", function, wanted, found=said) from error
+        _check_defaults(function, name, names)
+
+
+def _check_defaults(function: Callable, name: str, columns: Iterable[str]) -> None:
+    """Raise TypeError where a column, which is a list, would take the place of a default that is a number or a text."""
+    parameters = inspect.signature(function).parameters
+    for column in columns:
+        if column in parameters and isinstance(default := parameters[column].default, numbers.Number | str):
+            wanted = "rename one of them, bind the setting with functools.partial, or give it no default"
+            said = f"has the setting {column}={default!r}, and the data a column {column!r}"
+            raise InputTypeError(f"reward function {name!r}", function, wanted, found=said)
+
+
+def settings_of(function: Callable) -> set[str]:
+    """The parameters of a reward that no column of the data sets, even one of the same name.
+
+    They are those that `functools.partial` has bound, and of a reward of this package those that have a default. A
+    function of one's own gets each column under its name, as in TRL.
+    """
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound |= set(function.keywords)
+        function = function.func
+    if not (getattr(function, "__module__", None) or "").startswith("grpo_lab."):
+        return bound
+    parameters = inspect.signature(function).parameters.values()
+    return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
 
 
 def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
@@ -147,6 +175,8 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
+    settings = settings_of(function)
+    keywords = {keyword: values for keyword, values in keywords.items() if keyword not in settings}
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
             returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_lab.commands.checks import InputError, InputTypeError
 
+LONGEST = 1000  # characters of an answer; a policy may write millions of digits, and arithmetic on them takes long
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
@@ -37,6 +38,17 @@ def _text_of(value: Any, role: str, what: str) -> str:
         wanted = "expected a string, or a non-empty list of chat messages whose contents are strings"
         raise InputTypeError(what, value, wanted, found=f"is {shortened(value)}")
     return "\n".join(contents)
+
+
+def after_thinking(text: str) -> str:
+    """What follows the last `</think>`, or all of a text without thinking; empty where the thinking was cut off."""
+    rest = text.rpartition("</think>")[2]
+    return "" if "<think>" in rest else rest
+
+
+def is_cut_off(rest: str, opening: str) -> bool:
+    """Whether this much text, after the last closed block, opens another one, or ends amid the word that would."""
+    return opening in rest or any(rest.endswith(opening[:length]) for length in range(3, len(opening)))
 
 
 def extract_answer(text: str) -> str | None:
@@ -93,6 +105,13 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
         if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
             said = f"is {shortened(expected)}"
             raise InputTypeError(f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=said)
+
+
+def check_setting(name: str, value: Any) -> None:
+    """A setting of a reward is one number; a list is a column of the data that has its name."""
+    if not isinstance(value, numbers.Real):
+        wanted = "expected a number; a column of the data must have another name than this setting"
+        raise InputTypeError(name, value, wanted, found=f"is {shortened(value)}")
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:

@@ -5,48 +5,28 @@ from collections.abc import Iterable
 
 from grpo_lab.commands.checks import InputError, InputTypeError
 from grpo_lab.rollout.fast_paths import context_length
-
-
-def _check_prompt(tokenizer, prompt, name: str) -> None:
-    """Raise ValueError unless it is a string, or messages for a tokenizer with a chat template."""
-    if isinstance(prompt, str):
-        return
-    if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        expected = "expected a string or a non-empty list of messages"
-        raise InputError(name, prompt, expected, found=f"is {prompt!r:.60}")
-    for index, message in enumerate(prompt):
-        for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                state = f"is {message[key]!r:.60}" if key in message else "is missing"
-                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", found=state)
-    if not getattr(tokenizer, "chat_template", None):
-        problem = (
-            "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
-            "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
-            "folder"
-        )
-        raise InputError(name, prompt, found=problem)
-
-
-def templated(tokenizer, prompt, name: str = "prompt") -> str:
-    """The prompt as the tokenizer reads it: a list of messages goes through the chat template."""
-    _check_prompt(tokenizer, prompt, name)
-    if isinstance(prompt, str):
-        return prompt
-    try:
-        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-    except Exception as error:  # templates raise what they like, such as that roles must alternate
-        problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
-        advice = "where it takes no system message, `--system_prompt none` leaves that out"
-        raise InputError(name, prompt, advice, found=problem) from error
+from grpo_lab.rollout.templates import templated
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
     text = templated(tokenizer, prompt, name)
-    if ids := tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]:
+    ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
+    if ids := _without_end(tokenizer, text, ids) if isinstance(prompt, str) else ids:
         return ids
     raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
+
+
+def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
+    """The ids of a text that is to go on, without what a tokenizer appends to one that is complete."""
+    if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
+        return ids
+    bare = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    starts = (start for start in range(len(ids) - len(bare) + 1) if bare and ids[start : start + len(bare)] == bare)
+    if (start := next(starts, None)) is not None:
+        return ids[: start + len(bare)]
+    is_appended = ids[-1] == tokenizer.eos_token_id != getattr(tokenizer, "bos_token_id", None)
+    return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
 
 
 def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:

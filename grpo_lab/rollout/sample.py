@@ -16,6 +16,7 @@ from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import sample_static
+from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Rollout:
     logp: Float[Tensor, "B T"]  # recorded while sampling; 0 where the mask is False
     entropy: Float[Tensor, "B T"]  # recorded while sampling
     truncated: Bool[Tensor, " B"]  # stopped by the length limit
-    texts: list[str]
+    texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
@@ -87,6 +88,14 @@ def sample_completions(
             model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling
         )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
+    tags = tag_tokens(tokenizer, ends)
+    opened = [opened_thought(tokenizer, ids[kept].tolist()) for ids, kept in zip(*encoded, strict=True)]
+    if tags or any(opened):
+        rows = zip(completion_ids.tolist(), mask.tolist(), strict=True)
+        kept_ids = [[index for index, keep in zip(*row, strict=True) if keep] for row in rows]
+        texts = [
+            seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(kept_ids)
+        ]  # [opened]
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,

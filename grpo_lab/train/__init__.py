@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters, usable_folder
+    from grpo_lab.models.loading import open_part
     from grpo_lab.trainer.folder import check_folder
 
     name, engine = options["model"], take_engine(options)
@@ -50,8 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
         folder = usable_folder(name, device.type)[0]
-        model_config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model_config, tokenizer = (open_part(part, folder) for part in (AutoConfig, AutoTokenizer))
         config = fitted(model_config, tokenizer, rows, config, device, options)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)

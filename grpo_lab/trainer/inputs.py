@@ -7,7 +7,9 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 
 
@@ -34,6 +36,9 @@ def check_inputs(
     for name, rows in datasets.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
+    prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
+    for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
+        print(f"prompts: {line}")
 
 
 def check_types(model, tokenizer, config) -> None:

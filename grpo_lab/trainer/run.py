@@ -20,6 +20,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.inputs import check_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -64,6 +65,8 @@ class Run:
         The end of a run that failed saves nothing. Whatever happens, all is closed, and random state and mode of the
         model are as they were.
         """
+        if self.folder is not None:
+            check_savable(self.model, self.tokenizer)
         with self.folder or nullcontext():
             if self.folder is not None:
                 prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)

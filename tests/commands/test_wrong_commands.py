@@ -57,7 +57,7 @@ def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
 
 def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
     for number, (typed, file, content, want) in enumerate([
-        ("evaluate --n 1 --model", "config.json", "{", "not a valid JSON file"),
+        ("evaluate --n 1 --model", "config.json", "{", ", whose config.json is damaged; download it again"),
         ("evaluate --n 1 --model", "tokenizer.json", "{}", ", whose tokenizer cannot be loaded"),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ]):  # fmt: skip

@@ -104,6 +104,20 @@ def test_a_finding_says_when_what_why_and_what_to_try():
     assert beginning[0].step == 18 and not beginning[1]
 
 
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "NaN"])
+@pytest.mark.parametrize("metric", ["kl", "entropy", "reward", "sampling/logp_difference_max"])
+def test_a_metric_that_is_no_number_in_every_row_is_found(metric, value):
+    found = {finding.name: finding for finding in diagnose(history(**{metric: value}))}["nonfinite_steps"]
+    assert found.step == 1 and found.evidence == f"{metric} is NaN or infinite in all of {STEPS} steps"
+
+
+def test_a_metric_that_is_no_number_in_one_row_is_found_but_for_the_reward():
+    (found,) = diagnose(history(kl=at(9, None, 0.0)))
+    assert (found.name, found.step) == ("nonfinite_steps", 9) and "kl is NaN or infinite in 1 of 32" in found.evidence
+    assert not diagnose(history(reward=at(9, None, 0.5)))
+    assert named(history(kl=[0.0] * 16 + [None] * 16)) == ["nonfinite_steps"]
+
+
 def test_a_short_run_is_not_judged():
     assert not diagnose(history(reward=(0.9, 0.0))[:7])
     wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})

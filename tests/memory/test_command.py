@@ -64,7 +64,7 @@ def test_a_model_on_this_machine_is_planned_with_its_own_prompts(capsys):
 
 
 def test_what_cannot_be_planned_is_named(monkeypatch):
-    monkeypatch.setattr(command, "_open", lambda kind, folder: MambaConfig())
+    monkeypatch.setattr(command, "open_part", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     said = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
     assert said in line and len(line) < 400

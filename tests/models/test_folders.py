@@ -128,6 +128,35 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         load_policy("someone/run1")
 
 
+@pytest.mark.parametrize("beside", [(), ("config.json",), ("config.json", "model.safetensors")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen2-0.5B"}', "a LORA adapter for 'Qwen/Qwen2-0.5B'"),
+        ('{"peft_type": "IA3"}', "a IA3 adapter"),
+        ("{", "adapter_config.json is damaged"),
+    ],
+)
+def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, beside, content, words):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(content, encoding="utf-8")
+    (folder / "adapter_model.safetensors").touch()
+    for name in beside:
+        (folder / name).write_bytes((checkpoint / name).read_bytes())
+    for use in (load_policy, folders.count_parameters):
+        with pytest.raises(ValueError, match=rf"^name is '.*adapter', that is .*{words}"):
+            use(folder)
+
+
+def test_a_cut_index_in_a_cache_is_passed_over(bare_machine, checkpoint, capsys):
+    cut = copy_of(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
+    (cut / "model.safetensors.index.json").write_text('{"weight_map": {"a": "mo', encoding="utf-8")
+    put_in_huggingface_cache(checkpoint, bare_machine)
+    assert "Hugging Face" in folders.find_folder("auto")[1]
+    assert "has no whole model.safetensors.index.json" in capsys.readouterr().out
+
+
 def test_a_wrong_name_lists_what_is_allowed(checkpoint):
     for name in ("tinny", checkpoint / "config.json", "./outputs/none", "C:\\models", "", "a/b/c", Path("org/model")):
         with pytest.raises(ValueError, match=r'name is .*no such folder; expected "auto", "tiny", "smollm2", "qwen"'):

@@ -7,12 +7,16 @@ from copy import deepcopy
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import T5Config
+from transformers import AutoConfig, T5Config
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, pick_precision, precision_of
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
+from grpo_lab.models.loading import open_part
+from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
 from tests.support.worlds import make_tokenizer, make_world
 
@@ -106,6 +110,124 @@ def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_pat
     with pytest.raises(ValueError, match=message):
         load_policy(with_weights(checkpoint, tmp_path / "other", change))
     load_policy(checkpoint)  # what was refused says nothing of another model of this architecture
+
+
+def with_settings(folder, name, **settings):
+    told = json.loads((folder / name).read_text(encoding="utf-8")) | settings
+    (folder / name).write_text(json.dumps(told), encoding="utf-8")
+    return folder
+
+
+UNSAVABLE = {
+    "do_sample is now true": {"temperature": 0.9, "top_p": 0.6},  # Llama 2 chat
+    "do_sample is now true ": {"top_k": 20, "min_p": 0.1},
+    "temperature, top_p left out": {"do_sample": False, "temperature": 0.9, "top_p": 0.6},
+    "typical_p left out": {"do_sample": False, "typical_p": 0.5, "repetition_penalty": 1.1},
+    "early_stopping, length_penalty left out": {"early_stopping": True, "length_penalty": 0.7},
+    "output_scores left out": {"output_scores": True},
+    "pad_token_id left out": {"pad_token_id": -1},
+    "length_penalty left out": {"do_sample": True, "temperature": 0.9, "length_penalty": 2.0},
+}
+
+
+@pytest.mark.parametrize("change", UNSAVABLE)
+def test_a_generation_config_that_transformers_would_not_save_is_mended_and_it_is_said(
+    checkpoint, tmp_path, change, capsys
+):
+    settings = UNSAVABLE[change]
+    folder = with_settings(copy_of(checkpoint, tmp_path / "chat"), "generation_config.json", **settings)
+    model, tokenizer = load_policy(folder)
+    assert f"policy: {change.strip()} in the generation_config" in capsys.readouterr().out
+    check_savable(model, tokenizer)
+    left_out = change.removesuffix(" left out").split(", ") if "left out" in change else []
+    now = model.generation_config.to_diff_dict()
+    assert {name: now.get(name) for name in settings if name not in left_out} == {
+        name: value for name, value in settings.items() if name not in left_out
+    }
+    assert end_token_ids(model, tokenizer) == end_token_ids(*load_policy(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("file", "entry", "method"),
+    [
+        ("config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
+        ("config.json", {"quantization_config": {"quant_method": "awq", "bits": 4}}, "awq"),
+        ("config.json", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bitsandb"),
+        ("config.json", {"quantization_config": {"load_in_8bit": True}}, "bitsandbytes"),
+        ("config.json", {"quantization_config": {"quant_method": "compressed-tensors"}}, "compressed-tensors"),
+        ("config.json", {"quantization_config": {"quant_method": "torchao", "quant_type": "int4"}}, "torchao"),
+        ("config.json", {"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+        ("config.json", {"quantization_config": {"quant_method": "nobody's"}}, "nobody's"),
+        ("config.json", {"quantization_config": "all of it"}, "some method"),
+        ("config.json", {"compression_config": {"quant_method": "sparse"}}, "sparse"),
+        ("config.json", {"text_config": {"quantization_config": {"quant_method": "mxfp4"}}}, "mxfp4"),
+        ("quantize_config.json", {"bits": 4, "group_size": 128}, "some method"),
+    ],
+)
+def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(checkpoint, tmp_path, file, entry, method):
+    folder = copy_of(checkpoint, tmp_path / "small")
+    (folder / file).touch()
+    (folder / file).write_text("{}", encoding="utf-8") if file != "config.json" else None
+    with_settings(folder, file, **entry)
+    for load in (load_policy, lambda folder: open_part(AutoConfig, folder)):
+        with pytest.raises(InputError, match=rf"^name is .*, whose weights are quantised \({method}.*; take the model"):
+            load(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_weights_that_are_stored_as_a_byte_each_are_quantised_though_no_file_says_so(checkpoint, tmp_path, dtype):
+    def store(tensors):
+        tensors["lm_head.weight"] = tensors["lm_head.weight"].to(dtype)
+        tensors["a.mask"] = torch.ones(2, dtype=torch.uint8)
+
+    with pytest.raises(InputError, match=r"whose weights are quantised \(stored as [FIU]8.*\); take the model"):
+        load_policy(with_weights(checkpoint, tmp_path / "bytes", store))
+
+
+def test_an_empty_entry_on_quantisation_is_none(checkpoint, tmp_path):
+    load_policy(with_settings(copy_of(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
+
+
+DAMAGED = [
+    ("config.json", '{"model_type": "qwen2", "hidden', "whose config.json is damaged; download it again"),
+    ("config.json", "", "whose config.json is damaged"),
+    ("config.json", "[]", "whose config.json is damaged"),
+    ("generation_config.json", '{"eos_token_id": [1', "whose generation_config.json is damaged"),
+    ("special_tokens_map.json", '{"eos', "whose special_tokens_map.json is damaged"),
+    ("config.json", '{"model_type": "qwen2", "hidden_size": "many"}', "can load"),
+    ("config.json", '{"model_type": "qwen2", "num_attention_heads": 0}', "can load"),
+    ("tokenizer.json", '{"version": "1.0", "trunc', "whose tokenizer cannot be loaded"),
+    ("tokenizer.json", "{}", "whose tokenizer cannot be loaded"),
+    ("tokenizer_config.json", "{", "whose tokenizer_config.json is damaged"),
+    ("model.safetensors", "", "can load"),
+    ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", "{}", "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", "[1]", "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": {}}', "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": {"a": 7}}', "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has no whole model.safetensors.index.json"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "message"), DAMAGED)
+def test_a_damaged_file_is_one_sentence_about_the_folder(checkpoint, tmp_path, file, content, message):
+    folder = copy_of(checkpoint, tmp_path / "cut")
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=f"^name is .*cut.*{message}") as refusal:
+        load_policy(folder)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 700
+
+
+def test_full_memory_is_no_fault_of_a_folder(checkpoint, monkeypatch):
+    for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")):
+        monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", lambda *_, error=error, **__: raises(error))
+        with pytest.raises(type(error)) as shown:
+            load_policy(checkpoint)
+        assert shown.value is error
+
+
+def raises(error):
+    raise error
 
 
 def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):

@@ -24,7 +24,8 @@ TELLING = {
     "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/cache": ("rollout/test_attention.py", "rollout/test_static.py"),
     "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
-    "rollout/prompt_checks": ("rollout/test_settings.py",),
+    "rollout/prompt_checks": ("rollout/test_settings.py", "rollout/test_templates.py"),
+    "rollout/probe": ("rollout/test_templates.py",),
     "rollout/fast_paths": ("rollout/test_static.py", "models/test_selfcheck.py"),
 }
 

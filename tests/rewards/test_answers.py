@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.rewards import last_number_reward, math_reward, number_reward, same_number
+from grpo_lab.rewards import last_number, last_number_reward, math_reward, number_reward, same_number
 from grpo_lab.rewards.answers import LONGEST
 
 
@@ -64,6 +64,58 @@ def test_the_last_number_as_it_stands_there():
     assert last_number_reward(list(last), answer=list(last.values())) == [1.0] * len(last)
     wrong = {"none at all": "0", "": "0", "٣": "3", "20-3": "-3", " ".join(map(str, range(41))): "12"}
     assert last_number_reward([*wrong, "42"], answer=[*wrong.values(), None]) == [0.0] * len(wrong) + [None]
+
+
+IN_TEXT = {
+    "so <answer>5": "5",
+    "1⁄2": "1/2", "so -₹5": "-5", "it is -€1,000": "-1000", "1.5*10**3": "1500", "101₂": "101", "１／２": "1/2",
+    r"\boxed{\$9{,}500}": "9500", "The answer is 1/2.": "1/2", "it is 1.5e3": "1500", "答案是１２。": "12",
+    "so -$5": "-5", r"so -\$5.": "-5", "$-5": "-5", "3 1/2 cups": "7/2", "2 3/2": "3/2",
+    "$1,234.50 today": "2469/2", "It is $10^{6}$.": "1000000", r"\frac{1}{-2}": "-1/2",
+    r"$\dfrac{3}{4}$ of it": "3/4", "it is `5`": "5", "The answer is **42**.": "42", "1.5 × 10^3 m": "1500",
+    r"so 1.5 \times 10^{3}": "1500", "9 m^2": "9", "x_1 = 5": "5", "it is 9 m²": "9", "it is 2½": "5/2",
+    "三十": "30", r"\boxed{三十}": "30", "答案是负5": "-5", "the ratio 1:2": "1/2", "answer—42": "42",
+    r"\boxed{5}. It has 2 parts": "5", "共有5，100以内": "100", "48/2 = 24": "24", "#### 1,072": "1072", "€5": "5",
+    r"1\,000": "1000", "so 10 000": "10000", "123_5": "123", "-1/2": "-1/2", "¥９，５００": "9500",
+    "-\\frac12": "-1/2", "<answer>7 apples</answer>": "7", "<think>2+3=5</think> It is 6": "6",
+    "1.2e-3": "3/2500", "it is 25%": "25", r"it is 25\%": "1/4", "5 dollars": "5", "2^3 = 8": "8",
+}  # fmt: skip
+NOT_IN_TEXT = {
+    r"so \sqrt{16}": "16", r"so 2\sqrt{3}": "3", r"0.\overline{3}": "3", r"so \pi/4": "4", r"5\pi": "5", "x/2": "2",
+    "so 1e1000": "1", "-₹5": "5",
+    "The answer is 1/2.": "2", r"\boxed{\$9{,}500}": "500", "1.5e3": "3", "-$5": "5", "it is 2^10": "10",
+    "so 2^10": "2", "5 million": "5", "3万": "3", "1/0": "0", "on 1/2/2020": "2020", "10^6": "6",
+    r"\frac{1}{2}": "2", "at 8:00": "8", "3.5.2": "2", "3 1/2": "2", "9 m^2": "2", "2½": "2", "<think>5": "5",
+    r"\boxed{5} or \boxed{6": "6",
+}  # fmt: skip
+
+
+def test_the_last_number_is_read_in_the_notations_that_the_comparison_knows():
+    assert [text for text, number in IN_TEXT.items() if last_number_reward([text], answer=[number]) != [1.0]] == []
+    assert [text for text, number in NOT_IN_TEXT.items() if last_number_reward([text], answer=[number]) != [0.0]] == []
+
+
+def test_the_last_number_stands_alone_so_that_answers_can_be_counted():
+    texts = ["5", "5 apples", "It is 5.", r"\boxed{5\text{ cm}}", "<answer>5</answer>", "５"]
+    assert {last_number(text) for text in texts} == {"5"}
+    assert [last_number(text) for text in ("", "none", "so 1,000", "-3", "1/2 km")] == ["", "", "1000", "-3", "1/2"]
+
+
+@given(st.fractions(max_denominator=50), st.integers(0, 5))
+def test_what_math_reward_reads_in_a_box_is_read_in_a_sentence(value, form):
+    top, bottom, sign = abs(value.numerator), value.denominator, "-" * (value < 0)
+    forms = [f"{sign}{top}/{bottom}", rf"{sign}\frac{{{top}}}{{{bottom}}}", rf"\frac{{{sign}{top}}}{{{bottom}}}",
+             f"{sign}{top * 1000:,}", rf"{sign}\${top}", f"{sign}{top}e3"]  # fmt: skip
+    text = forms[form]
+    expected = str([value, value, value, value.numerator * 1000, value.numerator, value.numerator * 1000][form])
+    said = [f"So it is {text}.", rf"So it is \boxed{{{text}}}."]
+    assert last_number_reward(said, answer=[expected] * 2) == [1.0, 1.0]
+    assert math_reward(said[1:], answer=[expected], time_limit=60.0) == [1.0]
+
+
+@pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
+def test_what_is_answered_amid_the_thinking_is_no_answer(reward):
+    assert reward(["<think>maybe <answer>5</answer> or", "<think>so</think><answer>5</answer>"], ["5", "5"]) == [0, 1]
 
 
 def test_long_texts_take_no_time():

@@ -23,7 +23,8 @@ from grpo_lab.rewards import (
     reward_names,
     score_completions,
 )
-from grpo_lab.rewards.scoring import RewardError
+from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.scoring import RewardError, check_signatures
 from tests.support.agreement import many
 
 GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
@@ -159,6 +160,41 @@ def test_a_signature_that_does_not_fit_is_explained():
     words = r"'narrow' does not fit .*'prompts'; expected .* prompts, .*completion_ids, answer, or .* \*\*kwargs"
     with pytest.raises(TypeError, match=words):
         score(narrow)
+
+
+SETTINGS = [
+    (math_reward, "time_limit"), (math_reward, "batch_time_limit"), (contains_reward, "penalty_per_character"),
+    (functools.partial(contains_reward, penalty_per_character=0.0), "penalty_per_character"),
+    (functools.partial(gym_reward, time_limit=9.0), "batch_time_limit"), (gym_reward, "time_limit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "column"), SETTINGS)
+def test_a_column_with_the_name_of_a_setting_leaves_the_setting_alone(function, column):
+    problem = {"generator": "basic_arithmetic", "options": '{"seed": 0, "size": 3}', "index": 0}
+    columns = {"answer": ["4"] * 3, "gym": [problem] * 3}
+    plain = score(function, columns=columns)[1].tolist()
+    check_signatures(function, columns | {column: ["much"] * 3})
+    assert score(function, columns=columns | {column: ["much"] * 3})[1].tolist() == plain
+
+
+@pytest.mark.parametrize(("function", "column"), SETTINGS[:3])
+def test_another_trainer_that_hands_the_column_on_is_told_by_name(function, column):
+    with pytest.raises(
+        TypeError, match=rf"{function.__name__}: {column} is list \['much'\]; expected a number; a column"
+    ):
+        function([GOOD], answer=["4"], **{column: ["much"]})
+
+
+def own(completions, limit=10, style=None, **kwargs):
+    return [float(limit) if style is None else float(level) for level in style or completions]
+
+
+def test_a_setting_of_ones_own_function_and_a_column_are_told_apart_or_refused_by_name():
+    with pytest.raises(TypeError, match="reward function 'own' has the setting limit=10, and the data a column 'lim"):
+        check_signatures(own, {"limit": [1] * 3})
+    assert score(functools.partial(own, limit=5), columns={"limit": [1] * 3})[0].tolist() == [5.0] * 3
+    assert score(own, columns={"style": [1, 2, 3]})[0].tolist() == [1.0, 2.0, 3.0], "a column, as in TRL"
 
 
 def test_names():

@@ -52,6 +52,33 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
     assert not any(same_weights(one, other) for one, other in pairwise(policy))
 
 
+def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(capsys):
+    model, tokenizer = make_world()
+    tokenizer.chat_template = (
+        "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}{{ strftime_now('%H%M%S') }}"
+    )
+    told, seen = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1=?"}], []
+    rows = [{"prompt": told, "answer": "2"}] * 2
+    with Run(model, tokenizer, rows, make_config(max_steps=1)) as run:
+        said = capsys.readouterr().out.splitlines()
+        assert said == [
+            "prompts: the chat template drops the system message: it stands before the first question",
+            "prompts: the chat template writes the date: it is 26 Jul 2024 in every prompt, so that a resumed run has "
+            "the same",
+        ]
+        for step in run.steps():
+            experience, metrics = trainer.collect(model, tokenizer, rows, letter_reward, run.config)
+            seen = [tokenizer.decode(ids[kept]) for ids, kept in zip(*prompts_of(experience.rollout), strict=True)]
+            run.record(step, metrics)
+    assert seen == ["abc1+1=?000000"] * 2
+    train(*make_world(), ROWS, letter_reward, make_config(max_steps=1))
+    assert capsys.readouterr().out == "", "nothing is said of a template that does nothing"
+
+
+def prompts_of(rollout):
+    return rollout.prompt_ids, rollout.prompt_mask
+
+
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others():
     torch.manual_seed(1)
     weights_a, history_a = run(seed=5)

@@ -3,6 +3,8 @@ r"""A text as one exact number with its unit: "-3 1/2", "1.5 \times 10^3", "48�
 What is no finished number is none: a sum still to be carried out, two numbers, a number with a doubt ("about 5"). The
 unit may be left out, so the table of units serves to see that two of them contradict each other. What is counted (5
 apples, 6个苹果) is not looked up: one plural will do, and Chinese words that say nothing of the number.
+
+A number in a running text is read in the same notations (`last_number`), so that the two cannot part.
 """
 
 import re
@@ -10,7 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
-from grpo_lab.rewards.answers import LONGEST
+from grpo_lab.rewards.mathematics.tidy import given_answer, tidy, was_cut_off
+from grpo_lab.rewards.text import LONGEST, after_thinking
 
 # One unit a line: the names that are one and the same.
 _GROUPS = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
@@ -32,17 +35,41 @@ _SAID = {
     for tens in range(10)
     for ones in range(10)
 } | {"两": 2}
+CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(
-    r"(?P<sign>[+-]?) ?(?P<currency>[$¥€£]?) ?(?:"
-    r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[0-9]+) ?[/:] ?(?P<bottom>0*[1-9][0-9]*)"
+    rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY}]) ?(?P<inner>[+-]?))? ?(?:"
+    r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
     r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<said>[两十零一二三四五六七八九]+))"
     r"(?P<percent> ?%)?(?P<tail>.*)"
 )
 _THOUSANDS_APART = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
 _IN_PLAIN = (
     (re.compile(r"^\(([^(){},]*)\)$"), r"\1"),
-    (re.compile(r"\\frac *(?:\{ *(-?[0-9]+) *\}|([0-9])) *(?:\{ *([0-9]+) *\}|([0-9]))"), r" \1\2/\3\4"),
+    (re.compile(r"^\(([0-9]+)\)(?=_)"), r"\1"),
+    (re.compile(r"(?<=[0-9])(?= *\\frac)"), " "),
+    (re.compile(r"\\frac *(?:\{ *([+-]?[0-9]+) *\}|([0-9])) *(?:\{ *([+-]?[0-9]+) *\}|([0-9]))"), r"\1\2/\3\4"),
     (re.compile(r"(?<=[0-9.]) *(?:\\times|\\cdot|[*xX]) *10 *\^ *(?:\{ *([+-]?[0-9]+) *\}|([+-]?[0-9]+))"), r"e\1\2"),
+    (
+        re.compile(
+            r"(?<![0-9.a-zA-Z^_])(?<![\^_]\{)10 *\^ *(?:\{ *([+-]?[0-9]{1,3}) *\}|([+-]?[0-9]{1,3}))(?![0-9.^!])"
+        ),
+        r"1e\1\2",
+    ),
+)
+_BASE = re.compile(r"^(?: ?_|,? ?(?:in )?base )\{?([0-9]{1,2})\}?$|^ ?\((?:in )?base ([0-9]{1,2})\)$")
+_BOLD = re.compile(r"(?<![0-9a-zA-Z)])(?:\*\*|__)|(?:\*\*|__)(?![0-9a-zA-Z(])|`")
+_WITHIN = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?:_\S)? *[{(]?$|[a-zA-Z})] ?/ ?$")  # of what it is a part
+# In a running text: no index, no exponent, nothing within another number.
+_IN_TEXT = re.compile(
+    r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
+    rf"(?P<number>[+-]?(?:[{CURRENCY}] ?[+-]?)?(?:"
+    r"(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
+    r"|(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?+|\.[0-9]++)"
+    r"(?: ?%)?)"
+    # What makes another number of it, or no finished one.
+    r"(?P<more>\.[0-9]|[eE][+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
+    r"| ?(?:[万亿百]|千(?![米克])|(?:hundred|thousand|dozen|[a-z]{1,5}illion)s?\b))?",
+    re.IGNORECASE,
 )
 
 
@@ -53,14 +80,20 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
         return None
     for pattern, plain in _IN_PLAIN:
         text = pattern.sub(plain, text).strip()
-    text = _THOUSANDS_APART.sub(lambda number: re.sub("[, ]", "", number[0]), text)
+    text = _join_thousands(text)
     if (found := _NUMBER.fullmatch(text)) is None:
         return None
     value, unit = _value_of(found), unit_of(found["tail"])
-    if value is None or unit is None or (found["currency"] and found["tail"]):
+    if value is None or unit is None or (found["currency"] and found["tail"]) or (found["sign"] and found["inner"]):
         return None
-    value *= Fraction(-1 if found["sign"] == "-" else 1, 100 if found["percent"] else 1)
-    return value, _UNITS.get(found["currency"], unit)
+    sign = -1 if "-" in (found["sign"], found["inner"]) else 1
+    return value * Fraction(sign, 100 if found["percent"] else 1), _UNITS.get(
+        found["currency"], found["currency"] or unit
+    )
+
+
+def _join_thousands(text: str) -> str:
+    return _THOUSANDS_APART.sub(lambda number: re.sub("[, ]", "", number[0]), text)
 
 
 def _value_of(found: re.Match) -> Fraction | None:
@@ -69,14 +102,52 @@ def _value_of(found: re.Match) -> Fraction | None:
     if said := found["said"]:
         return Fraction(_SAID[said]) if said in _SAID else None
     part, whole = Fraction(int(found["top"]), int(found["bottom"])), int(found["whole"] or 0)
-    return whole + part if part < 1 or not whole else None  # 3 3/2 is no mixed number
+    return whole + part if 0 <= part < 1 or not whole else None  # 3 3/2 is no mixed number
 
 
 def unit_of(tail: str) -> str | None:
-    """The unit that the words behind a number name; "" for none, and for a thing that is counted; None for others."""
+    """The unit that the words behind a number name; "" for none, and for a thing that is counted; None for others.
+
+    The base of a number is one, too: 123_5 is 123, and not 123_6.
+    """
+    if base := _BASE.match(tail):
+        return f"base {int(base[1] or base[2])}"
     tail = re.sub(r"^ ?\((.*)\)$", r" \1", tail).lower().rstrip()
     text = re.sub(r" ?\^?\{?([23])\}?$", r"^\1", tail.strip())
     if unit := _UNITS.get(text) or _UNITS.get(text.removesuffix("s")):
         return unit
     is_counted = _COUNTED.fullmatch(tail) and not _NOT_COUNTED.search(tail)
     return "" if not tail or is_counted else None
+
+
+def last_number(text: str) -> str:
+    """The number that a text gives as its answer, without its unit: "-3", "1000", "1/2"; empty if there is none.
+
+    It is what the answer block or the box holds, or the whole text, if that is a number; else the last number of the
+    text. What is no finished number, such as 2^10, 1/0 or 5 million, is none; and there is none where the text was cut
+    off in its thinking, in a box, or in a block after another.
+    """
+    text = after_thinking(text)
+    if was_cut_off(text) and re.search(r"</answer>|\\boxed", text):  # a tag that is opened alone says nothing
+        return ""
+    if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST + 1])):
+        if not re.search("[0-9]", answer):  # 三十
+            return answer
+        text = answer
+    text = _running(text)
+    *_, last = [None, *_IN_TEXT.finditer(text)]
+    if last is None or last["more"] or _WITHIN.search(text[: last.start()]):
+        return ""
+    before = text[: last.start()].rstrip()[-1:]
+    is_operation = before.isdigit() or before in tuple(")]}%")
+    number = last["number"].lstrip("+-") if is_operation else last["number"]
+    return number if quantity_in(number) else number.rpartition(" ")[2]  # 2 3/2 is no mixed number
+
+
+def _running(text: str) -> str:
+    """A running text, tidied: in it a dash may part words, ** is bold type, and a full-width comma parts numbers."""
+    text = _BOLD.sub(" ", text.replace("—", " , ").replace("，", ", "))
+    text = tidy.__wrapped__(re.sub("负(?=[0-9])", "-", text))
+    for pattern, plain in _IN_PLAIN[1:]:
+        text = pattern.sub(plain, text)
+    return _join_thousands(text)

@@ -4,22 +4,32 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from grpo_lab.rewards.text import extract_answer, fold
+from grpo_lab.rewards.text import after_thinking, extract_answer, fold, is_cut_off
 
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
     | {c: " " + unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+    | dict.fromkeys("⁄∕", "/")
     | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
 )  # fmt: skip
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_LOWERED = re.compile("[₀-₉]+")
 _WORD = r"(?<![a-zA-Z\\])"
+_ROW = "\ue000"  # stands for a row's end, a double backslash, while commands of one backslash are rewritten
+_ROW_ENDS = re.compile(
+    r"\\\\\*?\s*(?:\[\s*-?[0-9.]+\s*(?:pt|ex|em|mm|cm|in|bp|pc|mu)\s*\])?|\\cr(?![a-z])|\\hline(?![a-z])"
+)
 _REWRITES = {
+    r"^\s*(`{1,3}|[*_]{1,3}|['\"])(.*)\1\s*$": r" \2 ",
+    r"^\s*[“‘「『](.*)[”’」』]\s*$": r" \1 ",
     r"\\(?:left|right)(?![a-z])\.?|\\!": "",
     r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf))\s*\{([^{}]*)\}": r" \1 ",
     r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])": " ",
     r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$": r" \1\2 ",
+    r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": "",
     r"\{,\}": ",",
     r"\\[dtc]frac": r"\\frac",
+    r"\{\s*([+-])\s+(?=[0-9])": r"{\1",
     r"\^\s*(?:\\circ|\{\s*\\circ\s*\})": "°",
     r"\\%|\s*\b(?:per ?cent|pct)\b": "%",
     r"\\\$": "$",
@@ -39,24 +49,42 @@ _BOX = rf"\\boxed\s*\{{({_BRACES})\}}"
 def given_answer(text: str) -> str:
     r"""What a completion gives as its answer: its last answer block, else its last `\boxed{}` after the thinking.
 
-    In a block that holds a box, the box counts. Empty where there is neither.
+    In a block that holds a box, the box counts. Empty where there is neither, and where the text was cut off: in its
+    thinking, or in a block or box after the last closed one.
     """
+    text = after_thinking(text)
+    if was_cut_off(text):
+        return ""
     if "</answer>" in text:
         block = extract_answer(text) or ""
         return boxed(block) if r"\boxed" in block else block
-    return boxed(text.rpartition("</think>")[2])
+    return boxed(text)
 
 
 def boxed(text: str) -> str:
-    r"""The content of the last `\boxed{}`; else empty."""
-    return ["", *re.findall(_BOX, text)][-1]
+    r"""The content of the last `\boxed{}`; empty where there is none, or where it is not closed."""
+    return "" if _is_box_open(text) else ["", *re.findall(_BOX, text)][-1]
+
+
+def was_cut_off(text: str) -> bool:
+    """Whether a text ends in an answer block that is not closed, or, without a block, in a box that is not."""
+    _, closed, rest = text.rpartition("</answer>")
+    return is_cut_off(rest, "<answer>") or (not closed and _is_box_open(text))
+
+
+def _is_box_open(text: str) -> bool:
+    *_, end = [0, *(box.end() for box in re.finditer(_BOX, text))]
+    return is_cut_off(re.sub(r"\\boxed\s+\{", r"\\boxed{", text[end:]), r"\boxed{")
 
 
 @lru_cache(maxsize=4096)
 def tidy(text: str) -> str:
     """The text with one sign for each thing, in LaTeX, without marks around it and full stops at its end."""
     text = _RAISED.sub(lambda run: f"^{{{unicodedata.normalize('NFKC', run[0])}}}".replace("−", "-"), text)
+    text = _LOWERED.sub(lambda run: f"_{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = fold(text.translate(_SIGNS)).rstrip(" .,;")
+    if r"\begin{" in text:
+        text = _ROW_ENDS.sub(lambda end: "" if "hline" in end[0] else _ROW, text).replace("{smallmatrix}", "{matrix}")
     for pattern, new in _REWRITES.items():
         text = re.sub(pattern, new, text)
-    return " ".join(text.split()).rstrip(" .,;")
+    return " ".join(text.replace(_ROW, r" \\ ").split()).rstrip(" .,;")

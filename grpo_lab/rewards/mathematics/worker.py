@@ -113,6 +113,35 @@ def read(text: str) -> list:
     return parse(rf"\boxed{{{text}}}", [whole], fallback_mode="no_fallback", parsing_timeout=None)
 
 
+def compare_numbers_exactly() -> None:
+    """Let Math-Verify find two numbers equal only where they are: by itself it rounds to a millionth, or 15 digits.
+
+    Whatever holds numbers, such as a tuple or a matrix, is compared by the same function.
+    """
+    from math_verify import verify
+
+    grader = sys.modules[verify.__module__]
+    if (rounded := getattr(grader, "sympy_numeric_eq", None)) is None:
+        return  # a stand-in of the tests, or a version that rounds elsewhere: teacher.txt would show it
+
+    def exact(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bool:
+        return rounded(a, b, float_rounding, numeric_precision) and not are_apart(a, b)
+
+    grader.sympy_numeric_eq = exact
+
+
+def are_apart(a: Any, b: Any) -> bool:
+    """Whether two numbers differ: exact ones at all; those with a decimal point, which may be rounded, by 1/10000."""
+    from sympy import Basic, Float
+
+    if not (isinstance(a, Basic) and isinstance(b, Basic)):  # matrices: each of their elements comes by itself
+        return False
+    difference = a.doit() - b.doit()
+    if a.has(Float) or b.has(Float):
+        return bool(not difference.free_symbols and abs(difference.n(30)) > 1e-4 * max(abs(a.n(30)), abs(b.n(30))))
+    return difference.is_zero is False or difference.equals(0) is False
+
+
 def compare(expected: str, given: str) -> str:
     """One of "equal", "different", and "unreadable" where the expected text is not mathematics."""
     from math_verify import verify
@@ -177,6 +206,7 @@ def main() -> None:
     sys.addaudithook(watch)
     try:
         # The first comparison loads the grammar: done here, it does not count against anyone's time.
+        compare_numbers_exactly()
         compare("0.5", r"\frac{1}{2}")
         status = "ready"
     except Exception as error:

@@ -17,6 +17,8 @@ from transformers import TrainerCallback
 from grpo_lab.commands.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
+from grpo_lab.rollout.probe import OF_PROMPTS, probe
+from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import make_trainer
@@ -24,6 +26,7 @@ from grpo_lab.trainer import Run
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import METRICS, RunFolder
+from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.reports import open_reports
 from grpo_lab.trainer.run import training_mode
 
@@ -50,6 +53,8 @@ def train(
     inputs = model, tokenizer, eval_dataset, reward_funcs, config
     evaluate = partial(evaluate_policy, *inputs, cache_implementation="dynamic")  # the model's own forward pass
     folder = None if config.output_dir is None else RunFolder(config, config.saved() | engine)
+    if folder is not None:
+        check_savable(model, tokenizer)
     with folder or nullcontext():
         if folder is not None:
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": engine}
@@ -82,6 +87,12 @@ def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOCon
     checked_config = config.without(output_dir=None, beta=0.0)
     run = Run(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
+    habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
+    if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
+        reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
+        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
+    if "time" in habits:
+        print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
         raise InputError("dataset", dataset, expected, found="has prompts of two kinds")

@@ -14,6 +14,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
+from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.train.engines.settings import FLAGS, passed_on
 
 
@@ -22,7 +24,7 @@ def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOC
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     trainer = Trainer(
         model=model,
-        reward_funcs=as_trl_calls_them(reward_funcs, rows),
+        reward_funcs=as_trl_calls_them(reward_funcs, rows, tokenizer),
         args=trl_config(config, use_cpu=model.device.type == "cpu"),
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
@@ -75,15 +77,30 @@ def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
     )
 
 
-def as_trl_calls_them(reward_funcs, rows: list[dict]) -> list[Callable]:
+def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
     """Each reward function with the keywords and the checks that it has here, under its name.
 
     TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
+
+    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.tags`.
     """
+    tags = {} if tokenizer is None else tag_tokens(tokenizer, [tokenizer.eos_token_id])
+
+    def with_tags(completions: list, completion_ids: list, batch: list[dict]) -> list:
+        if tokenizer is None:
+            return completions
+        openings = [opened_thought(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
+        if not (tags or any(openings)):
+            return completions
+        pairs = zip(completion_ids, openings, strict=True)
+        texts = [seen_text(tokenizer, ids, tags, opening) for ids, opening in pairs]
+        chats = [[{"role": "assistant", "content": text}] for text in texts]
+        return texts if completions and isinstance(completions[0], str) else chats
 
     def wrapped(function: Callable, name: str) -> Callable:
         def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
             batch = [rows[number] for number in row]
+            completions = with_tags(completions, completion_ids, batch)
             columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all

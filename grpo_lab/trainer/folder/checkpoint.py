@@ -9,11 +9,13 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.models.loading import without_bars
 
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
@@ -42,6 +44,26 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def check_savable(model, tokenizer) -> None:
+    """Save all but the weights once, for trial: what transformers refuses to write would else end a run at its end.
+
+    Raises:
+        InputError: with what transformers says.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part, settings in (("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})):
+            try:
+                with without_bars():
+                    part.save_pretrained(folder, **settings)
+            except Exception as error:
+                if getattr(error, "errno", None) is not None:  # of the disk
+                    raise
+                found = f"is one that transformers refuses to save: {error}"
+                raise InputError(
+                    name, part, "mend that first: no step of the run could be kept", found=found
+                ) from error
 
 
 def load(folder: Path, model, optimizer, reference=None) -> dict:

@@ -87,8 +87,6 @@ class RunFolder:
 
         optimizer: None for an engine, whose runs have no checkpoints to go on from. prints: of `fingerprints`.
         """
-        if model.can_generate():
-            model.generation_config.validate(strict=True)  # else transformers would refuse to save the model later
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
         state, completions = {"step": 0, "log_history": []}, 0
         changes = {"settings": self.settings, "ingredients": prints, "checkpoints": {}, "trained": {}}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_lab.rewards import last_number_reward
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.mathematics.equality import judge_form
 from grpo_lab.rewards.mathematics.quantities import quantity_in
@@ -67,6 +68,24 @@ def test_what_the_answer_of_a_completion_is():
         r"\boxed{0.5",
     ]
     assert math_reward(texts, answer=[r"1/3 + 1/6 = \boxed{\frac{1}{2}}"] * 11) == [1.0] * 4 + [0.0] * 7
+
+
+CUT_OFF = [
+    r"\boxed{5} no, wait: \boxed{6", r"\boxed{5} no, wait: \boxed {\frac{1}{2", r"\boxed{5} so \boxe",
+    r"<think>maybe \boxed{5} or", r"<think>maybe <answer>5</answer> or", r"<think>a</think> <think>\boxed{5}",
+    "<answer>5</answer> no, wait: <answer>6", "<answer>5</answer> no, wait: <answ",
+    r"<think>a</think>\boxed{5} \boxed{",
+]  # fmt: skip
+WHOLE = [
+    r"\boxed{5}", r"<think>\boxed{6</think> \boxed{5}", r"<think>\boxed{6}</think> <answer>5</answer>",
+    r"\boxed{6 <answer>5</answer>", r"<answer>6 <answer>5</answer>", r"\boxed{5}, which is less than x<a",
+]  # fmt: skip
+
+
+def test_what_was_cut_off_gives_no_answer_and_is_not_right_by_what_stands_before():
+    for reward in (math_reward, last_number_reward):
+        assert reward(CUT_OFF, answer=["5"] * len(CUT_OFF)) == [0.0] * len(CUT_OFF)
+        assert reward(WHOLE, answer=["5"] * len(WHOLE)) == [1.0] * len(WHOLE)
 
 
 @pytest.mark.slow

@@ -76,6 +76,33 @@ def compare_metrics(ours, theirs, config):
             assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-5), (one["step"], key)
 
 
+def test_trl_shows_the_rewards_the_thought_that_a_template_opens(tiny):
+    model, tokenizer = tiny[0], copy.deepcopy(tiny[1])
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    seen = []
+
+    def watch(completions, completion_ids, **kwargs):
+        seen.extend(zip([completion[0]["content"] for completion in completions], completion_ids, strict=True))
+        return [float(len(ids)) for ids in completion_ids]
+
+    trl.train(model, tokenizer, ROWS, watch, make_config(max_steps=1, precision="fp32"))
+    assert len(seen) == 8
+    for text, ids in seen:
+        written = tokenizer.decode(ids, skip_special_tokens=True)
+        assert text == (written if written.startswith("<think>") else "<think>" + written)
+
+
+DROPPING = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+
+
+def test_prompts_that_trl_would_get_wrong_are_refused(base):
+    model, tokenizer = load_policy(base, precision="fp32")
+    tokenizer.chat_template = DROPPING
+    rows = [row | {"prompt": [{"role": "system", "content": "abc"}, *row["prompt"]]} for row in ROWS]
+    with pytest.raises(ValueError, match="engine is trl, which makes its own prompts, and the chat template drops the"):
+        trl.train(model, tokenizer, rows, letter_reward, make_config(max_steps=1))
+
+
 # --- the settings ---------------------------------------------------------------------------------------------------
 
 OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}

@@ -4,8 +4,9 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from grpo_lab.commands.checks import InputError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
@@ -86,6 +87,36 @@ def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
     model.generation_config.update(do_sample=False, temperature=0.6)
     with pytest.raises(ValueError, match="GenerationConfig is invalid: .*\n.*temperature.*unset `temperature`"):
         train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
+
+
+class Unwritable(PreTrainedTokenizerFast):
+    def save_pretrained(self, *arguments, **settings):
+        raise TypeError("Object of type Lock is not JSON serializable")
+
+
+def test_whatever_could_not_be_saved_is_refused_before_the_first_step(tmp_path):
+    model, tokenizer = make_world()
+    config = make_config(output_dir=str(tmp_path / "out"))
+    tokenizer.__class__ = Unwritable
+    with pytest.raises(InputError, match="tokenizer is one that transformers refuses to save: Object of type Lock"):
+        train(model, tokenizer, ROWS, lambda **_: pytest.fail("a step was made"), config)
+    model, tokenizer = make_world()
+    model.generation_config.max_new_tokens = 0
+    with pytest.raises(InputError, match="model is one that transformers refuses to save: .*max_new_tokens"):
+        train(model, tokenizer, ROWS, lambda **_: pytest.fail("a step was made"), config)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gemma2", "gpt2"])
+def test_the_trial_changes_nothing_of_the_model(name):
+    model, tokenizer = make_architecture(name)
+    before, told = weights(model), model.config.to_dict()
+    checkpoint.check_savable(model, tokenizer)
+    assert same_weights(weights(model), before)
+    assert model.config.to_dict() | {"dtype": None, "architectures": None} == told | {
+        "dtype": None,
+        "architectures": None,
+    }
 
 
 def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):

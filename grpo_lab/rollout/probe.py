@@ -1,0 +1,86 @@
+"""What a tokenizer and its chat template make of a run's prompts and completions, looked at before the first step.
+
+What can be mended is (`templates.py`, `tags.py`), and a line says so; a run that could only go wrong is refused.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from grpo_lab.commands.checks import InputError
+from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.tags import opened_thought, tag_tokens
+from grpo_lab.rollout.templates import (
+    DATE,
+    contains,
+    loses_system,
+    loses_thoughts,
+    rendered,
+    templated,
+)
+
+KINDS_OF_PROMPTS = 8  # looked at: the first prompt of each order of roles
+# What an engine that makes its own prompts would get wrong.
+OF_PROMPTS = ("system", "thoughts", "end")
+
+
+def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
+    """A line on each habit of a tokenizer and its template that a run has to know, by the habit's name.
+
+    Raises:
+        InputError: where the template leaves out the question.
+    """
+    habits: dict[str, str] = {}
+    if tags := tag_tokens(tokenizer, eos_token_ids):
+        names = ", ".join(tags.values())
+        habits["tags"] = f"{names} are special tokens of this tokenizer: they stay in what the rewards see"
+    for prompt in _kinds(prompts):
+        habits = (_of_text(tokenizer, prompt) if isinstance(prompt, str) else _of_chat(tokenizer, prompt)) | habits
+        if opened := opened_thought(tokenizer, encode_prompt(tokenizer, prompt)):
+            where = "the prompt" if isinstance(prompt, str) else "the chat template"
+            end = " and closes it at once" if "/" in opened else ""
+            line = f"{where} opens {opened.split('>')[0]}> itself{end}: what the rewards see of a completion begins so"
+            habits = {"opened": line} | habits
+    return habits
+
+
+def _kinds(prompts: Iterable) -> list:
+    first: dict[tuple, object] = {}
+    for prompt in prompts:
+        roles = () if isinstance(prompt, str) else tuple(message.get("role") for message in prompt)
+        if roles not in first and len(first) < KINDS_OF_PROMPTS:
+            first[roles] = prompt
+    return [*first.values()]
+
+
+def _of_text(tokenizer, prompt: str) -> dict[str, str]:
+    with_more = tokenizer(prompt, add_special_tokens=True, verbose=False)["input_ids"]
+    kept = encode_prompt(tokenizer, prompt)
+    if len(with_more) == len(kept):
+        return {}
+    appended = tokenizer.decode(with_more[len(kept) :], skip_special_tokens=False)
+    return {"end": f"the tokenizer appends {appended!r} to a text: it is left out of the prompts"}
+
+
+def _of_chat(tokenizer, prompt: list[dict]) -> dict[str, str]:
+    habits = {}
+    bare, text = rendered(tokenizer, prompt), templated(tokenizer, prompt)
+    questions = [message["content"] for message in prompt if message["role"] == "user"]
+    if questions and not any(word in text for word in questions[-1].split()):
+        said = f"leaves out what the user says, {questions[-1]!r:.60}"
+        raise InputError("chat_template", None, "expected one that writes every message", found=said)
+    if loses_system(prompt, bare):
+        is_mended = not loses_system(prompt, text)
+        then = "it stands before the first question" if is_mended else "the model does not get it"
+        habits["system"] = f"the chat template drops the system message: {then}"
+    if loses_thoughts(prompt, bare):
+        then = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
+        habits["thoughts"] = f"the chat template strips the thoughts of earlier answers: {then}"
+    others = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
+    if lost := next((content for content in others if not contains(text, content)), None):
+        habits["message"] = f"the chat template changes or drops a message, {lost!r:.60}"
+    if any(rendered(tokenizer, prompt) != bare for _ in range(4)):
+        habits["chance"] = "the chat template writes another prompt each time: a resumed run has others"
+    elif bare != rendered(tokenizer, prompt, date=DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)):
+        then = f"it is {DATE:%d %b %Y} in every prompt, so that a resumed run has the same"
+        habits["time"] = f"the chat template writes the date: {then}"
+    return habits

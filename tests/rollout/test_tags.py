@@ -1,0 +1,79 @@
+"""What the rewards see of a completion: tags that are special tokens, and a thought that the prompt opened."""
+
+import copy
+
+import pytest
+from tokenizers import AddedToken
+
+from grpo_lab.rewards import format_reward, math_reward
+from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from tests.rollout.test_templates import CHAT, PLAIN, with_template
+from tests.support.worlds import make_model, make_tokenizer
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+
+
+def tagging_tokenizer(*tags, special=True):
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([AddedToken(tag, special=special, normalized=False) for tag in tags], special_tokens=special)
+    return tokenizer
+
+
+def written(tokenizer, *pieces) -> list[int]:
+    return [tokenizer.convert_tokens_to_ids(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_tags_stay_whether_they_are_special_tokens_or_not(special):
+    tokenizer = tagging_tokenizer(*TAGS, special=special)
+    ids = written(tokenizer, "<think>", "2", "+", "2", "</think>", "<answer>", "3", "</answer>", "<|im_end|>")
+    tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
+    assert set(tags.values()) == (set(TAGS) if special else set())
+    assert seen_text(tokenizer, ids, tags) == "<think>2+2</think><answer>3</answer>"
+    assert format_reward([seen_text(tokenizer, ids, tags)]) == [1.0]
+    assert math_reward([seen_text(tokenizer, ids, tags)], answer=["3"]) == [1.0]
+
+
+def test_what_frames_a_text_is_no_tag():
+    tokenizer = tagging_tokenizer("<s>", "</s>", "<reasoning>", "</reasoning>", "<start_of_turn>", "<|tool|>")
+    tokenizer.bos_token, tokenizer.eos_token = "<s>", "</s>"
+    assert [*tag_tokens(tokenizer).values()] == ["<reasoning>", "</reasoning>"]
+    pair = tagging_tokenizer("<turn>", "</turn>")
+    ends = pair.convert_tokens_to_ids(["</turn>"])
+    assert [*tag_tokens(pair, ends).values()] == ["<turn>"]
+
+
+@pytest.mark.parametrize("opened", ["<think>", "<think>\n", "<think>\n\n</think>\n\n", "<reasoning>\n", ""])
+def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, opened):
+    tokenizer = with_template(tiny, PLAIN + "{{ " + repr(opened) + " }}")
+    rollout = sample_completions(tiny[0], tokenizer, [CHAT[-1:], "2+2=?"], 2, 8)
+    plain = [
+        tokenizer.decode(ids[kept], skip_special_tokens=True)
+        for ids, kept in zip(rollout.completion_ids, rollout.mask, strict=True)
+    ]
+    begun = [
+        text if opened and text.startswith("<think>") and "think" in opened else opened + text for text in plain[:2]
+    ]
+    assert rollout.texts == [*begun, *plain[2:]], "a text that opens nothing gets nothing"
+
+
+def test_a_thought_is_not_opened_twice(tiny):
+    ids = tiny[1]("<think>so</think>")["input_ids"]
+    assert seen_text(tiny[1], ids, {}, "<think>\n") == "<think>so</think>"
+    assert opened_thought(tiny[1], tiny[1]("is <think> a tag?")["input_ids"]) == ""
+
+
+def test_the_samples_of_a_model_whose_tags_are_special_tokens_show_them():
+    tokenizer = tagging_tokenizer(*TAGS)
+    model = make_model(tokenizer, scale=0.4)
+    rollout = sample_completions(model, tokenizer, ["abc"], 32, 8)
+    tags = written(tokenizer, *TAGS)
+    rows = zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.texts, strict=True)
+    counts = [
+        (sum(index in tags for index, kept in zip(ids, mask, strict=True) if kept), sum(map(text.count, TAGS)))
+        for ids, mask, text in rows
+    ]
+    assert any(count for count, _ in counts) and all(there == seen for there, seen in counts)
+    assert not any("<|im" in text for text in rollout.texts)
+    assert copy.deepcopy(rollout).texts == rollout.texts

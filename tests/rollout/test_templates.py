@@ -1,0 +1,107 @@
+"""What a foreign template makes of messages, and what is put back; what a tokenizer appends to a text is left out."""
+
+import copy
+
+import pytest
+from tokenizers.processors import TemplateProcessing
+
+from grpo_lab.commands.checks import InputError
+from grpo_lab.rollout.probe import probe
+from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.templates import templated
+
+SYSTEM = {"role": "system", "content": "Think first."}
+EXAMPLE = [
+    {"role": "user", "content": "1+1=?"},
+    {"role": "assistant", "content": "<think>one and one</think>\n<answer>2</answer>"},
+]
+CHAT = [SYSTEM, *EXAMPLE, {"role": "user", "content": "2+2=?"}]
+OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + OPEN
+WITHOUT_SYSTEM = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
+FIRST_SYSTEM_GONE = PLAIN.replace(
+    "{% for m in messages %}",
+    "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}{% for m in rest %}",
+)
+THOUGHTS_GONE = PLAIN.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
+TRIMMED = PLAIN.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1].lstrip('\\n') | trim }}")
+BOTH_GONE = THOUGHTS_GONE.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
+DATED = "Today is {{ strftime_now('%d %b %Y') }}. " + PLAIN
+TIMED = PLAIN + "{{ strftime_now('%H:%M:%S') }}"
+BY_CHANCE = PLAIN + "{{ range(1000) | random }}"
+QUESTION_GONE = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'user' %}")
+LAST_ONLY = PLAIN.replace("{% for m in messages %}", "{% for m in messages[-1:] %}")
+AS_JSON = PLAIN.replace("{{ m.content }}", "{{ m.content | tojson }}")
+SYSTEM_NOWHERE = "{% for m in messages %}{{ m.content.split('Think first.')[-1] }}{% endfor %}" + OPEN
+
+
+def with_template(tiny, template: str):
+    tokenizer = copy.deepcopy(tiny[1])
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("template", [WITHOUT_SYSTEM, FIRST_SYSTEM_GONE, THOUGHTS_GONE, TRIMMED, BOTH_GONE])
+def test_no_message_is_lost_whatever_the_template_does(tiny, template):
+    text = templated(with_template(tiny, template), CHAT)
+    assert all(part in text for part in ("Think first.", "<think>one and one</think>", "<answer>2</answer>", "2+2=?"))
+    assert text.index("Think first.") < text.index("1+1=?") < text.index("one and one") < text.index("2+2=?")
+    assert text.isascii(), "nothing that was hidden stays"
+
+
+@pytest.mark.parametrize("template", [PLAIN, AS_JSON])
+def test_what_loses_nothing_is_as_transformers_has_it(tiny, template):
+    tokenizer = with_template(tiny, template)
+    assert templated(tokenizer, CHAT) == tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    assert probe(tokenizer, [CHAT, [CHAT[-1]]]) == {}
+
+
+def test_a_prompt_is_the_same_on_every_day(tiny):
+    assert "Today is 26 Jul 2024." in templated(with_template(tiny, DATED), CHAT)
+    assert templated(with_template(tiny, TIMED), CHAT).endswith("00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("template", "habits"),
+    [
+        (WITHOUT_SYSTEM, {"system": "drops the system message: it stands before the first question"}),
+        (FIRST_SYSTEM_GONE, {"system": "drops the system message: it stands before"}),
+        (SYSTEM_NOWHERE, {"system": "drops the system message: the model does not get it"}),
+        (THOUGHTS_GONE, {"thoughts": "strips the thoughts of earlier answers: they are kept"}),
+        (BOTH_GONE, {"system": "drops the system", "thoughts": "strips the thoughts"}),
+        (DATED, {"time": "writes the date: it is 26 Jul 2024 in every prompt"}),
+        (TIMED, {"time": "writes the date"}),
+        (BY_CHANCE, {"chance": "writes another prompt each time"}),
+        (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
+        (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
+    ],
+)
+def test_a_line_says_what_a_template_does(tiny, template, habits):
+    found = probe(with_template(tiny, template), [CHAT])
+    assert found.keys() == habits.keys()
+    assert all(words in found[name] for name, words in habits.items())
+
+
+def test_a_template_that_drops_other_messages_is_known_and_one_without_the_question_refused(tiny):
+    assert "message" in probe(with_template(tiny, LAST_ONLY), [CHAT])
+    with pytest.raises(InputError, match=r"chat_template leaves out what the user says, '2\+2=\?'"):
+        probe(with_template(tiny, QUESTION_GONE), [CHAT])
+
+
+APPENDING = {
+    "$A <|im_end|>": 0, "$A <|endoftext|>": 0, "<|endoftext|> $A <|im_end|>": 1, "<|endoftext|> $A": 1, "$A": 0,
+    "<|im_start|> $A <|endoftext|> <|im_end|>": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", APPENDING)
+def test_what_a_tokenizer_appends_to_a_text_is_left_out_of_a_prompt(tiny, form):
+    tokenizer = copy.deepcopy(tiny[1])
+    bare = tokenizer("2+2=?")["input_ids"]
+    names = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
+    special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in names]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
+    ids = encode_prompt(tokenizer, "2+2=?")
+    assert ids[APPENDING[form] :] == bare and len(ids) == len(bare) + APPENDING[form]
+    assert ("end" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
+    assert encode_prompt(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], "it was asked for"
