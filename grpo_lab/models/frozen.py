@@ -15,7 +15,7 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def silence_dropout(model: torch.nn.Module) -> None:
-    """What samples and what computes log-probabilities have to be one function: no dropout, even in training mode.
+    """Switch dropout off, even in training mode: the sampler and the log-probabilities have to be one function.
 
     In place and for good: the modules `torch.nn.Dropout`, and the probabilities that transformers' layers keep as
     numbers, such as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough: gradient

@@ -24,7 +24,7 @@ QWEN_WORDS = (  # how Qwen2 cuts a text into words before BPE; each digit is a w
 
 
 class Header(NamedTuple):
-    """What a GGUF file says of itself before the weights."""
+    """The head of a GGUF file: what it says of itself before the weights."""
 
     file: Path
     fields: dict
@@ -70,22 +70,22 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
     try:
         reader = GGUFReader(str(file))
     except Exception as error:  # the reader raises whatever the bytes lead it to
-        found = f"is {readable(file)}, which is no GGUF file, or a damaged one ({type(error).__name__})"
-        raise InputError("gguf", file, "download it again", found=found) from error
+        problem = f"is {readable(file)}, which is no GGUF file, or a damaged one ({type(error).__name__})"
+        raise InputError("gguf", file, "download it again", found=problem) from error
     header = Header(file, reader.fields, {tensor.name: tensor for tensor in reader.tensors})
     if header.architecture not in ([architecture] if architecture else PRE_TOKENIZERS):
-        found = f"is {readable(file)}, a model of the architecture {header.architecture!r}"
-        raise InputError("gguf", file, expected, found=found)
+        problem = f"is {readable(file)}, a model of the architecture {header.architecture!r}"
+        raise InputError("gguf", file, expected, found=problem)
     lacking = [name for name in TOKENIZER if f"tokenizer.{name}" not in header.fields]
     if lacking:
         names = " and ".join("no chat template" if name == "chat_template" else "no tokenizer" for name in lacking[:1])
-        found = f"is {readable(file)}, which has {names} (tokenizer.{lacking[0]})"
-        raise InputError("gguf", file, "expected an instruct model's file with both", found=found)
+        problem = f"is {readable(file)}, which has {names} (tokenizer.{lacking[0]})"
+        raise InputError("gguf", file, "expected an instruct model's file with both", found=problem)
     cut_as = header.value("tokenizer.ggml.pre")
     if cut_as not in PRE_TOKENIZERS[header.architecture]:
         known = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
-        found = f"is {readable(file)}, whose tokenizer cuts text into words as {cut_as!r}"
-        raise InputError("gguf", file, f"known: {known}", found=found)
+        problem = f"is {readable(file)}, whose tokenizer cuts text into words as {cut_as!r}"
+        raise InputError("gguf", file, f"known: {known}", found=problem)
     return header
 
 

@@ -75,8 +75,8 @@ def load_policy(
     print(f"policy: {readable(folder)} ({why})")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
-    if said := slow_here(chosen_device, mode):
-        print(f"        {said}")
+    if warning := slow_here(chosen_device, mode):
+        print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer
 
@@ -93,12 +93,12 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
     """The device that the argument asks for, checked; for None an NVIDIA card that torch can use, else the CPU."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     with contextlib.suppress(RuntimeError, TypeError):
         chosen = torch.device(device)
-        if (chosen.index or 0) < there.get(chosen.type, 0):
+        if (chosen.index or 0) < counts.get(chosen.type, 0):
             return chosen
-    allowed = ["cpu", *(f"cuda:{index}" for index in range(there["cuda"])), *["mps"][: there["mps"]]]
+    allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"])), *["mps"][: counts["mps"]]]
     why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a card)"
     raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {why}")
 
@@ -116,7 +116,7 @@ def describe_device(device: str | torch.device | None = None) -> str:
 
 
 def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
-    """What transformers makes of a folder: `kind` is AutoConfig, AutoTokenizer or AutoModelForCausalLM.
+    """Load a part of a folder with transformers: `kind` is AutoConfig, AutoTokenizer or AutoModelForCausalLM.
 
     Whatever it raises over a folder becomes an InputError of one sentence; memory that is full is no fault of a folder.
     """
@@ -134,9 +134,9 @@ def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
         words = " ".join(str(error).split())
         if kind is AutoTokenizer:
             raise _unfit(folder, f"whose tokenizer cannot be loaded ({type(error).__name__}: {words:.300})") from error
-        told = words if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {words}"
-        said = f"(code that comes with a checkpoint is never run): {told:.300}"
-        raise _unfit(folder, f"which holds no model that transformers can load by itself {said}") from error
+        reason = words if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {words}"
+        detail = f"(code that comes with a checkpoint is never run): {reason:.300}"
+        raise _unfit(folder, f"which holds no model that transformers can load by itself {detail}") from error
 
 
 def quantisation(folder: Path) -> str | None:
@@ -154,7 +154,7 @@ def quantisation(folder: Path) -> str | None:
 
 
 def _settings_in(file: Path) -> Any:
-    """What a JSON file says; None where it is missing or damaged."""
+    """The content of a JSON file; None where it is missing or damaged."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -183,11 +183,11 @@ def _quantisation_in(config: Any) -> Any:
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # A bar that is full at once says nothing, and would stay behind in every notebook.
     with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
-        how = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-        model, report = open_part(AutoModelForCausalLM, folder, **how)
+        options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+        model, report = open_part(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        lacking = f"whose weights lack {missing[0]}{more}, which would begin at random"
+        further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        lacking = f"whose weights lack {missing[0]}{further}, which would begin at random"
         raise _unfit(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
     if model.can_generate() and (change := make_savable(model)):
         print(f"policy: {change} in the generation_config, which transformers would else refuse to save")
@@ -208,12 +208,12 @@ def make_savable(model: PreTrainedModel) -> str:
             model.generation_config = sampling
             return "do_sample is now true"
     switches = ("do_sample", "num_beams", "return_dict_in_generate", "use_cache")
-    kept: dict[str, Any] = {}
+    savable: dict[str, Any] = {}
     for name in sorted(settings, key=lambda name: name not in switches):
-        if _is_savable(GenerationConfig.from_dict(kept | {name: settings[name]})):
-            kept[name] = settings[name]
-    model.generation_config = GenerationConfig.from_dict(kept)
-    return f"{', '.join(sorted(settings.keys() - kept.keys()))} left out"
+        if _is_savable(GenerationConfig.from_dict(savable | {name: settings[name]})):
+            savable[name] = settings[name]
+    model.generation_config = GenerationConfig.from_dict(savable)
+    return f"{', '.join(sorted(settings.keys() - savable.keys()))} left out"
 
 
 def _is_savable(config: GenerationConfig) -> bool:
@@ -227,12 +227,12 @@ def _is_savable(config: GenerationConfig) -> bool:
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
     """No progress bars of transformers for a while, one a file."""
-    shown = logging.is_progress_bar_enabled()
+    were_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if were_enabled:
             logging.enable_progress_bar()
 
 
@@ -247,5 +247,5 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _unfit(folder: Path, found: str, why: str = "") -> InputError:
-    return InputError("name", folder, why, found=f"is {readable(folder)}, {found}")
+def _unfit(folder: Path, problem: str, advice: str = "") -> InputError:
+    return InputError("name", folder, advice, found=f"is {readable(folder)}, {problem}")

@@ -107,7 +107,7 @@ PACKAGED = {model.name: model for model in (SMOLLM2, QWEN)}
 
 
 def cache_folder() -> Path:
-    """Where converted models lie: GRPO_LAB_CACHE, else the system's place for caches."""
+    """The folder of converted models: GRPO_LAB_CACHE, else the system's place for caches."""
     if chosen := os.environ.get("GRPO_LAB_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -116,7 +116,7 @@ def cache_folder() -> Path:
 
 
 def model_folder(model: PackagedModel) -> Path:
-    """Where the converted model lies, or would lie."""
+    """The folder in which the converted model lies, or would lie."""
     return cache_folder() / model.folder_name
 
 

@@ -30,8 +30,8 @@ def ensure_checked(model) -> None:
         ValueError: if its weights are not finite, or if what is sampled and what is computed again differ.
     """
     if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
-        found = f"has weights that are not finite, first in {broken}"
-        raise InputError("model", broken, "expected numbers: it is damaged", found=found)
+        problem = f"has weights that are not finite, first in {broken}"
+        raise InputError("model", broken, "expected numbers: it is damaged", found=problem)
     kind = (type(model), model.config.to_json_string(), model.config._attn_implementation, model.dtype, model.device)
     if kind not in _differences:
         _differences[kind] = difference(model)
@@ -40,8 +40,8 @@ def ensure_checked(model) -> None:
     if not _differences[kind] <= allowed:  # and NaN is not
         name = f"{type(model).__name__} ({model.config.model_type})"
         differ = f"differ by {_differences[kind]:.2g} nats a token (at most {allowed:g})"
-        said = f"cannot be trained here: the log-probabilities of its samples, computed again, {differ}"
-        raise InputError("model", name, found=f"is a {name}, which {said}")
+        reason = f"cannot be trained here: the log-probabilities of its samples, computed again, {differ}"
+        raise InputError("model", name, found=f"is a {name}, which {reason}")
 
 
 @torch.no_grad()
@@ -58,6 +58,6 @@ def difference(model) -> float:
         sequences, sampled, _ = sample(model, ids, mask, 2, STEPS, Sampling((), 0))  # no token ends a completion
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
-        given = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
-        computed, _ = score_logprobs(model, *given, with_entropy=False)
+        inputs = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
+        computed, _ = score_logprobs(model, *inputs, with_entropy=False)
     return (sampled - computed).abs().mean().item()

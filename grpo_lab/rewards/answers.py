@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
 
 def same_number(given: str, expected: str) -> bool:
-    """Whether two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
+    """True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
     After `normalise_text` the whole text has to be one number in the digits 0 to 9, with or without a sign: whole
     ("007"), decimal ("-0.5", ".5"), or a fraction of two whole numbers ("-6/4"). Nothing else may stand beside it, and
@@ -49,8 +49,8 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     numbers = _expected_numbers("number_reward", completions, answer)
     rewards: list[float | None] = []
     for y, a in zip(completions, numbers, strict=True):
-        given = extract_answer(after_thinking(completion_text(y))) or ""
-        reward = float(a is not None and same_number(given, a))  # scalar (6.8)
+        extracted = extract_answer(after_thinking(completion_text(y))) or ""
+        reward = float(a is not None and same_number(extracted, a))  # scalar (6.8)
         rewards.append(None if a is None else reward)
     return rewards
 

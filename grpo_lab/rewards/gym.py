@@ -23,21 +23,21 @@ def gym_reward(
     """
     check_setting("gym_reward: time_limit", time_limit)
     check_setting("gym_reward: batch_time_limit", batch_time_limit)
-    asked = [
-        (which["generator"], which["options"], which["index"], _answer(completion_text(y)))
-        for y, which in zip(completions, gym, strict=True)
+    questions = [
+        (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
+        for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = WORKER.ask("score", list(dict.fromkeys(asked)), time_limit, batch_time_limit)
-    if late := [question[-1] for question in asked if scores[question] is None]:
-        said = f"gym_reward: {len(late)} of {len(asked)} answers were not scored within {time_limit:g} s each"
-        message = f"{said} and {batch_time_limit:g} s together, and earn 0; first: {late[0][:80]!r}"
+    scores = WORKER.ask("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
+    if late := [question[-1] for question in questions if scores[question] is None]:
+        count = f"gym_reward: {len(late)} of {len(questions)} answers were not scored within {time_limit:g} s each"
+        message = f"{count} and {batch_time_limit:g} s together, and earn 0; first: {late[0][:80]!r}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return [scores[question] or 0.0 for question in asked]
+    return [scores[question] or 0.0 for question in questions]
 
 
 def _answer(text: str) -> str:
-    said = after_thinking(text).strip()
-    if "</answer>" in said:
-        return extract_answer(said) or ""
-    *_, claimed = ["", *_CLAIMED.findall(said)]
-    return claimed.rstrip(" .*_$") or said
+    reply = after_thinking(text).strip()
+    if "</answer>" in reply:
+        return extract_answer(reply) or ""
+    *_, claimed = ["", *_CLAIMED.findall(reply)]
+    return claimed.rstrip(" .*_$") or reply

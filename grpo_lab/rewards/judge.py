@@ -134,7 +134,7 @@ def _clauses(reply: str) -> list[tuple[str, str]]:
 
 
 def _read(clause: str) -> str | None:
-    """What a clause says: "yes", "no", "unclear" where a verdict is named in another way, None where none is."""
+    """Read a clause: "yes", "no", "unclear" where a verdict is named in another way, None where none is."""
     if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # no it does not
         return leading[1] if _read(clause[leading.end() :]) in (None, "unclear", leading[1]) else "unclear"
     if match := _CLAUSE.fullmatch(clause):
@@ -170,12 +170,12 @@ def judge_reward(
     def judged(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
         questions = _questions(name, completions, prompts)
         expected = expected_texts(name, completions, answer)
-        asked = [
+        filled = [
             JUDGE_TEMPLATE.format(prompt=x, answer=a, completion=completion_text(y))
             for x, y, a in zip(questions, completions, expected, strict=True)
             if a is not None
         ]
-        replies = iter(ask(judge, asked))
+        replies = iter(ask(judge, filled))
         rewards: list[float | None] = []
         unreadable = 0
         for a in expected:
@@ -184,8 +184,10 @@ def judge_reward(
             rewards.append(None if a is None else reward if verdict else unclear)
             unreadable += a is not None and verdict is None
         if unreadable:
-            given = "no reward" if unclear is None else f"a reward of {unclear:g}"
-            message = f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, which gives {given}"
+            consequence = "no reward" if unclear is None else f"a reward of {unclear:g}"
+            message = (
+                f"{name}: {unreadable} of {len(rewards)} replies were neither yes nor no, which gives {consequence}"
+            )
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         return rewards
 

@@ -24,16 +24,16 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, torch.dtype, t
 
 
 def of_function(function: Callable, seen: tuple = ()) -> dict:
-    """Its name, what it was made with, in words, what of that has no words, and the checksums of what defines it."""
-    said, bound = getattr(function, "fingerprint", None), []
-    held = {} if said is None else {"fingerprint": str(said)}
+    """Describe a function: name, what it was made with in words, what of that has none, checksums of its source."""
+    fingerprint, bound = getattr(function, "fingerprint", None), []
+    captured = {} if fingerprint is None else {"fingerprint": str(fingerprint)}
     while isinstance(function, functools.partial):
-        held |= {f"argument {place}": value for place, value in enumerate(function.args)} | function.keywords
+        captured |= {f"argument {index}": value for index, value in enumerate(function.args)} | function.keywords
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
     files = _definition(function, named)
-    unknown = ["a function without source"] if files is None and said is None else []
-    for label, value in (held | (_made_with(function) if said is None else {})).items():
+    unknown = ["a function without source"] if files is None and fingerprint is None else []
+    for label, value in (captured | (_made_with(function) if fingerprint is None else {})).items():
         try:
             words = _in_words(value, (*seen, function))
         except _UnknownError as error:
@@ -58,15 +58,17 @@ def _made_with(function: Callable) -> dict[str, Any]:
         has_more = any(getattr(kind, "__slots__", ()) for kind in type(holder).__mro__)
         return {"its state": object()} if has_more or not hasattr(holder, "__dict__") else vars(holder)
     parameters = inspect.signature(holder, follow_wrapped=False).parameters.values()
-    held = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
+    captured = {p.name: p.default for p in parameters if p.default is not p.empty and p.default is not None}
     for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not filled yet
-            held[name] = cell.cell_contents
-    around = holder.__globals__
-    if around.get("__name__") == "__main__":
-        used = {name: around[name] for name in sorted(_names(holder.__code__)) if name in around}
-        held |= {name: value for name, value in used.items() if isinstance(value, PLAIN) or inspect.isfunction(value)}
-    return held
+            captured[name] = cell.cell_contents
+    namespace = holder.__globals__
+    if namespace.get("__name__") == "__main__":
+        used = {name: namespace[name] for name in sorted(_names(holder.__code__)) if name in namespace}
+        captured |= {
+            name: value for name, value in used.items() if isinstance(value, PLAIN) or inspect.isfunction(value)
+        }
+    return captured
 
 
 def _names(code: CodeType) -> set[str]:
@@ -75,12 +77,12 @@ def _names(code: CodeType) -> set[str]:
 
 
 class _UnknownError(Exception):
-    """What a reward holds, and nobody can compare: its type."""
+    """Raised for a value that nobody can compare; the message is its type."""
 
 
 def _in_words(value: Any, seen: tuple) -> str:
     """A value as it prints in each process: plain ones, containers of them, and what functions and instances hold."""
-    if any(value is one for one in seen):  # a function that calls itself, a list in itself
+    if any(value is holder for holder in seen):  # a function that calls itself, a list in itself
         return "itself"
     inner = functools.partial(_in_words, seen=(*seen, value))
     if hasattr(value, "fingerprint"):
@@ -90,13 +92,13 @@ def _in_words(value: Any, seen: tuple) -> str:
     if isinstance(value, PLAIN) or inspect.isclass(value) or inspect.ismodule(value):
         return repr(value)
     if isinstance(value, dict | list | tuple | set | frozenset):
-        words = [inner(one) for one in (value.items() if isinstance(value, dict) else value)]
+        words = [inner(element) for element in (value.items() if isinstance(value, dict) else value)]
         in_order = words if isinstance(value, list | tuple) else sorted(words)
         return f"{type(value).__name__}({', '.join(in_order)})"
     if callable(value) and not isinstance(value, torch.nn.Module):
-        found = of_function(value, seen)
-        if not found["unknown"]:
-            return " ".join(str(found[part]) for part in ("name", "bound", "files"))
+        ingredients = of_function(value, seen)
+        if not ingredients["unknown"]:
+            return " ".join(str(ingredients[part]) for part in ("name", "bound", "files"))
     raise _UnknownError(type(value).__name__)
 
 

@@ -52,11 +52,11 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     """
     shorts = [registered(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
-        wanted = "expected each once: reward_weights says how much it counts"
-        raise InputError("reward_funcs", twice, wanted, found=f"has {twice!r} twice")
+        expected = "expected each once: reward_weights says how much it counts"
+        raise InputError("reward_funcs", twice, expected, found=f"has {twice!r} twice")
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
-        wanted = f"expected {', '.join(NAMED)}, or module:function of your own"
-        raise InputError("reward_funcs", unknown, wanted, found=f"has {unknown!r}")
+        expected = f"expected {', '.join(NAMED)}, or module:function of your own"
+        raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
     return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
 
 
@@ -64,60 +64,60 @@ def _own_reward(name: str) -> Callable:
     module_name, _, attribute = name.rpartition(":")
     parts = [*module_name.split("."), *attribute.split(".")]
     if module_name.endswith(".py") or not all(part.isidentifier() for part in parts):
-        wanted = "expected module:function, such as my_rewards:brief, the module without folders and .py"
-        raise InputError("reward_funcs", name, wanted, found=f"has {name!r}")
-    here = os.getcwd()
-    sys.path.insert(0, here)
+        expected = "expected module:function, such as my_rewards:brief, the module without folders and .py"
+        raise InputError("reward_funcs", name, expected, found=f"has {name!r}")
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
     try:
         function = operator.attrgetter(attribute)(importlib.import_module(module_name))
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
-        said = f"has {name!r}, but it cannot be imported from {here}: {type(error).__name__}: {error}"
-        raise InputPackageError("reward_funcs", name, found=said) from error
+        problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
+        raise InputPackageError("reward_funcs", name, found=problem) from error
     finally:
         with contextlib.suppress(ValueError):  # the module may have taken it out
-            sys.path.remove(here)
+            sys.path.remove(folder)
     if inspect.isclass(function) or not callable(function):
-        said = f"has {name!r}, which is {'a class' if inspect.isclass(function) else shortened(function)}"
-        raise InputTypeError("reward_funcs", name, "expected a function", found=said)
+        problem = f"has {name!r}, which is {'a class' if inspect.isclass(function) else shortened(function)}"
+        raise InputTypeError("reward_funcs", name, "expected a function", found=problem)
     return function
 
 
 def read_tags(names: Iterable[str]) -> bool:
-    """Whether one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
+    """True if one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
     return any(registered(name) in READ_TAGS for name in names)
 
 
-def check_columns(names: list[str], rows: list[Row], places: list[str] | None = None) -> None:
-    """Raise ValueError if a reward needs what the rows do not have; the message says where, if `places` are given.
+def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
+    """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
     Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none.
     """
-    places = places or [f"row {index}" for index in range(len(rows))]
+    locations = locations or [f"row {index}" for index in range(len(rows))]
     needs = {registered(name): _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
-    given = {"prompts", "completions", "completion_ids", *rows[0]}
+    available = {"prompts", "completions", "completion_ids", *rows[0]}
     for name, columns in needs.items():
-        if missing := sorted(columns - given):
-            said = f"has {name!r}, which needs the column {missing[0]!r}"
-            raise InputError("reward_funcs", name, f"{places[0]} lacks it", found=said)
+        if missing := sorted(columns - available):
+            need = f"has {name!r}, which needs the column {missing[0]!r}"
+            raise InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need)
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
-    for place, row in zip(places, rows, strict=True):
+    for location, row in zip(locations, rows, strict=True):
         if "answer" in row:
-            _check_answer(row["answer"], place, comparing, others_apply)
+            _check_answer(row["answer"], location, comparing, others_apply)
 
 
-def _check_answer(answer: Any, place: str, names: list[str], others_apply: bool) -> None:
+def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:
     """An expected answer against the rewards of the package that will compare with it."""
     if (answer is None and not others_apply) or (names and str(answer).strip() == ""):
-        raise InputError(f"{place}: answer", answer, "expected a text, since nothing could be right")
+        raise InputError(f"{location}: answer", answer, "expected a text, since nothing could be right")
     for name in names:
         try:
             expected_texts(name, [""], [answer])
             if name in NUMBERS:
                 NAMED[name]([""], answer=[answer])
         except InputError as error:
-            wanted = f"expected {'a number' if name in NUMBERS else 'a text or a whole number'} for {name!r}"
-            raise InputError(f"{place}: answer", answer, wanted) from error
+            expected = f"expected {'a number' if name in NUMBERS else 'a text or a whole number'} for {name!r}"
+            raise InputError(f"{location}: answer", answer, expected) from error
 
 
 def _needed(function: Callable) -> set[str]:

@@ -83,8 +83,8 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
     check_expected("accuracy_reward", completions, answer)
     rewards: list[float | None] = []
     for completion, expected in zip(completions, answer, strict=True):
-        given = normalise_text(extract_answer(completion_text(completion)) or "")
-        reward = float(given != "" and given == normalise_text(str(expected)))  # scalar (6.2)
+        extracted = normalise_text(extract_answer(completion_text(completion)) or "")
+        reward = float(extracted != "" and extracted == normalise_text(str(expected)))  # scalar (6.2)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -116,8 +116,8 @@ def contains_reward(
     rewards: list[float | None] = []
     for completion, expected in zip(completions, expected_texts("contains_reward", completions, answer), strict=True):
         text = completion_text(completion)
-        wanted = loose_text(expected or "")
-        contained = wanted != "" and wanted in loose_text(text)
+        target = loose_text(expected or "")
+        contained = target != "" and target in loose_text(text)
         reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.3)
         rewards.append(None if expected is None else reward)
     return rewards
@@ -145,9 +145,9 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     check_expected("graded_reward", completions, answer)
     rewards: list[float | None] = []
     for completion, expected in zip(completions, answer, strict=True):
-        given = normalise_text(extract_answer(completion_text(completion)) or "")
-        wanted = normalise_text(str(expected))
-        exact, contained = wanted != "" and given == wanted, wanted != "" and wanted in given
+        extracted = normalise_text(extract_answer(completion_text(completion)) or "")
+        target = normalise_text(str(expected))
+        exact, contained = target != "" and extracted == target, target != "" and target in extracted
         reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.4)
         rewards.append(None if expected is None else reward)
     return rewards

@@ -75,9 +75,11 @@ def score_completions(
     rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
     nobody = per_func.isnan().all(dim=1)
     if rows := nobody.nonzero().flatten().tolist():
-        said = f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
+        warning = (
+            f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
+        )
         ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
-        warnings.warn(said + ending, RuntimeWarning, stacklevel=2)
+        warnings.warn(warning + ending, RuntimeWarning, stacklevel=2)
     return rewards.masked_fill(nobody, math.nan), per_func, names
 
 
@@ -106,8 +108,8 @@ def unbound(function: Callable) -> Callable:
 
 def listed(reward_funcs: Any) -> list:
     """One or several reward functions as a list; what is neither is its one entry."""
-    one = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
-    return [reward_funcs] if one else list(reward_funcs)
+    is_single = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
+    return [reward_funcs] if is_single else list(reward_funcs)
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
@@ -120,9 +122,9 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         except ValueError:
             continue  # some builtins have no signature to look at
         except TypeError as error:
-            wanted = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
-            said = f"does not fit the batch: {error}"
-            raise InputTypeError(f"reward function {name!r}", function, wanted, found=said) from error
+            expected = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
+            mismatch = f"does not fit the batch: {error}"
+            raise InputTypeError(f"reward function {name!r}", function, expected, found=mismatch) from error
         _check_defaults(function, name, names)
 
 
@@ -131,9 +133,9 @@ def _check_defaults(function: Callable, name: str, columns: Iterable[str]) -> No
     parameters = inspect.signature(function).parameters
     for column in columns:
         if column in parameters and isinstance(default := parameters[column].default, numbers.Number | str):
-            wanted = "rename one of them, bind the setting with functools.partial, or give it no default"
-            said = f"has the setting {column}={default!r}, and the data a column {column!r}"
-            raise InputTypeError(f"reward function {name!r}", function, wanted, found=said)
+            expected = "rename one of them, bind the setting with functools.partial, or give it no default"
+            conflict = f"has the setting {column}={default!r}, and the data a column {column!r}"
+            raise InputTypeError(f"reward function {name!r}", function, expected, found=conflict)
 
 
 def settings_of(function: Callable) -> set[str]:
@@ -154,8 +156,8 @@ def settings_of(function: Callable) -> set[str]:
 
 def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
     """The weights as a tensor, 1 each for None; ValueError unless there is a finite one for each function."""
-    given = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
-    weights = [1.0] * len(names) if given is None else list(given)
+    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
+    weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
     finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
     if len(weights) != len(names) or not finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
@@ -165,10 +167,10 @@ def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " 
 
 def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict[str, Any]) -> dict[str, Any]:
     if clash := next((name for name in ("prompts", "completions") if name in columns), None):
-        said = f"has {clash!r}, which is the trainer's own keyword"
-        raise InputError("columns", clash, "expected another name", found=said)
-    kept = {name: values for name, values in columns.items() if name not in _REPLACED}
-    keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **kept}
+        problem = f"has {clash!r}, which is the trainer's own keyword"
+        raise InputError("columns", clash, "expected another name", found=problem)
+    passed_columns = {name: values for name, values in columns.items() if name not in _REPLACED}
+    keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **passed_columns}
     for name, values in keywords.items():
         check_column(name, values, completions)
     return keywords
@@ -181,21 +183,21 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
             returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
-        place = _place(error)
+        location = _location(error)
         ours = getattr(unbound(function), "__module__", None) or ""
-        if ours.startswith("grpo_lab.") and not place and not isinstance(error, InputError | OSError):
+        if ours.startswith("grpo_lab.") and not location and not isinstance(error, InputError | OSError):
             raise  # a bug of this package, whose reader needs its traceback
-        raise RewardError(name, f"failed{place}: {type(error).__name__}: {error}") from error
+        raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """File and line of the user's own code that it passed last, if there is any."""
-    others = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
+    library_folders = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
         is_library = "site-packages" in file.parts or frame.filename.startswith("<frozen")
-        if not is_library and not any(file.is_relative_to(folder) for folder in others):
+        if not is_library and not any(file.is_relative_to(folder) for folder in library_folders):
             return f" in {file.name}, line {frame.lineno}"
     return ""
 
@@ -204,8 +206,8 @@ def _checked(returned: Any, name: str, B: int) -> list[float]:
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     is_list = isinstance(values, (list, tuple))
     if not is_list or len(values) != B:
-        what = f"{len(values)} rewards" if is_list else type(returned).__name__
-        raise RewardError(name, f"returned {what}", f"expected a list of {B} rewards")
+        result = f"{len(values)} rewards" if is_list else type(returned).__name__
+        raise RewardError(name, f"returned {result}", f"expected a list of {B} rewards")
     return [_number(value, name, row) for row, value in enumerate(values)]
 
 
@@ -216,6 +218,6 @@ def _number(value: Any, name: str, row: int) -> float:
         value = value.item()
     # Compared as it is: converting a huge integer to a float would overflow first.
     if not (isinstance(value, numbers.Real) and value <= LARGEST and not value < -LARGEST):
-        wanted = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
-        raise RewardError(name, f"returned {shortened(value)} for row {row}", wanted)
+        expected = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
+        raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
     return float(value)

@@ -52,31 +52,33 @@ def add_reward_options(group: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def check_names(said: dict[str, Any], file: Path) -> None:
+def check_names(options: dict[str, Any], file: Path) -> None:
     """Raise InputError for a task or a reward that a file asks for, and that has to be typed: whoever wrote the file
     would run code here. The rewards and tasks of this package are taken, and files of problems.
 
-    said: options as the file has them, without those that were typed.
+    options: as the file has them, without those that were typed.
     """
-    rewards, task = said.get("reward_funcs") or [], said.get("task")
+    rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
     for option, words, is_ours in (("reward_funcs", rewards, our_rewards), ("task", [task], our_task)):
         if not is_ours:
             typed = shell_line([f"--{option}", *map(str, words)])
-            wanted = "from a file only names of this package and problems on this machine are taken, since others may "
-            wanted += f"run code; if you trust it, type {typed}"
-            raise InputError(option, said[option], wanted, found=f"is {said[option]!r:.200} in {str(file)!r}")
+            expected = (
+                "from a file only names of this package and problems on this machine are taken, since others may "
+            )
+            expected += f"run code; if you trust it, type {typed}"
+            raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
 
 
 def _is_our_task(name: str) -> bool:
     """A name; a generator with numbers as options; problems on this machine, for Windows would log in to another's."""
     if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
         return True
-    place = name.removeprefix("gsm8k:")
-    is_remote = re.match(r"\\|/[\\/]", place)
-    return not is_remote and (place != name or name.endswith(SUFFIX)) and Path(place).exists()
+    path = name.removeprefix("gsm8k:")
+    is_remote = re.match(r"\\|/[\\/]", path)
+    return not is_remote and (path != name or name.endswith(SUFFIX)) and Path(path).exists()
 
 
 @dataclass(frozen=True)
@@ -109,16 +111,16 @@ class TaskSpec:
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
     def described(self, rows: list[Row]) -> list[str]:
-        """What is rewarded, what the system says before these rows, and what is to be known of a file of one's own; and
+        """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
         whether the tiny model has learnt anything of the kind."""
         weights = self.weights or [1.0] * len(self.names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
         first = rows[0]["prompt"]
         if isinstance(first, str):
-            asked = f"the first prompt is {shortened(first)}"
+            prompt_line = f"the first prompt is {shortened(first)}"
         else:
-            asked = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
-        lines = [f"task {self.task.name}: reward = {rewards}; {asked}"]
+            prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
+        lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if own := self.task.own:
             train, test = (len(own.rows(split)) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
@@ -140,21 +142,23 @@ def choose(
     small: bool,
 ) -> TaskSpec:
     """Look up what the options name, for a model as small as the tiny one or for a larger one."""
-    found = find_task(task)
-    names = tuple(registered(name) for name in reward_funcs or found.reward_funcs)
+    chosen_task = find_task(task)
+    names = tuple(registered(name) for name in reward_funcs or chosen_task.reward_funcs)
     find_rewards(names)
-    if reward_weights is None and reward_funcs is None and found.reward_weights is not None:
-        reward_weights = list(found.reward_weights)
+    if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
+        reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
-    said = _system_prompt(system_prompt, found, names, small)
-    return TaskSpec(found, names, reward_weights, said, system_prompt != BY_REWARDS, chat_template != OF_MODEL, small)
+    system_text = _system_prompt(system_prompt, chosen_task, names, small)
+    return TaskSpec(
+        chosen_task, names, reward_weights, system_text, system_prompt != BY_REWARDS, chat_template != OF_MODEL, small
+    )
 
 
-def _system_prompt(asked: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
-    if asked == BY_REWARDS:
+def _system_prompt(option: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
+    if option == BY_REWARDS:
         if small:  # warmed up on bare problems: before an instruction it gets no sum right
             return None
         return THINK[task.language] if read_tags(names) else task.system_prompt
-    if not asked.strip():
-        raise InputError("system_prompt", asked, "expected a text, or none for nothing")
-    return None if asked.lower() == "none" else asked
+    if not option.strip():
+        raise InputError("system_prompt", option, "expected a text, or none for nothing")
+    return None if option.lower() == "none" else option

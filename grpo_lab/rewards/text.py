@@ -29,26 +29,26 @@ def prompt_text(prompt: Any) -> str:
     return _text_of(prompt, "user", "prompt")
 
 
-def _text_of(value: Any, role: str, what: str) -> str:
+def _text_of(value: Any, role: str, argument: str) -> str:
     if isinstance(value, str):
         return value
     messages = value if isinstance(value, list) and all(isinstance(message, dict) for message in value) else []
     contents = [message.get("content") for message in messages if message.get("role", role) == role]
     if not messages or not all(isinstance(content, str) for content in contents):
-        wanted = "expected a string, or a non-empty list of chat messages whose contents are strings"
-        raise InputTypeError(what, value, wanted, found=f"is {shortened(value)}")
+        expected = "expected a string, or a non-empty list of chat messages whose contents are strings"
+        raise InputTypeError(argument, value, expected, found=f"is {shortened(value)}")
     return "\n".join(contents)
 
 
 def after_thinking(text: str) -> str:
-    """What follows the last `</think>`, or all of a text without thinking; empty where the thinking was cut off."""
-    rest = text.rpartition("</think>")[2]
-    return "" if "<think>" in rest else rest
+    """The text after the last `</think>`, or all of a text without thinking; empty where the thinking was cut off."""
+    answer = text.rpartition("</think>")[2]
+    return "" if "<think>" in answer else answer
 
 
-def is_cut_off(rest: str, opening: str) -> bool:
-    """Whether this much text, after the last closed block, opens another one, or ends amid the word that would."""
-    return opening in rest or any(rest.endswith(opening[:length]) for length in range(3, len(opening)))
+def is_cut_off(ending: str, opening: str) -> bool:
+    """True if this much text, after the last closed block, opens another one, or ends amid the word that would."""
+    return opening in ending or any(ending.endswith(opening[:length]) for length in range(3, len(opening)))
 
 
 def extract_answer(text: str) -> str | None:
@@ -103,23 +103,27 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
     for row, expected in enumerate(answer):
         # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
         if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
-            said = f"is {shortened(expected)}"
-            raise InputTypeError(f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=said)
+            description = f"is {shortened(expected)}"
+            raise InputTypeError(
+                f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=description
+            )
 
 
 def check_setting(name: str, value: Any) -> None:
     """A setting of a reward is one number; a list is a column of the data that has its name."""
     if not isinstance(value, numbers.Real):
-        wanted = "expected a number; a column of the data must have another name than this setting"
-        raise InputTypeError(name, value, wanted, found=f"is {shortened(value)}")
+        expected = "expected a number; a column of the data must have another name than this setting"
+        raise InputTypeError(name, value, expected, found=f"is {shortened(value)}")
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
     """A column that reward functions get has one entry a completion; `name` is for the message."""
     text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
     if text or len(values) != len(completions):
-        what = f"is {shortened(values)}" if text else f"has {len(values)} entries"
-        raise InputError(name, values, f"expected one entry for each of {len(completions)} completions", found=what)
+        description = f"is {shortened(values)}" if text else f"has {len(values)} entries"
+        raise InputError(
+            name, values, f"expected one entry for each of {len(completions)} completions", found=description
+        )
 
 
 def shortened(value: Any) -> str:

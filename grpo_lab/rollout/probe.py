@@ -53,11 +53,11 @@ def _kinds(prompts: Iterable) -> list:
 
 
 def _of_text(tokenizer, prompt: str) -> dict[str, str]:
-    with_more = tokenizer(prompt, add_special_tokens=True, verbose=False)["input_ids"]
-    kept = encode_prompt(tokenizer, prompt)
-    if len(with_more) == len(kept):
+    complete_ids = tokenizer(prompt, add_special_tokens=True, verbose=False)["input_ids"]
+    prompt_ids = encode_prompt(tokenizer, prompt)
+    if len(complete_ids) == len(prompt_ids):
         return {}
-    appended = tokenizer.decode(with_more[len(kept) :], skip_special_tokens=False)
+    appended = tokenizer.decode(complete_ids[len(prompt_ids) :], skip_special_tokens=False)
     return {"end": f"the tokenizer appends {appended!r} to a text: it is left out of the prompts"}
 
 
@@ -66,21 +66,21 @@ def _of_chat(tokenizer, prompt: list[dict]) -> dict[str, str]:
     bare, text = rendered(tokenizer, prompt), templated(tokenizer, prompt)
     questions = [message["content"] for message in prompt if message["role"] == "user"]
     if questions and not any(word in text for word in questions[-1].split()):
-        said = f"leaves out what the user says, {questions[-1]!r:.60}"
-        raise InputError("chat_template", None, "expected one that writes every message", found=said)
+        problem = f"leaves out what the user says, {questions[-1]!r:.60}"
+        raise InputError("chat_template", None, "expected one that writes every message", found=problem)
     if loses_system(prompt, bare):
         is_mended = not loses_system(prompt, text)
-        then = "it stands before the first question" if is_mended else "the model does not get it"
-        habits["system"] = f"the chat template drops the system message: {then}"
+        remedy = "it stands before the first question" if is_mended else "the model does not get it"
+        habits["system"] = f"the chat template drops the system message: {remedy}"
     if loses_thoughts(prompt, bare):
-        then = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
-        habits["thoughts"] = f"the chat template strips the thoughts of earlier answers: {then}"
-    others = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
-    if lost := next((content for content in others if not contains(text, content)), None):
+        remedy = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
+        habits["thoughts"] = f"the chat template strips the thoughts of earlier answers: {remedy}"
+    contents = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
+    if lost := next((content for content in contents if not contains(text, content)), None):
         habits["message"] = f"the chat template changes or drops a message, {lost!r:.60}"
     if any(rendered(tokenizer, prompt) != bare for _ in range(4)):
         habits["chance"] = "the chat template writes another prompt each time: a resumed run has others"
     elif bare != rendered(tokenizer, prompt, date=DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)):
-        then = f"it is {DATE:%d %b %Y} in every prompt, so that a resumed run has the same"
-        habits["time"] = f"the chat template writes the date: {then}"
+        remedy = f"it is {DATE:%d %b %Y} in every prompt, so that a resumed run has the same"
+        habits["time"] = f"the chat template writes the date: {remedy}"
     return habits

@@ -89,12 +89,12 @@ def sample_completions(
         )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
-    opened = [opened_thought(tokenizer, ids[kept].tolist()) for ids, kept in zip(*encoded, strict=True)]
+    opened = [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*encoded, strict=True)]
     if tags or any(opened):
         rows = zip(completion_ids.tolist(), mask.tolist(), strict=True)
-        kept_ids = [[index for index, keep in zip(*row, strict=True) if keep] for row in rows]
+        sampled_ids = [[token_id for token_id, is_sampled in zip(*row, strict=True) if is_sampled] for row in rows]
         texts = [
-            seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(kept_ids)
+            seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(sampled_ids)
         ]  # [opened]
     return Rollout(
         prompt_ids=prompt_ids,

@@ -27,8 +27,8 @@ def templated(tokenizer, prompt, name: str = "prompt") -> str:
         prompt = [_with_thoughts_hidden(message) for message in prompt]
         text = rendered(tokenizer, prompt, name)
     if loses_system(prompt, text):
-        asked = rendered(tokenizer, system_in_question(prompt), name)
-        text = text if loses_system(prompt, asked) else asked
+        moved = rendered(tokenizer, system_in_question(prompt), name)
+        text = text if loses_system(prompt, moved) else moved
     for tag, hidden in _HIDDEN.items():
         text = text.replace(hidden, tag)
     return text
@@ -39,41 +39,41 @@ def check_prompt(tokenizer, prompt, name: str) -> None:
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
-        wanted = "expected a string or a non-empty list of messages"
-        raise InputError(name, prompt, wanted, found=f"is {prompt!r:.60}")
-    for place, message in enumerate(prompt):
-        for part in ("role", "content"):
-            if not isinstance(message.get(part), str):
-                found = f"is {message[part]!r:.60}" if part in message else "is missing"
-                raise InputError(f"{name}[{place}][{part!r}]", message, "expected a text", found=found)
+        expected = "expected a string or a non-empty list of messages"
+        raise InputError(name, prompt, expected, found=f"is {prompt!r:.60}")
+    for index, message in enumerate(prompt):
+        for key in ("role", "content"):
+            if not isinstance(message.get(key), str):
+                state = f"is {message[key]!r:.60}" if key in message else "is missing"
+                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", found=state)
     if not getattr(tokenizer, "chat_template", None):
-        said = (
+        problem = (
             "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
             "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
             "folder"
         )
-        raise InputError(name, prompt, found=said)
+        raise InputError(name, prompt, found=problem)
 
 
 def rendered(tokenizer, messages: list[dict], name: str = "prompt", date: datetime = DATE) -> str:
-    """What the chat template makes of messages, on this date."""
+    """The text that the chat template makes of messages, on this date."""
     has_clock = "strftime_now" in str(tokenizer.chat_template)
     clock: dict[str, Callable] = {"strftime_now": date.strftime} if has_clock else {}
     try:
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **clock)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
-        said = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
-        wanted = "where it takes no system message, `--system_prompt none` leaves that out"
-        raise InputError(name, messages, wanted, found=said) from error
+        problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
+        advice = "where it takes no system message, `--system_prompt none` leaves that out"
+        raise InputError(name, messages, advice, found=problem) from error
 
 
 def loses_system(messages: list[dict], text: str) -> bool:
-    """Whether a system message of a prompt is not in its text."""
+    """True if a system message of a prompt is not in its text."""
     return any(message["role"] == "system" and not contains(text, message["content"]) for message in messages)
 
 
 def loses_thoughts(messages: list[dict], text: str) -> bool:
-    """Whether a thought in an earlier answer of a prompt is not in its text."""
+    """True if a thought in an earlier answer of a prompt is not in its text."""
     answers = (message["content"] for message in messages if message["role"] == "assistant")
     return any(not contains(text, thought) for answer in answers for thought in _THOUGHT.findall(answer))
 
@@ -81,16 +81,16 @@ def loses_thoughts(messages: list[dict], text: str) -> bool:
 def system_in_question(messages: list[dict]) -> list[dict]:
     """The messages with what the system says in front of the first question, as templates without a system have it."""
     system = [message["content"] for message in messages if message["role"] == "system"]
-    others = [message for message in messages if message["role"] != "system"]
-    first = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
+    dialogue = [message for message in messages if message["role"] != "system"]
+    first = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
     if first is None:
         return messages
-    question = others[first] | {"content": "\n\n".join([*system, others[first]["content"]])}
-    return [*others[:first], question, *others[first + 1 :]]
+    question = dialogue[first] | {"content": "\n\n".join([*system, dialogue[first]["content"]])}
+    return [*dialogue[:first], question, *dialogue[first + 1 :]]
 
 
 def contains(text: str, content: str) -> bool:
-    """Whether a text contains what a message says; white space, and how JSON writes it, do not count."""
+    """True if a text contains what a message says; white space, and how JSON writes it, do not count."""
     plain_text, plain_content = " ".join(text.split()), " ".join(content.split())
     return plain_content in plain_text or json.dumps(plain_content, ensure_ascii=False)[1:-1] in plain_text
 

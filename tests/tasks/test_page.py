@@ -20,6 +20,7 @@ MORE = {"train": SHORT, "evaluate": FEW, "chat": ["--max_new_tokens", "8"]}
 def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     pytest.importorskip("reasoning_gym")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)  # another test's
     text = PAGE.read_text(encoding="utf-8")
     for name, content in re.findall(r"`([\w.]+\.(?:jsonl|py))`[^`]*```\w+\n(.*?)```", text, re.DOTALL):
         Path(name).write_text(content, encoding="utf-8")

@@ -168,16 +168,16 @@ ACCURACY_REWARD = Exercise(
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
     ),
     mistakes={
-        "empty-matches": {"6.2": "reward = float(given == normalise_text(str(expected)))"},
-        "reward-contains": {"6.2": "reward = float(given != '' and normalise_text(str(expected)) in given)"},
+        "empty-matches": {"6.2": "reward = float(extracted == normalise_text(str(expected)))"},
+        "reward-contains": {"6.2": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"},
         "not-normalised": {
-            "completion_text()": "given = extract_answer(completion_text(completion)) or ''",
-            "6.2": "reward = float(given != '' and given == str(expected))",
+            "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
+            "6.2": "reward = float(extracted != '' and extracted == str(expected))",
         },
         "none-as-zero": {"append()": "rewards.append(reward)"},
-        "numbers-unequal": {"6.2": "reward = float(given != '' and given == expected)"},
+        "numbers-unequal": {"6.2": "reward = float(extracted != '' and extracted == expected)"},
         "block-not-needed": {
-            "completion_text()": "given = normalise_text(extract_answer(completion_text(completion)) or "
+            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
             "completion_text(completion))"
         },
     },
@@ -215,13 +215,13 @@ GRADED_REWARD = Exercise(
         extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
     ),
     mistakes={
-        "empty-matches": {"6.4": "reward = 1.0 if given == wanted else 0.5 if contained else 0.01"},
-        "empty-contained": {"6.4": "reward = 1.0 if exact else 0.5 if wanted in given else 0.01"},
+        "empty-matches": {"6.4": "reward = 1.0 if extracted == target else 0.5 if contained else 0.01"},
+        "empty-contained": {"6.4": "reward = 1.0 if exact else 0.5 if target in extracted else 0.01"},
         "reward-contains": {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
-        "contains-backwards": {"6.4": "reward = 1.0 if exact else 0.5 if given in wanted else 0.01"},
+        "contains-backwards": {"6.4": "reward = 1.0 if exact else 0.5 if extracted in target else 0.01"},
         "none-graded": {"append()": "rewards.append(reward)"},
         "exact-only": {"6.4": "reward = 1.0 if exact else 0.01"},
         "zero-otherwise": {"6.4": "reward = 1.0 if exact else 0.5 if contained else 0.0"},
-        "whole-text-read": {"extract_answer()": "given = normalise_text(completion_text(completion))"},
+        "whole-text-read": {"extract_answer()": "extracted = normalise_text(completion_text(completion))"},
     },
 )

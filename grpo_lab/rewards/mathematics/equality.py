@@ -67,9 +67,9 @@ def math_reward(
         ("unreadable", "expected answers cannot be read as mathematics, so no reward applies", 0),
     ):
         if rows := [row for row, pair in enumerate(pairs) if verdicts.get(pair) == kind]:
-            said = f"math_reward: {len(rows)} of {len(pairs)} {problem}"
+            summary = f"math_reward: {len(rows)} of {len(pairs)} {problem}"
             first = f"first: row {rows[0]}, {str(pairs[rows[0]][of_pair])[:80]!r}"
-            warnings.warn(f"{said}; {first}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{summary}; {first}", RuntimeWarning, stacklevel=2)
     return rewards
 
 
@@ -84,9 +84,9 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
     return {pair: replies[form] or "timeout" for pair, form in forms.items()}
 
 
-def judge_form(expected: str, given: str) -> bool | tuple[str, str]:
-    """Whether an answer is right, if that can be said without Math-Verify; else the two expressions to ask it about."""
-    gold, answer = tidy(expected), tidy(given) if len(given) <= max(LONGEST, 2 * len(expected)) else ""
+def judge_form(expected: str, submitted: str) -> bool | tuple[str, str]:
+    """Judge an answer without Math-Verify: right or wrong; or, to ask it about, the two expressions."""
+    gold, answer = tidy(expected), tidy(submitted) if len(submitted) <= max(LONGEST, 2 * len(expected)) else ""
     (name, value), (its_name, its_value) = _equation(gold), _equation(answer)
     if number := quantity_in(value):
         (size, unit), (its_size, its_unit) = number, quantity_in(its_value) or (None, "")

@@ -30,7 +30,7 @@ _NOT_COUNTED = re.compile(
 
 _DIGITS = "零一二三四五六七八九"
 # 三, 十七, 三十: as they are said, up to 99.
-_SAID = {
+_SPOKEN = {
     (_DIGITS[tens] * (tens > 1) + "十") * (tens > 0) + _DIGITS[ones] * (ones > 0 or tens == 0): 10 * tens + ones
     for tens in range(10)
     for ones in range(10)
@@ -39,7 +39,7 @@ CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY}]) ?(?P<inner>[+-]?))? ?(?:"
     r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
-    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<said>[两十零一二三四五六七八九]+))"
+    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<spoken>[两十零一二三四五六七八九]+))"
     r"(?P<percent> ?%)?(?P<tail>.*)"
 )
 _THOUSANDS_APART = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
@@ -81,14 +81,14 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
     for pattern, plain in _IN_PLAIN:
         text = pattern.sub(plain, text).strip()
     text = _join_thousands(text)
-    if (found := _NUMBER.fullmatch(text)) is None:
+    if (match := _NUMBER.fullmatch(text)) is None:
         return None
-    value, unit = _value_of(found), unit_of(found["tail"])
-    if value is None or unit is None or (found["currency"] and found["tail"]) or (found["sign"] and found["inner"]):
+    value, unit = _value_of(match), unit_of(match["tail"])
+    if value is None or unit is None or (match["currency"] and match["tail"]) or (match["sign"] and match["inner"]):
         return None
-    sign = -1 if "-" in (found["sign"], found["inner"]) else 1
-    return value * Fraction(sign, 100 if found["percent"] else 1), _UNITS.get(
-        found["currency"], found["currency"] or unit
+    sign = -1 if "-" in (match["sign"], match["inner"]) else 1
+    return value * Fraction(sign, 100 if match["percent"] else 1), _UNITS.get(
+        match["currency"], match["currency"] or unit
     )
 
 
@@ -96,12 +96,12 @@ def _join_thousands(text: str) -> str:
     return _THOUSANDS_APART.sub(lambda number: re.sub("[, ]", "", number[0]), text)
 
 
-def _value_of(found: re.Match) -> Fraction | None:
-    if decimal := found["decimal"]:
+def _value_of(match: re.Match) -> Fraction | None:
+    if decimal := match["decimal"]:
         return Fraction(decimal)
-    if said := found["said"]:
-        return Fraction(_SAID[said]) if said in _SAID else None
-    part, whole = Fraction(int(found["top"]), int(found["bottom"])), int(found["whole"] or 0)
+    if spoken := match["spoken"]:
+        return Fraction(_SPOKEN[spoken]) if spoken in _SPOKEN else None
+    part, whole = Fraction(int(match["top"]), int(match["bottom"])), int(match["whole"] or 0)
     return whole + part if 0 <= part < 1 or not whole else None  # 3 3/2 is no mixed number
 
 
@@ -138,8 +138,8 @@ def last_number(text: str) -> str:
     *_, last = [None, *_IN_TEXT.finditer(text)]
     if last is None or last["more"] or _WITHIN.search(text[: last.start()]):
         return ""
-    before = text[: last.start()].rstrip()[-1:]
-    is_operation = before.isdigit() or before in tuple(")]}%")
+    preceding = text[: last.start()].rstrip()[-1:]
+    is_operation = preceding.isdigit() or preceding in tuple(")]}%")
     number = last["number"].lstrip("+-") if is_operation else last["number"]
     return number if quantity_in(number) else number.rpartition(" ")[2]  # 2 3/2 is no mixed number
 

@@ -47,7 +47,7 @@ _BOX = rf"\\boxed\s*\{{({_BRACES})\}}"
 
 
 def given_answer(text: str) -> str:
-    r"""What a completion gives as its answer: its last answer block, else its last `\boxed{}` after the thinking.
+    r"""The answer that a completion gives: its last answer block, else its last `\boxed{}` after the thinking.
 
     In a block that holds a box, the box counts. Empty where there is neither, and where the text was cut off: in its
     thinking, or in a block or box after the last closed one.
@@ -67,9 +67,9 @@ def boxed(text: str) -> str:
 
 
 def was_cut_off(text: str) -> bool:
-    """Whether a text ends in an answer block that is not closed, or, without a block, in a box that is not."""
-    _, closed, rest = text.rpartition("</answer>")
-    return is_cut_off(rest, "<answer>") or (not closed and _is_box_open(text))
+    """True if a text ends in an answer block that is not closed, or, without a block, in a box that is not."""
+    _, closing, ending = text.rpartition("</answer>")
+    return is_cut_off(ending, "<answer>") or (not closing and _is_box_open(text))
 
 
 def _is_box_open(text: str) -> bool:

@@ -32,7 +32,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def ask(self, function: str, questions: Sequence[tuple], time_limit: float, batch_time_limit: float) -> dict:
-        """What a function of the child, "compare" or "score", says to each question; None where its time was over.
+        """The reply of a function of the child, "compare" or "score", to each question; None where its time was over.
 
         The clock of the batch starts when the process is ready and no other batch is running.
         """
@@ -48,7 +48,7 @@ class Worker:
         return replies
 
     def _exchange(self, line: str) -> Any:
-        """What the child says to this line; None, and no child any more, if it has ended."""
+        """The reply of the child to this line; None, and no child any more, if it has ended."""
         reply = ""
         try:
             with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ def compare_numbers_exactly() -> None:
 
 
 def are_apart(a: Any, b: Any) -> bool:
-    """Whether two numbers differ: exact ones at all; those with a decimal point, which may be rounded, by 1/10000."""
+    """True if two numbers differ: exact ones at all; those with a decimal point, which may be rounded, by 1/10000."""
     from sympy import Basic, Float
 
     if not (isinstance(a, Basic) and isinstance(b, Basic)):  # matrices: each of their elements comes by itself
@@ -142,16 +142,16 @@ def are_apart(a: Any, b: Any) -> bool:
     return difference.is_zero is False or difference.equals(0) is False
 
 
-def compare(expected: str, given: str) -> str:
-    """One of "equal", "different", and "unreadable" where the expected text is not mathematics."""
+def compare(expected: str, submitted: str) -> str:
+    """Compare two texts: "equal", "different", or "unreadable" where the expected text is not mathematics."""
     from math_verify import verify
 
-    gold, answer = read(expected), read(given)
+    gold, answer = read(expected), read(submitted)
     if not gold:
         return "unreadable"
     # x > 3 is the interval from 3 on, whichever of the two is expected; 2x > 6 leaves it to be worked out.
-    same = verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True)
-    return "equal" if same else "different"
+    is_equal = verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True)
+    return "equal" if is_equal else "different"
 
 
 @functools.lru_cache(maxsize=8)
@@ -169,10 +169,10 @@ def problem_of(generator: str, options: str, index: int) -> dict:
 
 def score(generator: str, options: str, index: int, answer: str) -> float:
     """A verifier's score. Some evaluate the answer as Python: what fails or would leave the process earns nothing."""
-    problems, asked = problems_of(generator, options), problem_of(generator, options, index)
+    problems, problem = problems_of(generator, options), problem_of(generator, options, index)
     watch.on = True
     try:
-        return float(problems.score_answer(answer, asked))
+        return float(problems.score_answer(answer, problem))
     except Exception:
         return 0.0
     finally:

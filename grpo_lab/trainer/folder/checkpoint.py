@@ -60,9 +60,9 @@ def check_savable(model, tokenizer) -> None:
             except Exception as error:
                 if getattr(error, "errno", None) is not None:  # of the disk
                     raise
-                found = f"is one that transformers refuses to save: {error}"
+                problem = f"is one that transformers refuses to save: {error}"
                 raise InputError(
-                    name, part, "mend that first: no step of the run could be kept", found=found
+                    name, part, "mend that first: no step of the run could be kept", found=problem
                 ) from error
 
 
