@@ -61,6 +61,8 @@ QUESTIONS = (
 KEPT = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
 KEPT += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
 KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
+THOUGHT = re.compile(r"\s*<think>(?:(?!</think>).)*\d(?:(?!</think>).)*</think>\s*<answer>", re.DOTALL)  # with a number
+EMPTY = "<think></think>\n<answer>"
 EDIT = 7  # what is added to the last number of a thought, to see whether the answer follows
 
 
@@ -224,25 +226,27 @@ class Measured:
             found["thoughts"] = self.thoughts(rows, texts)
         return found
 
-    def thoughts(self, rows: list, texts: list[str]) -> dict | None:
-        """Is a thought used? The model goes on from a thought that was put into its mouth, greedily."""
-        pairs = [(row, text) for row, text in zip(rows, texts, strict=True) if re.match(r"\s*<think>.*\d", text)]
-        pairs = [(row, text) for row, text in pairs if "</think>" in text]
-        if len(pairs) < 8:
-            return {"n": len(pairs)}
-        rows, own = zip(*[(row, text.partition("</think>")[0] + "</think>") for row, text in pairs], strict=True)
-        edited, numbers = zip(*(_edited(thought) for thought in own), strict=True)
-        swapped = own[1:] + own[:1]
-        given = {"own": own, "cut": ["<think></think>"] * len(own), "swapped": swapped, "edited": edited}
-        found = {"n": len(pairs)}
-        for name, thoughts in given.items():
-            prompts = [self._rendered(row["messages"]) + thought for row, thought in zip(rows, thoughts, strict=True)]
-            answers = [t + a for t, a in zip(thoughts, self._greedy(prompts, 24), strict=True)]
-            found[name] = _short(sum(self._marks(answers, rows)) / len(rows))
+    def thoughts(self, rows: list, texts: list[str]) -> dict:
+        """Is a thought used? The model goes on, greedily, from a thought that was put into its mouth.
+
+        Each is cut behind `<answer>`, where a token ends: cut behind `</think>`, the newline that the model writes
+        there would be another token than the one that it sampled, and it would go on otherwise.
+        """
+        thinking = [(row, match[0]) for row, text in zip(rows, texts, strict=True) if (match := THOUGHT.match(text))]
+        if len(thinking) < 2:
+            return {"n": len(thinking)}
+        rows, own = zip(*thinking, strict=True)
+        edited, numbers = zip(*map(_edited, own), strict=True)
+        beginnings = {"own": own, "cut": [EMPTY] * len(own), "swapped": own[1:] + own[:1], "edited": edited}
+        shares = {"n": len(rows)}
+        for name, texts in beginnings.items():
+            prompts = [self._rendered(row["messages"]) + text for row, text in zip(rows, texts, strict=True)]
+            answers = [text + answer for text, answer in zip(texts, self._greedy(prompts, 16), strict=True)]
+            shares[name] = _short(sum(self._marks(answers, rows)) / len(rows))
             if name == "edited":
                 follows = [{"answer": number} for number in numbers]
-                found["follows the edit"] = _short(sum(self._marks(answers, follows)) / len(rows))
-        return found
+                shares["follows the edit"] = _short(sum(self._marks(answers, follows)) / len(rows))
+        return shares
 
     def _marks(self, texts: list[str], rows) -> list[float]:
         columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in ("prompt", "messages")}
