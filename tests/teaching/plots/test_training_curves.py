@@ -1,0 +1,25 @@
+"""Curves of recorded runs: each run's own numbers, marks where it was measured, and none where it was cut off."""
+
+import matplotlib.pyplot as plt
+import pytest
+
+from grpo_lab.teaching.plots import training_curves
+
+
+def test_lines_are_the_metrics_and_marks_the_measurements_a_run_that_was_cut_off_has_none_at_its_end():
+    whole = {"metrics": {"m": [0.1, 0.4, 0.9]}, "before": {"sampled": {"s": 0.0}}, "after": {"sampled": {"s": 0.8}}}
+    cut = {"metrics": {"m": [0.2, 0.3]}, "before": {"sampled": {"s": 0.0}}, "after": None}
+    fig, ax = plt.subplots()
+    training_curves([ax], {"a": whole, "b": cut}, ("blue", "black"), {"title": ("m", "s")})
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines]
+    assert drawn == [
+        ([1, 2, 3], [0.1, 0.4, 0.9]), ([0], [0.0]), ([4.5], [0.8]), ([1, 2], [0.2, 0.3]), ([0], [0.0]),
+    ]  # fmt: skip
+    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len({colour for colour, *_ in styles}) == 2 and ax.get_title() == "title"
+    plt.close(fig)
+
+
+def test_a_panel_without_an_axis_is_an_error():
+    with pytest.raises(ValueError):
+        training_curves([], {}, (), {"title": ("m", "s")})
