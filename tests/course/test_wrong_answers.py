@@ -1,5 +1,6 @@
 """Wrong answers as people wrote them, which earlier checks accepted: refused, and some called by name."""
 
+import inspect
 import math
 import re
 
@@ -315,3 +316,33 @@ RIGHT = [
 def test_the_same_answers_without_their_mistake_are_right(name, answer, seed):
     verdict = judge(exercise(name), outcomes(exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details
+
+
+def loss_times(factor):
+    def policy_loss(*args, **kwargs):
+        loss, metrics = exercise("policy_loss").function(*args, **kwargs)
+        return factor * loss, metrics
+
+    policy_loss.__signature__ = inspect.signature(exercise("policy_loss").function)
+    return policy_loss
+
+
+NOTHING = [
+    ("policy_loss", loss_times(0), "Everything is zero"),
+    ("policy_loss", loss_times(-1), "The sign is flipped."),
+    ("policy_loss", loss_times(2), "It is off by a constant factor: 2 times what is expected."),
+    ("completion_mask", lambda ids, ends: torch.ones_like(ids).bool(), "Your result is True everywhere"),
+    ("completion_mask", lambda ids, ends: torch.zeros_like(ids).bool(), "Your result is False everywhere"),
+    ("accuracy_reward", lambda completions, answer, **columns: [1.0] * len(completions), ""),
+    ("learn_by_grpo", lambda *args, **kwargs: None, "whether the responses are drawn from the policy: here no"),
+    ("step_if_finite", lambda optimizer, parameters, loss, most: (0.0, True), ""),
+    ("held_out_accuracy", lambda model, prompts, answers: 0.0, ""),
+    ("extract_answer", lambda text: None, ""),
+    ("format_fault", lambda text: None, ""),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "words"), NOTHING)
+def test_nothing_earns_no_fifth_and_is_named(name, answer, words):
+    verdict = judge(exercise(name), outcomes(exercise(name), answer))
+    assert verdict.points < exercise(name).points / 5 and words in verdict.message, verdict.message
