@@ -283,9 +283,9 @@ def after_learning(result, args, kwargs):
     state = optimizer.state_dict()["state"].values()
     observed = {
         "whether the responses are drawn from the policy": bool(reward.scored) and reward.on_policy,
-        "whether most answers are right": bool(right > 0.7),
+        "whether most answers are right": bool(right > 0.5),
         "whether the policy is worse than chance": bool(right < 0.1),
-        "whether the policy is sure of its answers": bool(likeliest > 0.65),
+        "whether the policy is sure of its answers": bool(likeliest > 0.8),
         "the number of responses that were rewarded": reward.scored,
         "the number of updates": max((int(memory["step"]) for memory in state), default=0),
         "whether any gradient arrived": any(bool(memory["exp_avg"].any()) for memory in state),
@@ -316,8 +316,8 @@ LEARN_BY_GRPO = Exercise(
         ),
         _world(
             "another number for each prompt and position",
-            lambda *size: Table(*size, favourite=3.0),
-            torch.zeros_like,
+            lambda *size: Table(*size, favourite=4.0),
+            lambda x: (x[:, :1] + 2 * torch.arange(2)) % 5,
             rounds=1,
             inner=1,
             P=24,
