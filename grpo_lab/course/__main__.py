@@ -26,10 +26,10 @@ def list_exercises() -> int:
     return 0
 
 
-def write(folder: Path, action: str) -> int:
+def write(folder: Path, action: str, assignment: str | None = None) -> int:
     from grpo_lab.course import release
 
-    for path in getattr(release, action)(folder):
+    for path in getattr(release, action)(folder, assignment):
         print(path)
     return 0
 
@@ -38,6 +38,12 @@ def grade_folder(folder: Path, **options) -> int:
     from grpo_lab.course.grading.command import grade_class
 
     return grade_class(folder, **options)
+
+
+def write_totals(folders: list[Path], output: Path) -> int:
+    from grpo_lab.course.grading.totals import write_totals
+
+    return write_totals(folders, output)
 
 
 def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
@@ -66,7 +72,8 @@ def _parser() -> Parser:
     folder = Path("notebooks/assignments")
     build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
     says = "Write the students' folder: assignments and a README."
-    add("release", write, says, "a new or empty folder", action="release")
+    release_options = add("release", write, says, "a new or empty folder", action="release")
+    release_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
     grade_options = add(
         "grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path
     )
@@ -77,6 +84,9 @@ def _parser() -> Parser:
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
+    totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
+    totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
+    totals_options.add_argument("--output", type=Path, default=Path("totals.csv"), help="(default: totals.csv)")
     export_options = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
     export_options.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
     export_options.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")

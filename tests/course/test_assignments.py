@@ -133,3 +133,10 @@ def test_solved_notebook_puts_the_functions_to_work(tmp_path):
     assert any(f"right so far: {', '.join(answers)}" in text and "was called" in text for text in said)
     points = sum(exercise.points for exercise in of_notebook("04").values())
     assert f"{points} of {points} points" in said[-1]
+
+
+def test_one_assignment_alone_is_released(tmp_path, capsys):
+    assert main(["release", str(tmp_path / "week5"), "--assignment", "05"]) == 0
+    assert {path.name for path in (tmp_path / "week5").iterdir()} == {"05_grpo_objective.ipynb", "README.md"}
+    assert main(["release", str(tmp_path / "none"), "--assignment", "5"]) == 2
+    assert "assignment is '5'; expected one of '01'" in capsys.readouterr().err and not (tmp_path / "none").exists()

@@ -11,6 +11,7 @@ import re
 import pytest
 
 from grpo_lab.commands.checks import InputError
+from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading.command import page_names
@@ -88,7 +89,7 @@ def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
 
     sandbox.before = fail
     assert run(folder) == 0
-    assert rows(folder)["bob"]["points"] == "3" and rows(folder)["alice"]["points"] == "0"
+    assert rows(folder)["bob"]["points"] == "3" and rows(folder)["alice"]["points"] == ""
     assert "could not be graded (RecursionError: as deep as you like)" in rows(folder)["alice"]["remarks"]
 
 
@@ -149,10 +150,16 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
     assert not (folder.parent / "out").exists()
 
 
+NOTHING = "\n".join(
+    f"{name}: 0 of {points}. Write its body, then check again. hint('{name}') helps you to start."
+    for name, points in POINTS.items()
+)
+
+
 @pytest.mark.parametrize(
     ("platform", "name", "row"),
     [
-        ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "18"]),
+        ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "18", NOTHING]),
         ("canvas", "lovelaceada_4711_815000_01.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
     ],
 )
@@ -164,7 +171,102 @@ def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path
     assert written[-1] == row
     if platform == "canvas":
         assert written[0][-1] == "01_policy_gradient" and written[1][0] == "    Points Possible"
-    assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"grades.csv", f"{platform}.csv"}
+    assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"grades.csv", "written.csv", f"{platform}.csv"}
+
+
+def test_who_could_not_be_graded_has_a_blank_and_the_reason(tmp_path, sandbox):
+    for platform, names in {"moodle": ("Ada_77_assignsubmission_file_", "Bob_78_assignsubmission_file_"),
+                            "canvas": ("ada_4711_815000_01.ipynb", "bob_4712_815001_01.ipynb")}.items():  # fmt: skip
+        folder = tmp_path / platform / "class"
+        submit(folder / names[0] / "01.ipynb" if platform == "moodle" else folder / names[0], **RIGHT)
+        broken = folder / names[1] / "01.ipynb" if platform == "moodle" else folder / names[1]
+        broken.parent.mkdir(exist_ok=True)
+        broken.write_text("{", encoding="utf-8")
+        run(folder)
+        written = list(csv.reader((tmp_path / platform / "out" / f"{platform}.csv").open(encoding="utf-8")))
+        column = written[0].index("Grade") if platform == "moodle" else -1
+        assert [row[column] for row in written[-2:]] == ["18", ""]
+        if platform == "moodle":
+            assert written[0][-1] == "Feedback comments" and "cannot be read as a notebook" in written[-1][-1]
+            assert written[-2][-1].startswith("token_logprobs: 4 of 4.\n")
+
+
+def test_after_a_regrade_the_page_names_each_seed(folder, sandbox, tmp_path):
+    run(folder, seed=7)
+    assert "Seed 7." in page(folder, "class.html")
+    submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)
+    run(tmp_path / "again", output=folder.parent / "out", seed=9)
+    assert "Seed 7; seed 9 for bob." in page(folder, "class.html")
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        ("URLError: <urlopen error [Errno -3] Temporary failure in name resolution> (cell 3, line 2)", "network"),
+        ("OSError: [Errno 101] Network is unreachable (cell 3, line 2)", "network"),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "a process of its own"),
+        ("started more than 100 threads or processes", "a process of its own"),
+        ("SystemExit: 0 (cell 3, line 1)", "the end of the program"),
+        ("ended the whole process (exit code 0)", "the end of the program"),
+        ("took longer than the time limit", "no end"),
+        ("NameError: name 'x' is not defined (cell 3, line 1)", ""),
+    ],
+)
+def test_the_table_says_what_a_cell_tried(why, kind):
+    graded = Graded(Submission("x"), {}, cells={"3": why})
+    assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
+
+
+def test_an_answer_turned_into_text_is_named(folder, sandbox):
+    notebook = json.loads((folder / "bob" / file_name("01")).read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if cell["metadata"].get("grpo_lab") == {"exercise": "token_entropy"}:
+            cell["cell_type"] = "markdown"
+    (folder / "bob" / file_name("01")).write_text(json.dumps(notebook), encoding="utf-8")
+    run(folder)
+    assert "The cell of <code>token_entropy</code> is text (Markdown)" in page(folder, "students/bob.html")
+    assert "the cell of token_entropy is text and not code" in rows(folder)["bob"]["remarks"]
+
+
+def test_the_folder_of_one_student_is_that_students(folder, sandbox, capsys):
+    """A regrade of `class/carol` alone, without a word about where to: in the folder of the class."""
+    run(folder, output=None)
+    submit(folder / "carol" / file_name("01"), **RIGHT)
+    submit(folder / "carol" / file_name("01").replace(".ipynb", " (1).ipynb"), **RIGHT)
+    run(folder / "carol", output=None)
+    written = list(csv.DictReader((folder.parent / "class-grades" / "grades.csv").open(encoding="utf-8-sig")))
+    assert [(row["student"], row["points"]) for row in written] == [("alice", "18"), ("bob", "3"), ("carol", "18")]
+    assert not (folder / "carol-grades").exists()
+
+
+def test_each_student_is_a_line_while_it_runs(folder, sandbox, capsys):
+    (folder / "zoe.ipynb").write_text("{", encoding="utf-8")
+    run(folder)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " of 4: " in line]
+    assert sorted(re.sub(r".* of 4: |, \d+ s", "", line) for line in lines) == [
+        "alice, 18 points", "bob, 3 points", "carol, 0 points", "zoe, not graded",
+    ]  # fmt: skip
+
+
+def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys):
+    """The points for words stay through a regrade; who is missing somewhere is said, and not a 0."""
+    second = tmp_path / "second"
+    submit(second / "alice" / file_name("02"), "02")
+    (second / "bob.ipynb").write_text("{", encoding="utf-8")
+    run(folder, output=tmp_path / "g1")
+    run(second, output=tmp_path / "g2", assignment="02")
+    written = tmp_path / "g1" / "written.csv"
+    assert list(csv.reader(written.open(encoding="utf-8-sig")))[1] == ["alice", "", "", "3"]
+    written.write_text("student,id,points,out of\nalice,,2.5,3\nbob,,1,3\n", encoding="utf-8")
+    run(folder, output=tmp_path / "g1")
+    assert main(["totals", str(tmp_path / "g2"), str(tmp_path / "g1"), "--output", str(tmp_path / "all.csv")]) == 0
+    alice, bob, carol = csv.DictReader((tmp_path / "all.csv").open(encoding="utf-8-sig"))
+    out_of = str(18 + 3 + sum(e.points for e in EXERCISES.values() if e.notebook == "02"))
+    assert (alice["01"], alice["01 in words"], alice["02"], alice["points"]) == ("18", "2.5", "0", "20.5")
+    assert (bob["02"], bob["points"], bob["remarks"]) == ("", "4", "02 could not be graded")
+    assert (carol["01 in words"], carol["remarks"]) == ("", "02 was not handed in") and carol["out of"] == out_of
+    written.write_text("student,id,points,out of\nalice,,good,3\n", encoding="utf-8")
+    assert main(["totals", str(tmp_path / "g1")]) == 2 and "points is 'good'" in capsys.readouterr().err
 
 
 def test_a_table_gives_a_spreadsheet_nothing_to_compute(tmp_path, sandbox):
@@ -190,7 +292,7 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     submit(folder / "bob" / file_name("02"), "02")
     run(folder)
     found = rows(folder)
-    assert {row["out of"] for row in found.values()} == {"18"} and found["zoe"]["points"] == "0"
+    assert {row["out of"] for row in found.values()} == {"18"} and found["zoe"]["points"] == ""
     assert "it is for 02_baselines_and_advantages, which is not graded here" in found["zoe"]["remarks"]
     assert "02_baselines_and_advantages, which is not graded here, and was left out" in found["bob"]["remarks"]
     run(folder, assignment="02", output=folder.parent / "out" / "02")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -25,7 +26,8 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     ordinary = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    shares = {"values": fmean(_share(got, right, exercise) for got, right in ordinary)}
+    telling = _telling([right for _, right in ordinary])
+    shares = {"values": fmean(_share(got, right, exercise, telling) for got, right in ordinary)}
     if exercise.gradient_of:
         shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
     if extreme:  # gradients that are wrong everywhere cost their own share only
@@ -34,12 +36,49 @@ def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequen
     return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
 
 
-def _share(got: Outcome, expected: Outcome, exercise: Exercise) -> float:
+def _share(got: Outcome, expected: Outcome, exercise: Exercise, telling: set[str]) -> float:
     """The share of a case: 1 if it is right; else how much of it is nearly right, at most 3/4; below a half 0."""
     if equal_values(got, expected, exercise):
         return 1.0
-    nearly = 0.0 if got.fault or got.error else agreement(_results(got), _results(expected))
+    nearly = 0.0 if got.fault or got.error else agreement(_results(got, telling), _results(expected, telling))
     return min(nearly, 0.75) if nearly >= 0.5 else 0.0
+
+
+def _telling(expected: Sequence[Outcome]) -> set[str]:
+    """What is observed and differs between cases: a part that is the same in all of them is right for nothing."""
+    observed = [outcome.observed for outcome in expected if outcome.observed]
+    names = {name for parts in observed for name in parts}
+    return {n for n in names if any(not same(parts.get(n), observed[0].get(n), 0.0) for parts in observed[1:])} or names
+
+
+def idle_share(exercise: Exercise, expected: Sequence[Outcome], nothing: Sequence[Outcome]) -> float:
+    """The share of right values that is there for nothing: of constants, of the opposite, or of doing nothing.
+
+    nothing: the outcomes of a function that returns None.
+    """
+    idle = [[_filled(outcome, fill) for outcome in expected] for fill in (0, 1, -1)]
+    return max(properties(exercise, outcomes, expected)["values"] for outcomes in (*idle, nothing))
+
+
+def _filled(outcome: Outcome, fill: int) -> Outcome:
+    """The outcome with every number 0, every number 1 (False, True), or, for -1, with its opposite."""
+    observed = outcome.observed and _with_numbers(outcome.observed, fill)
+    return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed={})
+
+
+def _with_numbers(tree: Any, fill: int) -> Any:
+    if isinstance(tree, dict):
+        return {name: _with_numbers(part, fill) for name, part in tree.items()}
+    if isinstance(tree, list):
+        return [_with_numbers(part, fill) for part in tree]
+    if isinstance(tree, bool):
+        return bool(fill) if fill >= 0 else not tree
+    if isinstance(tree, Tensor):
+        opposite = ~tree if tree.dtype == torch.bool else -tree
+        return torch.full_like(tree, fill) if fill >= 0 else opposite
+    if isinstance(tree, int | float):
+        return type(tree)(fill) if fill >= 0 else -tree
+    return "" if isinstance(tree, str) else tree
 
 
 def agreement(got: Any, expected: Any) -> float:
@@ -64,8 +103,10 @@ def _without_wrapping(result: Any) -> Any:
     return result.item() if isinstance(result, Tensor) and result.numel() == 1 else result
 
 
-def _results(outcome: Outcome) -> Any:
-    return outcome.value if outcome.observed is None else outcome.observed
+def _results(outcome: Outcome, telling: set[str]) -> Any:
+    if outcome.observed is None:
+        return outcome.value
+    return {name: outcome.observed.get(name) for name in sorted(telling)}
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:

@@ -88,6 +88,9 @@ def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Dif
     parts = _parts(got), _parts(expected)
     if type(got) is type(expected) and None not in parts:
         return _part_difference(subject, *parts, view)
+    if isinstance(got, bool) and isinstance(expected, bool) and subject.startswith("whether "):
+        text = f"The check asks {subject}: here {_yes_or_no(got)}, and {_yes_or_no(expected)} is expected."
+        return Difference(subject, got, expected, text)
     if _name(got) == _name(expected):
         return Difference(subject, got, expected)
     text = f"{_capital(subject)} is {_name(got)}; {_name(expected)} is expected."
@@ -191,6 +194,10 @@ def _name(value: Any) -> str:
     words = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
     words |= {dict: "a dictionary", Tensor: "a tensor"}
     return "None" if value is None else words[type(value)]
+
+
+def _yes_or_no(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
 def _capital(text: str) -> str:

@@ -5,15 +5,16 @@ No verdict contains source of the reference.
 
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.compare import equal, equal_values, is_number, properties
+from grpo_lab.course.checking.compare import equal, equal_values, idle_share, is_number, properties
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, count, lines
@@ -29,6 +30,8 @@ FAULTS = {
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "stale": "The cell on the page is not the function in memory: a later run of its cell failed, and this is the "
+    "function of an earlier run. Mend the cell, run it, and check again.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }
@@ -81,8 +84,8 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     folded += _equation(exercise, mistakes[0]) if mistakes else []
     unchanged = unrepaired(exercise) in mistakes
     right_values = shares["values"] == 1
-    if exercise.planted and not right_values:
-        shares |= {"values": _repaired(exercise, shares["values"], seed)}
+    if not right_values:
+        shares |= {"values": _earned(exercise, shares["values"], seed)}
     return _verdict(
         exercise,
         "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
@@ -94,12 +97,21 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     )
 
 
-def _repaired(exercise: Exercise, share: float, seed: int) -> float:
-    """The share that is right now, of the cases that were wrong in the stub."""
+def _earned(exercise: Exercise, share: float, seed: int) -> float:
+    """The share that is right beyond what is there for nothing: in the stub of a repair, or in a constant."""
+    free_share = _free_share(exercise, seed)
+    return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
+
+
+@cache
+def _free_share(exercise: Exercise, seed: int) -> float:
     expected = expected_outcomes(exercise, seed)
-    initial_outcomes = [wrong_outcome(exercise, unrepaired(exercise), index, seed) for index in range(len(expected))]
-    initial_share = properties(exercise, initial_outcomes, expected)["values"]
-    return max(share - initial_share, 0) / (1 - initial_share)
+    indices = range(len(expected))
+    if exercise.planted:
+        initial_outcomes = [wrong_outcome(exercise, unrepaired(exercise), index, seed) for index in indices]
+        return properties(exercise, initial_outcomes, expected)["values"]
+    nothing = [outcome_of(lambda *args, **kwargs: None, exercise, index, seed) for index in indices]
+    return idle_share(exercise, expected, nothing)
 
 
 class _Explained(NamedTuple):
@@ -119,8 +131,8 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shar
     if mistakes := matching(exercise, outcomes, seed):
         return _Explained(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
-    if difference.subject == "the result" and not difference.fault and shares["values"] < 1:
-        relation = _relation_of_all_cases(exercise, outcomes, expected)
+    if not difference.fault and shares["values"] < 1:
+        relation = _relation_of_all_cases(exercise, outcomes, expected, difference.subject)
     if not (relation or difference.fault) and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
         difference = first_difference(outcomes[index], exercise, index, seed)
@@ -139,14 +151,38 @@ def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int
     return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
 
 
-def _relation_of_all_cases(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> str:
-    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much."""
-    rows = zip(exercise.cases, outcomes, expected, strict=True)
-    pairs = [(outcome.value, right.value) for case, outcome, right in rows if case.tests == "values"]
+def _relation_of_all_cases(
+    exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str
+) -> str:
+    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much.
+
+    subject: "the result", or what is observed in its place.
+    """
+    rows = [(o, e) for case, o, e in zip(exercise.cases, outcomes, expected, strict=True) if case.tests == "values"]
+    pairs = [(_part(got, subject), _part(right, subject)) for got, right in rows]
+    own, needed = ({leaf for pair in pairs for leaf in _leaves(pair[side])} for side in (0, 1))
+    is_zero = own == {0} and not isinstance(next(iter(own)), bool)
+    if len(own) == 1 < len(needed) and not is_zero and not any(None in leaves for leaves in (own, needed)):
+        return f"Your result is {own.pop()} everywhere, for every input: which of the arguments decides it?"
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
     got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
     return everywhere(got, right)
+
+
+def _part(outcome: Outcome, subject: str) -> Any:
+    return (
+        outcome.value if subject == "the result" and outcome.observed is None else (outcome.observed or {}).get(subject)
+    )
+
+
+def _leaves(value: Any) -> set:
+    """The different numbers, truth values and texts in a result; None for what else there is."""
+    if isinstance(value, Tensor):
+        return set(value.flatten().tolist())
+    if isinstance(value, list):
+        return {leaf for part in value for leaf in _leaves(part)}
+    return {value if isinstance(value, bool | int | float | str) else None}
 
 
 def _are_numbers(got: Any, expected: Any) -> bool:

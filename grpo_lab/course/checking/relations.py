@@ -16,6 +16,9 @@ SLIGHTLY = (
 )
 
 
+ZERO = "It is 0, and another number is expected: do the arguments enter it, or do its terms cancel?"
+
+
 def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
     """A sentence about two tensors of one shape and dtype that differ; "" if nothing simple connects them."""
     if got.dtype == torch.bool and got.numel() > 1 and torch.equal(got, ~expected):
@@ -29,8 +32,17 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
             return f"There is a number where {word} is expected."
     if not whole and (got - expected).abs().max() <= _LOOSE * expected.abs().max():
         return SLIGHTLY
-    right = f"{int((~wrong).sum())} of {wrong.numel()} entries are right." if not wrong.all() else ""
+    right = f"{int((~wrong).sum())} of {wrong.numel()} entries are right. {_where(wrong)}" if not wrong.all() else ""
     return right if whole else everywhere(got, expected) or right
+
+
+def _where(wrong: Tensor) -> str:
+    """A sentence about the positions of wrong entries: those of one index of an axis, or the first."""
+    indices = wrong.nonzero()
+    for axis in range(wrong.ndim):
+        if wrong.shape[axis] > 1 and len(indices) > 1 and len(indices[:, axis].unique()) == 1:
+            return f"All wrong ones have index {int(indices[0, axis])} along axis {axis}."
+    return f"The first wrong one is at {indices[0].tolist()}."
 
 
 def everywhere(got: Tensor, expected: Tensor) -> str:
@@ -41,7 +53,7 @@ def everywhere(got: Tensor, expected: Tensor) -> str:
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
     """Sentences that hold for all numbers; a single number is always off by some factor, which says nothing."""
     if not got.any():
-        yield "It is zero." if got.numel() == 1 else "Everything is zero."
+        yield ZERO if got.numel() == 1 else "Everything is zero: do the arguments enter it, or do all terms cancel?"
     if _close(got, -expected):
         yield "The sign is flipped."
     if got.numel() > 1:

@@ -46,7 +46,33 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
         expected = [parameter for parameter in expected if parameter in actual or "keyword-only" not in parameter]
     if actual == expected:
         return ""
-    return f"it takes {_bare(student_signature)}, and {_bare(reference_signature)} is needed"
+    takes = f"it takes {_bare(student_signature)}, and {_bare(reference_signature)} is needed"
+    difference = _difference(student_signature, reference_signature)
+    return f"{difference}; {takes}" if difference else takes
+
+
+def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
+    """The first difference between two signatures, by the name of an argument; "" for what has no such name."""
+    own, needed = (
+        {name: p for name, p in signature.parameters.items() if not p.kind.description.startswith("variadic")}
+        for signature in (actual, expected)
+    )
+    missing, extra = [n for n in needed if n not in own], [n for n in own if n not in needed]
+    if len(missing) == len(extra) == 1:
+        return f"`{extra[0]}` is called `{missing[0]}` in the stub"
+    if missing:
+        return f"the argument `{missing[0]}` is missing"
+    if extra:
+        return f"the stub has no argument `{extra[0]}`"
+    if list(own) != list(needed):
+        return "the order of the arguments is another one"
+    defaults = [
+        n for n in needed if own[n].default != needed[n].default or type(own[n].default) is not type(needed[n].default)
+    ]
+    if defaults:
+        return f"the default of `{defaults[0]}` is another one"
+    kinds = [n for n in needed if own[n].kind != needed[n].kind]
+    return f"`{kinds[0]}` is {own[kinds[0]].kind.description} here" if kinds else ""
 
 
 _VARIADIC = "variadic keyword"

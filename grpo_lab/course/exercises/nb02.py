@@ -10,6 +10,12 @@ EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
 ROUNDED = torch.tensor([[1_000_000.125] * 3])
 
 
+def no_spread_below_a_thousandth(rewards, scale="group", ddof=1, eps=1e-4):
+    advantages = group_advantages(rewards, scale, ddof, eps)
+    std = rewards.std(correction=ddof) if scale == "batch" else rewards.std(-1, keepdim=True, correction=ddof)
+    return advantages if scale == "none" else torch.where(std < 1e-3, 0, advantages)
+
+
 GROUP_ADVANTAGES = Exercise(
     function=group_advantages,
     cases=(
@@ -19,6 +25,9 @@ GROUP_ADVANTAGES = Exercise(
         given("an easy prompt and a hard one", EASY_AND_HARD),
         given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
         given("one right of sixteen", f64([[1.0] + [0.0] * 15])),
+        given("rewards that differ by a ten-thousandth", f64([[0.0, 1e-4, 0.0], [1e-4, 3e-4, 0.0]])),
+        given("rewards that differ by a millionth", f64([[0.0, 1e-6], [3e-6, 1e-6]]), eps=1e-8),
+        given("hardly any spread in the batch", f64([[0.0, 1e-6], [3e-6, 1e-6]]), scale="batch"),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
         drawn("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
         drawn("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
@@ -41,14 +50,24 @@ GROUP_ADVANTAGES = Exercise(
             "2.2": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
             "2.3": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
         },
+        "mean-over-prompts": {
+            "2.2": "centred = rewards - rewards.mean(0, keepdim=True)",
+            "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)",
+        },
+        "std-over-prompts": {"2.3": "std = rewards.std(0, keepdim=True, correction=ddof)"},
+        "ddof-swapped": {
+            "std()": "std = (rewards - rewards[0, 0]).std(correction=1 - ddof)",
+            "2.3": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1 + ddof)).sqrt()",
+        },
         "spread-of-the-centred": {"std()": "std = centred.std(correction=ddof)"},
+        "small-spread-as-none": no_spread_below_a_thousandth,
         "population-std": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",
             "2.3": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
         },
     },
-    equations={"std-no-eps": "2.4", "spread-of-the-centred": "2.3"}
-    | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed"), "2.2"),
+    equations={"std-no-eps": "2.4", "small-spread-as-none": "2.4", "spread-of-the-centred": "2.3"}
+    | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed", "mean-over-prompts"), "2.2"),
 )
 
 
@@ -70,6 +89,9 @@ RLOO_ADVANTAGES = Exercise(
         "no-centre": {"2.5": "advantages = rewards"},
         "group-mixed": {
             "2.5": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[1] - 1)"
+        },
+        "prompts-as-others": {
+            "2.5": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)"
         },
         "divided-by-std": {
             "2.5": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "

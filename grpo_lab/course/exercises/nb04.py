@@ -29,6 +29,7 @@ KL_ESTIMATE = Exercise(
         "k3-plus-is-k3": {"4.5": "k3_plus = k3"},
         "one-forgotten": {"4.4": "k3 = d.exp() - d"},
         "k3-plus-is-k2": {"4.5": "k3_plus = k2"},
+        "k3-plus-exchanged": {"4.5": "k3_plus = k3 - k3.detach() + k2.detach()"},
     },
 )
 
@@ -41,6 +42,13 @@ KL_EXACT = Exercise(
         given("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
         given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
         drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        given("a rare word, far rarer under the reference", f64([[[0.0, -10.0]]]), f64([[[0.0, -100.0]]])),
+        given(
+            "a word of probability 1.5e-8, and a reference without it",
+            f64([[[0.0, -18.0]]]),
+            f64([[[0.0, -700.0]]]),
+        ),
+        drawn("many rare words", lambda d: (d.normal(2, 3, 9, scale=8.0), d.normal(2, 3, 9, scale=40.0))),
         extreme("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
         extreme("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
@@ -53,6 +61,9 @@ KL_EXACT = Exercise(
         "k1-as-loss": {"4.7": "kl = (logp.exp().detach() * (logp - ref_logp)).sum(-1)"},
         "log-of-zero": {"4.7": "kl = (logp.exp() * (logp.exp().log() - ref_logp.exp().log())).sum(-1)"},
         "weighted-by-the-reference": {"4.7": "kl = (ref_logp.exp() * (logp - ref_logp)).sum(-1)"},
+        "small-probabilities-dropped": {
+            "4.7": "kl = torch.where(logp.exp() > 1e-4, logp.exp() * (logp - ref_logp), 0).sum(-1)"
+        },
         "cross-entropy": {"4.7": "kl = -(logp.exp() * ref_logp).sum(-1)"},
     },
     equations={"logits-not-normalised": "4.6", "log-of-zero": "4.6"},

@@ -95,6 +95,12 @@ EXTRACT_ANSWER = Exercise(
         given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
         given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
         *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in AS_WRITTEN),
+        given("a tag with an attribute", '<answer type="number">4</answer>'),
+        given("a tag with an attribute behind a block", '<answer>4</answer> or <answer id="2">5</answer>'),
+        given("tags with blanks in them", "<answer >4</answer> or < answer>5</answer>"),
+        given("an end with a blank in it", "<answer>4</answer> or <answer>5</answer >"),
+        given("words that begin as the tag does", "<answer>4</answer> or <answers>5</answers>"),
+        given("a tag that closes itself", "<answer>4</answer> or <answer/>5</answer>"),
         *(drawn(f"{n} tags and words in any order", lambda d, n=n: _tags_and_words(d, n)) for n in (5, 7, 9, 40)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
         extreme(
@@ -134,7 +140,18 @@ TALK = [
     {"role": "user", "content": said("5")},
     {"role": "assistant", "content": "Yes."},
 ]
-MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*")
+MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*", ",", ";", ":", "?", "`", "+", "=", "#", "°", "€", "\\")
+NO_THOUGHT = [
+    "<answer>4</answer>",
+    "It is <answer>4</answer>",
+    "<answer>4</answer> of course",
+    "</think><answer>4</answer>",
+]
+UNFINISHED_THOUGHT = [
+    "<think>so<answer>4</answer>",
+    "<think>so</think>\n<answer>4</answer>",
+    "<answer>4</answer><think>so",
+]
 
 
 ACCURACY_REWARD = Exercise(
@@ -158,6 +175,15 @@ ACCURACY_REWARD = Exercise(
         given("the word None expected", [said("None"), "None", said("")], ["None"] * 3),
         given("numbers in another form", [said("1,000"), said("-4"), said("１２")], [1000, -4, 12]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign before it", [said(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign behind it", [said(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given(
+            "a sign around what is expected",
+            [said("4")] * 2 * len(MARKS),
+            [*(f"{c}4" for c in MARKS), *(f"4{c}" for c in MARKS)],
+        ),
+        given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
+        given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
         given(
             "other letters",
             [said("北京"), said("Straße"), said("e\u0301"), said("10²")],
@@ -176,6 +202,10 @@ ACCURACY_REWARD = Exercise(
         },
         "none-as-zero": {"append()": "rewards.append(reward)"},
         "numbers-unequal": {"6.2": "reward = float(extracted != '' and extracted == expected)"},
+        "thought-needed": {
+            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
+            "if '<think>' in completion_text(completion) else ''"
+        },
         "block-not-needed": {
             "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
             "completion_text(completion))"
@@ -206,6 +236,15 @@ GRADED_REWARD = Exercise(
         given("the expected number is 0", [said("0"), said("10"), said("1"), said("")], [0, 0, 0, 0]),
         given("white space expected", [said(""), said("a b"), said("4")], [" ", " ", " "]),
         given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign before it", [said(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign behind it", [said(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given(
+            "a sign around what is expected",
+            [said("4")] * 2 * len(MARKS),
+            [*(f"{c}4" for c in MARKS), *(f"4{c}" for c in MARKS)],
+        ),
+        given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
+        given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
         given("at the beginning, within and at the end", [said(a) for a in ("123", "012", "0123", "13")], ["12"] * 4),
         given(
             "other letters", [said("去北京"), said("Straße"), said("e\u0301a"), said("10²")], ["北京", "SS", "é", "102"]
@@ -222,6 +261,10 @@ GRADED_REWARD = Exercise(
         "none-graded": {"append()": "rewards.append(reward)"},
         "exact-only": {"6.4": "reward = 1.0 if exact else 0.01"},
         "zero-otherwise": {"6.4": "reward = 1.0 if exact else 0.5 if contained else 0.0"},
+        "thought-needed": {
+            "extract_answer()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
+            "if '<think>' in completion_text(completion) else ''"
+        },
         "whole-text-read": {"extract_answer()": "extracted = normalise_text(completion_text(completion))"},
     },
 )

@@ -66,9 +66,13 @@ def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
 
 
 def _many(draws: Draws) -> tuple:
-    """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended."""
+    """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended.
+
+    Some prompts have an end token in them, too, as the turns of a conversation do.
+    """
     rows = draws.integers(5, 6, 9) + 3
-    rows[:3, :2] = END
+    rows[::2, :2] = END
+    rows[1::2, 3] = STOP
     for row, length in enumerate(draws.integers(4, 4).tolist()):
         rows[row, 4 + length :] = END
     return rows, 4, [END, STOP], TinyTokenizer(END)
@@ -77,6 +81,7 @@ def _many(draws: Draws) -> tuple:
 def _large(draws: Draws) -> tuple:
     """Sequences of 300 tokens, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
     rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[draws.integers(6, 7, 337)]
+    rows[::2, 5], rows[1::3, 36] = END, STOP
     for row, length in enumerate(draws.integers(300, 5).tolist()):
         rows[row, 37 + length] = (END, STOP)[row % 2]
         rows[row, 37 + length + 1 :: 2] = (STOP, END)[row % 2]
@@ -97,6 +102,11 @@ READ_SEQUENCES = Exercise(
         generated("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
         generated("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
         generated("ends at once", [[6, END, PAD], [6, 3, END]], 1),
+        generated("the prompt is an end token, and the completion is cut off", [[END, 3, 4, 5]], 1),
+        generated("an end token in the prompt, a long completion", [[END, 6, 3, 4, 5], [6, END, 4, 4, END]], 2),
+        generated(
+            "the prompt ends its turns", [[3, STOP, 4, STOP, 5, 6], [3, END, 4, STOP, 5, END]], 4, ends=(END, STOP)
+        ),
         generated(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
@@ -116,6 +126,12 @@ READ_SEQUENCES = Exercise(
         "one-end-only": {
             "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
             "mask = completion_mask(completion_ids, eos_token_ids)"
+        },
+        "end-in-the-prompt": {
+            "isin()": "truncated = ~torch.isin(sequences, torch.tensor(eos_token_ids, device=mask.device)).any(-1)"
+        },
+        "prompt-ends-the-mask": {
+            "completion_mask()": "mask = completion_mask(sequences, eos_token_ids)[:, prompt_length:]"
         },
         "full-is-truncated": {"isin()": "truncated = mask.all(-1)"},
         "padding-read": {"decode()": "texts = [tokenizer.decode(row, skip_special_tokens=True) for row, _ in rows]"},
@@ -137,6 +153,13 @@ def nan_spreads(rewards, config):
     by_group = rewards.view(-1, config.num_generations)
     centred = by_group - by_group.mean(-1, keepdim=True)
     spread = {"group": by_group.std(-1, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
+    return (centred / spread[config.scale_rewards]).flatten()
+
+
+def over_prompts(rewards, config):
+    by_group = rewards.view(-1, config.num_generations)
+    centred = by_group - by_group.nanmean(0, keepdim=True)
+    spread = {"group": by_group.std(0, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
     return (centred / spread[config.scale_rewards]).flatten()
 
 
@@ -180,6 +203,7 @@ COMPUTE_ADVANTAGES = Exercise(
             "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
         },
         "nan-spreads": nan_spreads,
+        "over-prompts": over_prompts,
         "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
     },
 )
@@ -284,6 +308,10 @@ STEP_IF_FINITE = Exercise(
         _case("a gradient of norm 5, and room for 100", [[3.0, 4.0]], max_grad_norm=100.0),
         _case("a gradient of norm 1/2, clipped to 1/4", [[0.3, -0.4]], max_grad_norm=0.25),
         _case("a loss below 0", [[0.3, -0.4]], loss=-0.3),
+        _case("a gradient of norm 5e6", [[3e6, 4e6]]),
+        _case("a gradient of norm 1e-9", [[6e-10, 8e-10]]),
+        _case("a loss of 1e7", [[0.3, -0.4]], loss=1e7),
+        _case("a loss of -1e7 and a large gradient, with Adam", [[3e9], [4e9]], loss=-1e7, kind="adam"),
         _case("a gradient that is NaN", [[NAN, NAN]]),
         _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
         _case("a gradient that is infinite", [[INF, -0.4]]),
@@ -299,6 +327,7 @@ STEP_IF_FINITE = Exercise(
         "loss-only": {"isfinite()": "stepped = math.isfinite(loss)"},
         "gradient-only": {"isfinite()": "stepped = math.isfinite(norm)"},
         "gradients-kept": {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
+        "large-norm-skipped": {"isfinite()": "stepped = norm < 1e4 and abs(loss) < 1e4"},
         "unclipped": {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
         "not-cleared": {"zero_grad()": ""},
     },

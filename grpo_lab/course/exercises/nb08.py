@@ -1,5 +1,8 @@
 """The exercises of notebook 08."""
 
+import io
+from contextlib import redirect_stdout
+
 import torch
 from torch import Tensor, nn, tensor
 
@@ -54,19 +57,23 @@ RATE = 1e-3
 
 
 def after_two_steps(callback, args, kwargs):
-    """Move every weight up or down twice, as far as Adam does, and observe the values of the callback."""
+    """Move every weight up or down twice, as far as Adam does, and observe what the callback returns and prints."""
     (policy,) = args
     if not callable(callback):
-        return {"kind of the result": "no function"}
-    observed, generator = {}, torch.Generator().manual_seed(1)
+        return {"the result": "no function"}
+    observed, generator = {"the result": "a function"}, torch.Generator().manual_seed(1)
     for step, rate in ((1, RATE), (2, 5 * RATE)):
         with torch.no_grad():
             for name, p in policy.named_parameters():
                 up = 2 * torch.randint(2, p.shape, generator=generator) - 1
                 share = 0.2 if "embed" in name else 0.9 if p.dim() == 1 else 1.0
                 p.add_((rate * share * up).to(p.dtype))
-        value = callback(step, {"learning_rate": rate, "loss": 0.0})
-        observed[f"after step {step}"] = "nothing" if value is None else torch.tensor(float(value), dtype=torch.float64)
+        with redirect_stdout(io.StringIO()) as printed:
+            value = callback(step, {"learning_rate": rate, "loss": 0.0})
+        print(printed.getvalue(), end="")
+        observed[f"the value after step {step}"] = None if value is None else float(value)
+        if step == 1:
+            observed["whether step 1 prints"] = bool(printed.getvalue().strip())
     return observed
 
 
@@ -91,6 +98,8 @@ FIRST_STEP_TEST = Exercise(
     observe=after_two_steps,
     tolerance=1e-5,
     mistakes={
+        "no-function": lambda policy: 1.0,
+        "nothing-returned": {"print()": "print(m)\nreturn None"},
         "not-a-copy": {"to()": "initial = counted"},
         "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
         "not-in-learning-rates": {"8.7": "m = moved / n"},
@@ -98,5 +107,6 @@ FIRST_STEP_TEST = Exercise(
             "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
             "moved = n * sum(means) / len(means)"
         },
+        "nothing-printed": {"print()": "pass"},
     },
 )

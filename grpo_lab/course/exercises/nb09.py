@@ -1,5 +1,7 @@
 """The exercises of notebook 09."""
 
+import random
+
 import torch
 from jaxtyping import BFloat16, Float, Int
 from torch import Tensor, nn
@@ -224,8 +226,16 @@ class Summing(nn.Module):
 
 
 def after_measuring(accuracy, args, kwargs):
+    """Observe the accuracy, and what must be as before: modes, what has a gradient, random numbers."""
     modes = {"training" if module.training else "evaluation" for module in args[0].modules()}
-    return {"accuracy": accuracy, "mode of the model afterwards": ", ".join(sorted(modes))}
+    trained = [name for name, parameter in args[0].named_parameters() if parameter.requires_grad]
+    return {
+        "accuracy": accuracy,
+        "mode of the model afterwards": ", ".join(sorted(modes)),
+        "the parameters that take a gradient afterwards": ", ".join(trained),
+        "the next random number": torch.rand(1).item(),
+        "the next random number of Python": random.random(),
+    }
 
 
 def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True) -> Case:
@@ -242,13 +252,20 @@ def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True)
     return Case(build, label)
 
 
-def _dropout(seed: int) -> tuple[tuple, dict]:
-    draws = Draws(seed)
-    model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), nn.Dropout(0.5), nn.Linear(8, NUMBERS)))
-    prompts = draws.integers(NUMBERS, 24, 2)
-    answers = model.eval()(prompts)[:, -1:].argmax(-1)
-    answers[:6] = (answers[:6] + 1) % NUMBERS
-    return (model.train(), prompts, answers), {}
+def _dropout(label: str, nested: bool = False, frozen: bool = False, training: bool = True) -> Case:
+    """A model with dropout, of 24 answers six wrong; nested in modules within it, its embedding frozen."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        draws, dropout = Draws(seed), nn.Dropout(0.7)
+        block = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Sequential(dropout))) if nested else dropout
+        model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), block, nn.Linear(8, NUMBERS)))
+        model[0].requires_grad_(not frozen)
+        prompts = draws.integers(NUMBERS, 24, 2)
+        answers = model.eval()(prompts)[:, -1:].argmax(-1)
+        answers[:6] = (answers[:6] + 1) % NUMBERS
+        return (model.train(training), prompts, answers), {}
+
+    return Case(build, label)
 
 
 HELD_OUT_ACCURACY = Exercise(
@@ -263,7 +280,10 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
         _sums("three tokens, one of four wrong", 4, 2, 3, wrong=1),
         _sums("the model was not in training", 4, 3, 2, wrong=3, training=False),
         _sums("half of ten wrong", 10, 4, 2, wrong=5),
-        Case(_dropout, "a model with dropout"),
+        _dropout("a model with dropout"),
+        _dropout("dropout in a module of a module", nested=True),
+        _dropout("an embedding that is frozen", frozen=True),
+        _dropout("a nested model that was not in training, and is frozen", nested=True, frozen=True, training=False),
     ),
     observe=after_measuring,
     planted=("cache-dropped",),
@@ -272,6 +292,11 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
         "left-in-evaluation": {"train()": ""},
         "always-to-training": {"train()": "model.train()"},
         "share-of-tokens": {"all()": "right = ids[:, prompts.shape[1]:] == answers"},
+        "top-module-only": {"eval()": "model.training = False", "train()": "model.training = was_training"},
+        "modules-left-in-evaluation": {"train()": "model.training = was_training"},
+        "seeded": {"eval()": "model.eval()\ntorch.manual_seed(0)"},
+        "left-frozen": {"eval()": "model.eval().requires_grad_(False)"},
+        "all-unfrozen": {"train()": "model.train(was_training).requires_grad_(True)"},
     },
 )
 

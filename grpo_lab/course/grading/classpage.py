@@ -53,6 +53,18 @@ def averaged(grading: Grading) -> str:
     return f"{sentence}; {ungraded} could not be graded" if ungraded else sentence
 
 
+def seeds(grading: Grading) -> str:
+    """A sentence on the seeds of the fresh inputs: that of most, and who was graded with another one."""
+    by_seed: dict[int, list[str]] = {}
+    for graded in grading.handed_in:
+        by_seed.setdefault(graded.seed, []).append(graded.submission.student)
+    if not by_seed:
+        return f"Seed {grading.seed}."
+    most, *others = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
+    parts = [f"Seed {most}", *(f"seed {seed} for {', '.join(by_seed[seed])}" for seed in others)]
+    return f"{'; '.join(parts)}."
+
+
 def to_look_at(grading: Grading) -> list[str]:
     """The notes on submissions that are not as expected, by student."""
     return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grading.students if graded.notes]
@@ -62,7 +74,7 @@ def class_page(grading: Grading, pages: list[str]) -> str:
     """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
-        f'<p>{averaged(grading)}. Seed {grading.seed}. <a href="written.html">The answers in words</a>.</p>',
+        f'<p>{averaged(grading)}. {safe(seeds(grading))} <a href="written.html">The answers in words</a>.</p>',
         _students(grading, pages),
         _mistakes(mistakes(grading)),
         _exercises(grading),
@@ -115,14 +127,22 @@ def _state(state: str) -> str:
     return f'<td class="{state}" title="{STATES[state][2:]}">{STATES[state][0]}</td>'
 
 
+def criteria(grading: Grading) -> int | None:
+    """The number of things that a full answer in words has; None without the file that lists them."""
+    return len(_rubric(grading.assignment[:2])) or None
+
+
+def _rubric(number: str) -> list[str]:
+    return json.loads(RUBRIC.read_text(encoding="utf-8"))[number] if RUBRIC.is_file() else []
+
+
 def written_page(grading: Grading) -> str:
     """The page of the question in words: what a full answer has, and what each student wrote."""
     number = grading.assignment[:2]
     body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]
-    if RUBRIC.is_file():
-        rubric = json.loads(RUBRIC.read_text(encoding="utf-8"))[number]
-        criteria = "".join(f"<li>{html_of(criterion)}</li>" for criterion in rubric)
-        body.append(f"<h2>A full answer has</h2><ul>{criteria}</ul>")
+    if rubric := _rubric(number):
+        items = "".join(f"<li>{html_of(criterion)}</li>" for criterion in rubric)
+        body.append(f"<h2>A full answer has</h2><ul>{items}</ul><p>Write the points into written.csv.</p>")
     submissions = [graded.submission for graded in grading.students]
     for submission in submissions:
         if submission.written:

@@ -13,7 +13,14 @@ from pathlib import Path
 
 from grpo_lab.commands.checks import InputError
 from grpo_lab.course.grading.downloads import Submission, class_of, owner_of
-from grpo_lab.course.grading.notebook import assignment_of, assignment_of_file, cells_to_run, read_cells, written_answer
+from grpo_lab.course.grading.notebook import (
+    answers_as_text,
+    assignment_of,
+    assignment_of_file,
+    cells_to_run,
+    read_cells,
+    written_answer,
+)
 from grpo_lab.course.grading.untrusted import (
     MAX_NOTEBOOKS,
     File,
@@ -63,10 +70,19 @@ def _files(folder: Path) -> Iterable[File]:
         return
     if not folder.is_dir():
         raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")
+    owner = (folder.resolve().name,) if own_folder(folder) else ()
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
         if not unseen(entry.name):
-            files = list(walk(entry))
-            yield from files or [File((entry.name, ""))]  # an empty folder is a submission, too
+            files = list(walk(entry)) or [File((entry.name, ""))]  # an empty folder is a submission, too
+            yield from (replace(file, parts=(*owner, *file.parts)) for file in files)
+
+
+def own_folder(folder: Path) -> bool:
+    """Recognise the folder of one student: its notebooks are named after assignments, and none after a student."""
+    if not folder.is_dir():
+        return False
+    notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not unseen(entry.name)]
+    return bool(notebooks) and all(stem(name).startswith(tuple(ASSIGNMENTS)) for name in notebooks)
 
 
 def _stem_of(assignment: str) -> str:
@@ -157,5 +173,6 @@ def _read(submission: Submission, file: File) -> Submission:
         submission.notes.append(f"it is named like {named}, and graded as {submission.assignment}, as its cells are")
     submission.cells, notes = cells_to_run(submission.assignment, cells)
     submission.notes += notes
-    submission.written = written_answer(cells)
+    submission.written, submission.as_text = written_answer(cells), answers_as_text(cells)
+    submission.notes += [f"the cell of {name} is text and not code, so it did not run" for name in submission.as_text]
     return submission

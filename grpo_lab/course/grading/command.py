@@ -12,12 +12,20 @@ from grpo_lab.commands.checks import InputError, check_at_least, check_between
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
-from grpo_lab.course.grading.classpage import averaged, class_page, mistakes, to_discuss, to_look_at, written_page
-from grpo_lab.course.grading.grade import Grading, grade
+from grpo_lab.course.grading.classpage import (
+    averaged,
+    class_page,
+    criteria,
+    mistakes,
+    to_discuss,
+    to_look_at,
+    written_page,
+)
+from grpo_lab.course.grading.collect import own_folder
+from grpo_lab.course.grading.grade import GRADES, Graded, Grading, grade
 from grpo_lab.course.grading.studentpage import student_page
+from grpo_lab.course.grading.totals import WRITTEN, written_table
 from grpo_lab.course.grading.walls import STRONG
-
-GRADES = "grades.json"  # what a later grading goes on from
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
@@ -25,12 +33,16 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
     check_at_least("jobs", jobs, 1)
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
     seed = fresh_seed(seed)
-    output = output or folder.resolve().with_name(f"{folder.resolve().stem}-grades")
+    graded_folder = folder.resolve().parent if own_folder(folder) else folder.resolve()  # of one student: the class's
+    output = output or graded_folder.with_name(f"{graded_folder.stem}-grades")
     earlier = Grading.read(output / GRADES) if (output / GRADES).is_file() else None
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
-        def progress(marked: int, total: int) -> None:
+        def progress(marked: int, total: int, graded: Graded, took: float) -> None:
             bar.total, bar.n = total, marked
+            points = "not graded" if graded.submission.problem else f"{graded.total:g} points"
+            line = f"{marked} of {total}: {graded.submission.student}, {points}, {took:.0f} s"
+            bar.write(_printable(line, sys.stderr), file=sys.stderr)
             bar.refresh()
 
         grading = grade(
@@ -57,6 +69,7 @@ def write_results(grading: Grading, folder: Path) -> None:
     }
     if len(grading.students) == 1:  # what Gradescope takes of a submission that it has graded
         texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
+    texts[WRITTEN] = written_table(grading, folder, criteria(grading))
     names = page_names([graded.submission.student for graded in grading.students])
     pages = dict(zip(names, grading.students, strict=True))
     texts |= {f"students/{name}": student_page(graded, grading) for name, graded in pages.items()}
@@ -89,8 +102,8 @@ def summary(grading: Grading, folder: Path) -> str:
     return "\n".join(_printable(line) for line in lines)
 
 
-def _printable(text: str) -> str:
+def _printable(text: str, stream=None) -> str:
     """Replace by question marks what is not printable, or what this terminal cannot encode."""
-    encoding = sys.stdout.encoding or "utf-8"
+    encoding = (stream or sys.stdout).encoding or "utf-8"
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain.encode(encoding, "replace").decode(encoding)

@@ -6,6 +6,9 @@ grading), so that nothing written down for the first passes.
 """
 
 import json
+import re
+import textwrap
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +27,7 @@ from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.release import of_notebook
 
 VISIBLE = 0
+GRADES = "grades.json"  # what a later grading and `totals` go on from
 HARD_CODED = (
     "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
     "numbers? Here is what else was found:"
@@ -57,8 +61,9 @@ class Graded:
 
     @property
     def remarks(self) -> list[str]:
-        """Notes on the submission, and the cells that failed."""
-        return [*self.notes, *(f"cell {number} failed" for number in self.cells)]
+        """Notes on the submission, and why cells failed."""
+        reasons = {number: textwrap.shorten(cause(why), 160, placeholder=" …") for number, why in self.cells.items()}
+        return [*self.notes, *(f"cell {number} failed: {reason}" for number, reason in reasons.items())]
 
     def state(self, exercise: Exercise) -> str:
         """The state of an exercise: "right", "partly", "wrong", or "none" for what was not begun."""
@@ -67,6 +72,23 @@ class Graded:
             return "none"
         points = self.points[exercise.name]
         return "right" if points == exercise.points else "partly" if points else "wrong"
+
+
+# What a wall answers with, and what a cell tried then.
+_CAUSES = {
+    "network": r"gaierror|URLError|HTTPError|ConnectionError|ConnectionRefused|Network is unreachable|Max retries",
+    "a process of its own": r"BlockingIOError|threads or processes|fork|temporarily unavailable|can't start new",
+    "the end of the program": r"^(SystemExit|KeyboardInterrupt)|ended the whole process",
+    "no end": r"time limit",
+    "memory": r"MemoryError|Cannot allocate memory|can't allocate memory",
+    "a file": r"PermissionError|Read-only file system|FileNotFoundError|File too large",
+}
+
+
+def cause(why: str) -> str:
+    """Why a cell failed, in the words that say what it tried: the network, a process, an exit; then the error."""
+    kind = next((kind for kind, pattern in _CAUSES.items() if re.search(pattern, why)), "")
+    return f"{kind} ({why})" if kind else why
 
 
 @dataclass
@@ -128,7 +150,7 @@ def grade(
     seconds: float = 30.0,
     trust: bool = False,
     hidden: Iterable[Path] = (),
-    progress: Callable[[int, int], None] = lambda marked, total: None,
+    progress: Callable[[int, int, Graded, float], None] = lambda marked, total, graded, took: None,
 ) -> Grading:
     """Mark everything in the folder. An interrupt ends all that runs; nothing is written here.
 
@@ -140,7 +162,7 @@ def grade(
         seconds: for a cell and for an exercise.
         trust: run without a sandbox where there is none.
         hidden: paths that no submission may read, beside the folder, the package and your home.
-        progress: called with (marked, of how many).
+        progress: called with (marked, of how many, the last one, its seconds).
 
     Raises:
         ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
@@ -151,12 +173,21 @@ def grade(
     exercises, unseen = of_notebook(stem[:2]), [folder, *hidden, *private_places()]
     with Sandbox(exercises, strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
-            futures = [pool.submit(_run, submission, sandbox, seed) for submission in submissions]
+            took: dict[int, float] = {}
+
+            def run(index: int) -> tuple[Answers, Failures]:
+                begin = time.monotonic()
+                try:
+                    return _run(submissions[index], sandbox, seed)
+                finally:
+                    took[index] = time.monotonic() - begin
+
+            futures = [pool.submit(run, index) for index in range(len(submissions))]
             try:
                 for future in as_completed(futures):
                     index = futures.index(future)
                     graded[index] = _marked(submissions[index], future, exercises, seed)
-                    progress(len(graded), len(submissions))
+                    progress(len(graded), len(submissions), graded[index], took.get(index, 0.0))
             except BaseException:
                 sandbox.stop()
                 pool.shutdown(cancel_futures=True)
@@ -188,6 +219,8 @@ def _missing(
     submission: Submission, name: str, answer: dict[int, list] | str, failures: Failures
 ) -> dict[int, list] | str:
     """The answer; in place of one that is missing, why its cell failed, or the name that it defines instead."""
+    if answer == MISSING and name in submission.as_text:
+        return f"The cell of `{name}` is text (Markdown), and not code: nothing in it ran. Make it a code cell again."
     for cell in submission.cells if answer == MISSING else ():
         if cell.exercise == name and str(cell.number) in failures:
             return f"Its cell failed: {failures[str(cell.number)]}"

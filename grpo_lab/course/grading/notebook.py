@@ -95,6 +95,12 @@ def written_answer(cells: list[dict]) -> str:
     return next((text[:MAX_CELL] for text in texts if text != ANSWER_HERE), "")
 
 
+def answers_as_text(cells: list[dict]) -> list[str]:
+    """The exercises whose cell somebody has turned into text."""
+    marks = [lab_metadata(cell) for cell in cells if cell.get("cell_type") in ("markdown", "raw")]
+    return [mark["exercise"] for mark in marks if "exercise" in mark and "role" not in mark]
+
+
 def source_of(cell: dict) -> str:
     source = cell.get("source", "")
     if isinstance(source, list):

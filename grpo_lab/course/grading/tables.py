@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import textwrap
 
 from grpo_lab.course.grading.grade import Graded, Grading
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+MAX_FEEDBACK = 400  # characters about one function
 MARK = "\ufeff"  # at the beginning of a file: without it, Excel reads names with accents as something else
 
 
@@ -15,9 +17,9 @@ def grades(grading: Grading) -> str:
     names = list(grading.exercises)
     rows: list[list] = [["student", "id", *names, "points", "out of", "remarks"]]
     for graded in grading.students:
-        points = [f"{graded.points[name]:g}" for name in names]
+        points = [_blank_or(graded, graded.points[name]) for name in names]
         remarks = "; ".join(graded.remarks)
-        rows.append([*_who(graded), *points, f"{graded.total:g}", grading.out_of, remarks])
+        rows.append([*_who(graded), *points, _blank_or(graded, graded.total), grading.out_of, remarks])
     return MARK + to_text(rows)
 
 
@@ -29,16 +31,32 @@ def to_text(rows: list[list]) -> str:
     return text_file.getvalue()
 
 
+def _blank_or(graded: Graded, points: int | float) -> str:
+    """The points; blank for a submission that could not be graded, which is no 0."""
+    return "" if graded.submission.problem else f"{points:g}"
+
+
+def feedback(graded: Graded, grading: Grading) -> str:
+    """What the student reads on a platform: points and, where some are missing, a sentence for each function."""
+    parts = [f"{note}." for note in graded.notes]
+    for name, verdict in graded.verdicts.items():
+        points, out_of = graded.points[name], grading.exercises[name].points
+        says = "" if points == out_of else " " + verdict.message.replace("\n", " ").replace("`", "")
+        parts.append(f"{name}: {points:g} of {out_of}.{says}")
+    return "\n".join(textwrap.shorten(part, MAX_FEEDBACK, placeholder=" …") for part in parts)
+
+
 def _who(graded: Graded) -> list[str]:
     return [graded.submission.student, graded.submission.number]
 
 
 def moodle(grading: Grading) -> str:
     """Moodle's grading worksheet. Its identifier is the number in the names of a download."""
-    rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade"]]
+    rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade", "Feedback comments"]]
     for graded in grading.students:
         student, number = _who(graded)
-        rows.append([f"Participant {number}" if number else "", student, "", f"{graded.total:g}", grading.out_of])
+        identifier, points = f"Participant {number}" if number else "", _blank_or(graded, graded.total)
+        rows.append([identifier, student, "", points, grading.out_of, feedback(graded, grading)])
     return to_text(rows)
 
 
@@ -46,7 +64,7 @@ def canvas(grading: Grading) -> str:
     """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
     rows: list[list] = [[*head, grading.assignment], ["    Points Possible", "", "", "", "", grading.out_of]]
-    rows += [[*_who(graded), "", "", "", f"{graded.total:g}"] for graded in grading.students]
+    rows += [[*_who(graded), "", "", "", _blank_or(graded, graded.total)] for graded in grading.students]
     return to_text(rows)
 
 

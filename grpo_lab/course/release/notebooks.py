@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from grpo_lab.commands.checks import check_choice
 from grpo_lab.commands.lesson_files import FOLDER
 from grpo_lab.commands.parser import write_at_once
 from grpo_lab.course.checking.shown import count
@@ -65,11 +66,19 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def build(folder: Path) -> list[Path]:
-    """Write every assignment into the folder; a file that would stay the same is left alone."""
+def build(folder: Path, assignment: str | None = None) -> list[Path]:
+    """Write every assignment into the folder, or one; a file that would stay the same is left alone.
+
+    Raises:
+        InputError: for an assignment that there is not.
+    """
+    if assignment is not None:
+        check_choice("assignment", assignment, list(TITLES))
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, (stem, _) in TITLES.items():
+        if assignment not in (None, number):
+            continue
         path, text = folder / f"{stem}.ipynb", notebook_text(number)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_at_once(path, text)
@@ -77,14 +86,14 @@ def build(folder: Path) -> list[Path]:
     return written
 
 
-def release(folder: Path) -> list[Path]:
-    """Write the students' folder.
+def release(folder: Path, assignment: str | None = None) -> list[Path]:
+    """Write the students' folder, with all assignments or with one, such as "05".
 
     Raises:
         FileExistsError: if there is something in it: no work is ever overwritten.
     """
     refuse_unless_new(folder)
-    written = build(folder)
+    written = build(folder, assignment)
     return [*written, Path(shutil.copyfile(Path(__file__).with_name("README.md"), folder / "README.md"))]
 
 

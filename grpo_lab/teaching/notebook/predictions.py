@@ -36,16 +36,24 @@ def predict(
         The prediction: call its `truth` when the answer is known, and `draw` to see a range in a figure.
     """
     prediction = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
+    earlier = _predictions.get(question)
+    if earlier is not None and earlier.closed:
+        prediction.close(earlier.guess())
     _predictions[question] = prediction
     prediction.ask()
     return prediction
 
 
 class Prediction:
-    """The base of ranges and choices; `predict` makes them."""
+    """The base of ranges and choices; `predict` makes them.
+
+    It is closed once the truth was told: what is chosen afterwards, in this cell or in another run of it, is no guess.
+    """
 
     widget = None  # only in a live notebook
     answer = None  # once the truth is known
+    closed = False
+    _final_guess = None  # that of the moment it was closed
 
     def __init__(self, question: str):
         self.question = question
@@ -53,22 +61,36 @@ class Prediction:
     def ask(self) -> None:
         head, question = _("Predict."), f"{_(self.question)} {_(self.hint)}"
         say(f"**{head}** {prose(question)}", f"{head} {question}")
-        if in_ipython():
+        if self.closed:
+            note = _("You have seen the truth: what you guessed before it counts, and nothing after it.")
+            say(note)
+        elif in_ipython():
             from IPython.display import display
 
             self.widget = self.make_widget()
             display(self.widget)
 
+    def close(self, guess) -> None:
+        """Take this guess, or None, for the last one."""
+        self._final_guess, self.closed = guess, True
+
+    def guess(self):
+        """The guess that counts; None without one."""
+        return self._final_guess if self.closed else self.current_guess()
+
     def truth(self, value) -> None:
-        """Say what is true, and how the guess did, if there was one.
+        """Say to which question, what is true, and how the guess did, if there was one; later ones do not count.
 
         Raises:
             ValueError: for a value that could not have been guessed.
         """
         self.answer = self.checked(value)
+        if not self.closed:
+            self.close(self.current_guess())
         guess, truth = self.guess(), _(f"Truth: {self.written(self.answer)}.")
         verdict = "" if guess is None else " " + _(f"You said {self.written(guess)}: {self.verdict(guess)}.")
-        say(f"**{prose(truth)}**{prose(verdict)}", truth + verdict)
+        question = _(self.question)
+        say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
 
 
 class Range(Prediction):
@@ -89,7 +111,7 @@ class Range(Prediction):
         look = {"readout_format": form, "description": _("from, to"), "layout": Layout(width="480px")}
         return FloatRangeSlider(**ends, **look, continuous_update=False)
 
-    def guess(self) -> tuple[float, float] | None:
+    def current_guess(self) -> tuple[float, float] | None:
         """The range; None where the slider was not touched, since everything between its ends is no guess."""
         value = None if self.widget is None else self.widget.value
         return None if value == (self.low, self.high) else value
@@ -145,7 +167,7 @@ class Choice(Prediction):
         options = [(_(choice), choice) for choice in self.choices]
         return RadioButtons(options=options, value=None, layout=Layout(width="max-content"))
 
-    def guess(self) -> str | None:
+    def current_guess(self) -> str | None:
         return None if self.widget is None else self.widget.value
 
     def checked(self, value) -> str:

@@ -23,7 +23,10 @@ def move_by_one_vector(policy):
     start = read()
 
     def callback(step, metrics):
-        return ((read() - start) / metrics["learning_rate"]).abs().mean().item() if step == 1 else None
+        if step == 1:
+            move = ((read() - start) / metrics["learning_rate"]).abs().mean().item()
+            print("moved", move)
+            return move
 
     return callback
 

@@ -29,7 +29,7 @@ def test_where_nobody_can_answer_it_is_text_and_the_truth_is_told(capsys):
     share = predict("Which share?", 0, 1)
     assert said(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
     share.truth(0.25)
-    assert said(capsys) == "Truth: 0.25."
+    assert said(capsys) == "(Which share?) Truth: 0.25."
     how_well_did_you_predict()
     assert said(capsys) == "No predictions were made in this run."
 
@@ -40,8 +40,10 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
         ((0.3, 0.9), "the truth is lower"),
         ((0.0, 0.2), "the truth is higher"),
     ]:
+        forget_predictions()
         answered(predict("Which share?", 0, 1), guess).truth(0.25)
         assert said(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
+    forget_predictions()
     answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)  # a slider left alone is no guess
     assert "You said" not in said(capsys)
 
@@ -49,10 +51,12 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
 def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
     """The handles stand on a hundredth of the slider, the truth anywhere."""
     for value, held in ((0.334, True), (0.336, False)):
+        forget_predictions()
         prediction = answered(predict("How many?", 0, 1), (0.1, 0.33))
         prediction.truth(value)
         assert prediction.is_right() is held
     for chosen, verdict in (("a", "right"), ("b", "wrong")):
+        forget_predictions()
         answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
         assert said(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")
 
@@ -102,4 +106,30 @@ def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
     made.truth("<think>")
     (asked, plain), (truth, _) = said
     assert "P(&lt;think>)" in asked and "`P(<answer>)`" in asked and "(&lt;think> / other)" in asked
-    assert "P(<think>)" in plain and truth == "**Truth: &lt;think>.**"
+    assert "P(<think>)" in plain and truth.endswith(" **Truth: &lt;think>.**")
+    assert truth.startswith("*(What is P(&lt;think>), and what `P(<answer>)`?)*"), "it names its question"
+
+
+def test_a_guess_after_the_truth_does_not_count(capsys):
+    """Neither moved after it, nor in another run of the cell that asks."""
+    share = answered(predict("Which share?", 0, 1), (0.5, 0.6))
+    share.truth(0.25)
+    share.widget.value = (0.2, 0.3)
+    again = predict("Which share?", 0, 1)
+    assert "what you guessed before it counts" in said(capsys) and again.widget is None
+    answered(again, (0.2, 0.3)).truth(0.25)
+    assert "You said 0.5 to 0.6: the truth is lower." in said(capsys)
+    untouched = answered(predict("Which?", choices=("a", "b")), None)
+    untouched.truth("a")
+    untouched.widget.value = "a"
+    assert share.guess() == again.guess() == (0.5, 0.6) and untouched.guess() is None
+    how_well_did_you_predict()
+    assert "You answered 1 of 2 predictions. Of 1 range, 0 held the truth" in said(capsys)
+
+
+def test_a_guess_may_change_until_the_truth(capsys):
+    first = answered(predict("Which share?", 0, 1), (0.5, 0.6))
+    first.widget.value = (0.2, 0.3)
+    again = predict("Which share?", 0, 1)  # nothing was told yet
+    answered(again, (0.1, 0.4)).truth(0.25)
+    assert "You said 0.1 to 0.4: that holds it." in said(capsys)
