@@ -125,7 +125,7 @@ def test_one_update_in_each_mode_is_finite_and_moves_the_weights(mode, folder):
 
 
 def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, tmp_path):
-    """In bf16, with stochastic rounding and 8-bit moments: the mode of the most state, and of the smallest files."""
+    """In bf16-naive, whose update is quick on a CPU; the state of the others is resumed on smaller models."""
 
     def stop(done, metrics):
         if done == 1:
@@ -133,12 +133,12 @@ def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, tmp_path):
 
     settings = {"max_steps": 2, "save_steps": 1, "save_total_limit": 1}
     try:
-        whole, _ = step("bf16", folder, output_dir=str(tmp_path / "whole"), **settings)
+        whole, _ = step("bf16-naive", folder, output_dir=str(tmp_path / "whole"), **settings)
         gc.collect()
         with pytest.raises(Killed):
-            step("bf16", folder, stop, output_dir=str(tmp_path / "parts"), **settings)
+            step("bf16-naive", folder, stop, output_dir=str(tmp_path / "parts"), **settings)
         gc.collect()
-        resumed, _ = step("bf16", folder, output_dir=str(tmp_path / "parts"), resume_from_checkpoint=True, **settings)
+        resumed, _ = step("bf16-naive", folder, output_dir=str(tmp_path / "parts"), resume_from_checkpoint=True, **settings)
         assert without_times(resumed) == without_times(whole)
         for name in ("model.safetensors", "config.json"):
             assert filecmp.cmp(tmp_path / "parts" / name, tmp_path / "whole" / name, shallow=False), name
