@@ -138,7 +138,8 @@ def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, tmp_path):
         with pytest.raises(Killed):
             step("bf16-naive", folder, stop, output_dir=str(tmp_path / "parts"), **settings)
         gc.collect()
-        resumed, _ = step("bf16-naive", folder, output_dir=str(tmp_path / "parts"), resume_from_checkpoint=True, **settings)
+        settings["resume_from_checkpoint"] = True
+        resumed, _ = step("bf16-naive", folder, output_dir=str(tmp_path / "parts"), **settings)
         assert without_times(resumed) == without_times(whole)
         for name in ("model.safetensors", "config.json"):
             assert filecmp.cmp(tmp_path / "parts" / name, tmp_path / "whole" / name, shallow=False), name
