@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from grpo_lab.commands.checks import check_choice
 from grpo_lab.commands.display import View, markdown_table
 from grpo_lab.commands.language import _
-from grpo_lab.course.checking.cells import is_changed, is_stale
-from grpo_lab.course.checking.judging import fault_verdict, judge
+from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
@@ -19,20 +18,9 @@ from grpo_lab.course.exercises import exercise as find_exercise
 
 @dataclass
 class Entry:
-    """The last check of an exercise, and the function that was checked."""
-
     exercise: Exercise
     verdict: Verdict
     function: Callable
-
-    @property
-    def changed(self) -> bool:
-        """Whether the notebook has another function by now; then the verdict says nothing of it."""
-        return is_changed(self.function, self.exercise.name)
-
-    @property
-    def points(self) -> int | float:
-        return 0 if self.changed else self.verdict.points
 
 
 ENTRIES: dict[str, Entry] = {}
@@ -42,8 +30,7 @@ _hints_shown: dict[str, int] = {}
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
     """Run `function` on every case of its exercise and say what is right or wrong about it.
 
-    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. In a
-    notebook, a function whose cell failed when it was run again is not judged: the page has another one.
+    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere.
 
     Args:
         function: what the student wrote.
@@ -55,10 +42,6 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
-    if is_stale(function):
-        verdict = fault_verdict(exercise, "stale")
-        ENTRIES[exercise.name] = Entry(exercise, verdict, function)
-        return verdict
     with suspended():
         expected_outcomes(exercise, seed)  # before anything of the student's runs
         with neighbours(function, exercise), without_body(exercise):
@@ -95,7 +78,7 @@ def progress(notebook: str | None = None) -> View:
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
-    reached = round(sum(ENTRIES[name].points for name in exercises if name in ENTRIES), 1)
+    reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
     points = sum(exercise.points for exercise in exercises.values())
     table = markdown_table((_("exercise"), _("points"), _("status")), map(_row, exercises.values()))
     return View(text := f"{table}\n\n{_(f'{reached:g} of {points} points.')}", text)
@@ -105,10 +88,8 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
     if exercise.name not in ENTRIES:
         return exercise.name, f"0 / {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
     entry = ENTRIES[exercise.name]
-    status = "not started" if entry.changed else entry.verdict.status
-    points = f"{entry.points:g} / {exercise.points}"
-    if entry.changed:
-        return exercise.name, points, f"{SIGNS[status]} " + _("changed since it was checked: check it again")
+    status = entry.verdict.status
+    points = f"{entry.verdict.points:g} / {exercise.points}"
     return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"
 
 
