@@ -1,6 +1,6 @@
 // What a page does by itself: it judges predictions, stops and steps animations, and stacks wide tables on a phone.
 (() => {
-  const TRUTH = /^(Truth: |真值：)/;
+  const TRUTH = /^(?:[(（].*[)）] ?)?(?:Truth: |真值：)/s; // behind the question that it answers
   const chinese = document.documentElement.lang.startsWith("zh");
   const say = (english, translated) => (chinese ? translated : english);
 
