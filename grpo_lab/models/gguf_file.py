@@ -78,8 +78,8 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         raise InputError("gguf", file, expected, found=problem)
     lacking = [name for name in TOKENIZER if f"tokenizer.{name}" not in header.fields]
     if lacking:
-        names = " and ".join("no chat template" if name == "chat_template" else "no tokenizer" for name in lacking[:1])
-        problem = f"is {readable(file)}, which has {names} (tokenizer.{lacking[0]})"
+        part = "chat template" if lacking[0] == "chat_template" else "tokenizer"
+        problem = f"is {readable(file)}, which has no {part} (tokenizer.{lacking[0]})"
         raise InputError("gguf", file, "expected an instruct model's file with both", found=problem)
     cut_as = header.value("tokenizer.ggml.pre")
     if cut_as not in PRE_TOKENIZERS[header.architecture]:

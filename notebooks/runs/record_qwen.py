@@ -15,7 +15,6 @@ the steps that it took.
 import argparse
 import contextlib
 import json
-import math
 import random
 import re
 import resource
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from record_smollm2 import PARAGRAPHS, nats_per_token
+from record_smollm2 import PARAGRAPHS, _short, nats_per_token
 
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.chat import reply
@@ -386,11 +385,6 @@ def file_name(arm: str) -> str:
 
 class OutOfTime(Exception):
     """The minutes are over; what was learnt so far is measured."""
-
-
-def _short(value: float | None) -> float | None:
-    """Four digits are enough for a plot, and for small numbers too."""
-    return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 @command("notebooks/runs/record_qwen.py")

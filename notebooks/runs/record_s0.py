@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 import torch
-from record_smollm2 import train_without_end
+from record_smollm2 import _short, train_without_end
 
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.commands import Parser, command, writable_file, writable_folder
@@ -168,11 +168,6 @@ class Recorder:
 
 def _read(file: Path) -> dict:
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def _short(value: float | None) -> float | None:
-    """Four digits are enough for a plot, and for small numbers too."""
-    return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 @command("notebooks/runs/record_s0.py")
