@@ -30,8 +30,6 @@ FAULTS = {
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
-    "stale": "The cell on the page is not the function in memory: a later run of its cell failed, and this is the "
-    "function of an earlier run. Mend the cell, run it, and check again.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }
