@@ -136,7 +136,10 @@ ARMS = {
     "think, opened, no format reward": Arm(
         "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), opens="<think>", seeds=(0,)
     ),
-    "think, worked example": Arm("the prompt has a worked example", ZH, example=True, seeds=(0,)),
+    "think, worked example": Arm("the prompt has a worked example", ZH, steps=20, example=True),
+    "think, worked example, half the rate": Arm(
+        "learning rate 1.5e-6", ZH, steps=20, change=HALF, example=True, seeds=(0,)
+    ),
     "think, English": Arm("the same problems in English", EN, seeds=(0,)),
     "sums": Arm("three numbers of two digits, only the sum", three_numbers, **SUMS),
     "sums, half the rate": Arm("learning rate 1.5e-6", three_numbers, **SUMS, change=HALF),
