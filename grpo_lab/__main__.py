@@ -5,9 +5,9 @@ import importlib.util
 import shutil
 import sys
 
-from grpo_lab.commands import Parser, command, version_line, writable_folder
-from grpo_lab.commands.checks import InputError, InputFileError
-from grpo_lab.commands.lesson_files import FOLDER, lesson_files
+from grpo_lab.base import Parser, command, version_line, writable_folder
+from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.base.lesson_files import FOLDER, lesson_files
 
 COMMANDS = {
     "doctor": "what works on this machine, and which command fixes the rest",

@@ -19,7 +19,7 @@ from einops import reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import (
+from grpo_lab.base.checks import (
     check_all_finite,
     check_between,
     check_choice,
@@ -27,7 +27,7 @@ from grpo_lab.commands.checks import (
     check_positive,
     check_shapes,
 )
-from grpo_lab.commands.setting import arguments
+from grpo_lab.base.setting import arguments
 
 SCALES = ("group", "batch", "none")
 

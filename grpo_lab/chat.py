@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import torch
 
-from grpo_lab.commands import Parser, command
-from grpo_lab.commands.checks import InputError, check_at_least, check_finite
+from grpo_lab.base import Parser, command
+from grpo_lab.base.checks import InputError, check_at_least, check_finite
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_lab.commands import Parser, command
-from grpo_lab.commands.display import GIB, markdown_table
-from grpo_lab.commands.language import _
+from grpo_lab.base import Parser, command
+from grpo_lab.base.display import GIB, markdown_table
+from grpo_lab.base.language import _
 
 ROOT = Path(__file__).parents[1]
 PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable

@@ -13,9 +13,9 @@ from statistics import fmean as mean
 
 import torch
 
-from grpo_lab.commands import Parser, command, shell_line
-from grpo_lab.commands.checks import InputError, check_at_least
-from grpo_lab.commands.setting import check_range
+from grpo_lab.base import Parser, command, shell_line
+from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.setting import check_range
 from grpo_lab.config import SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS

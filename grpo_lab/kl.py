@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_shapes
 
 ESTIMATORS = ("k1", "k2", "k3", "k3+")
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_dtype, check_positive, check_shapes
+from grpo_lab.base.checks import InputError, check_at_least, check_dtype, check_positive, check_shapes
 
 
 def token_logprobs(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_dtype, check_shapes
+from grpo_lab.base.checks import check_at_least, check_dtype, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:

@@ -28,8 +28,8 @@ import translations
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from grpo_lab.commands import Parser, command
-from grpo_lab.commands.checks import InputError, check_at_least
+from grpo_lab.base import Parser, command
+from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.commands.language import confirmed, translated
+from grpo_lab.base.language import confirmed, translated
 
 LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent

@@ -34,7 +34,7 @@ def tests_of(path: str) -> list[str]:
     while not found and place.parent.name:
         place = place.parent
         found = [f"tests/{place}"] if (ROOT / "tests" / place).is_dir() else _named_after(place)
-    return found or ["tests/commands", "tests/test_layout.py"]
+    return found or ["tests/base", "tests/test_layout.py"]
 
 
 def _named_after(place: PurePosixPath) -> list[str]:

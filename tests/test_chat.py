@@ -5,8 +5,8 @@ import torch
 
 import grpo_lab.models
 from grpo_lab import chat
+from grpo_lab.base.checks import InputError
 from grpo_lab.chat import reply
-from grpo_lab.commands.checks import InputError
 from grpo_lab.rollout import encode_prompts
 
 

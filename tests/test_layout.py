@@ -15,7 +15,7 @@ MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("config", "tasks", "rewards", "rollout", "models")
 TRAINING = ("trainer", "memory", "evaluate", "train", "chat")
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "doctor", "bench")
-PARTS = ("commands", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
+PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 
 
 def modules(part: str) -> list[Path]:

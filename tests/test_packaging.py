@@ -251,7 +251,7 @@ def test_a_wheel_of_the_sdist_works_in_an_empty_environment(unpacked_sdist: Path
             assert (tmp_path / "mine" / folder / path.name).read_bytes() == path.read_bytes()
         assert list((tmp_path / "mine" / folder / "assignments").glob("*.ipynb"))
     assert list((tmp_path / "mine" / "runs").glob("*.json"))
-    speak = "from grpo_lab.commands.language import _; print(_('not right yet'))"
+    speak = "from grpo_lab.base.language import _; print(_('not right yet'))"
     done = subprocess.run(
         [python, "-c", speak], cwd=tmp_path, env=clean | {"GRPO_LAB_LANG": "zh_CN", "PYTHONUTF8": "1"},
         capture_output=True, text=True, encoding="utf-8", check=True,

@@ -7,11 +7,11 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between
+from grpo_lab.base.parser import installed_version, write_at_once
 from grpo_lab.bench import tables
 from grpo_lab.bench.process import in_a_process
-from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.checks import InputError, InputPackageError, check_at_least, check_between
-from grpo_lab.commands.parser import installed_version, write_at_once
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import LARGEST_SEED
 

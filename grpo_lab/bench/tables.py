@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tqdm import tqdm
 
-from grpo_lab.commands.display import text_table
+from grpo_lab.base.display import text_table
 
 ACCURACY = 0.8  # that time is taken to
 WINDOW = 5  # steps that the running reward is averaged over

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from grpo_lab.commands import Parser
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.setting import options
+from grpo_lab.base import Parser
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.setting import options
 from grpo_lab.config import defaults
 from grpo_lab.config.settings import SETTINGS
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_choice
+from grpo_lab.base.checks import InputError, check_choice
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.base.checks import check_choice
 
 
 class Schedule(NamedTuple):

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
-from grpo_lab.commands.checks import InputError, check_sampling
-from grpo_lab.commands.setting import arguments, call, check_range, check_read, check_type, setting, unread
+from grpo_lab.base.checks import InputError, check_sampling
+from grpo_lab.base.setting import arguments, call, check_range, check_read, check_type, setting, unread
 from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_lab.commands import Parser, command, writable_folder
+from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.course.exercise import fresh_seed
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from grpo_lab.commands.checks import check_between
+from grpo_lab.base.checks import check_between
 from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.course.wrong_answers import changed
 

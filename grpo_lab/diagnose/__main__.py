@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from grpo_lab.commands import Parser, command
+from grpo_lab.base import Parser, command
 from grpo_lab.diagnose.logs import Log, read_log
 from grpo_lab.diagnose.rules import Finding, examined, notes
 

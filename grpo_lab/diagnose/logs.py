@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from grpo_lab.commands.checks import InputError, InputFileError, InputTypeError
+from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
 
 METRICS, SETTINGS_FILE, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
 KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"

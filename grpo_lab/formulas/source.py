@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 
 TAGGED = re.compile(r"(?P<latex>.*\S)\s*\\tag\{(?P<tag>\d+\.\d+)\}")
 ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)\((?P<tag>\d+\.\d+)\)")

@@ -13,9 +13,9 @@ from textwrap import indent
 
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.display import View, display, markdown_table, tensor_lines
-from grpo_lab.commands.language import _
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.display import View, display, markdown_table, tensor_lines
+from grpo_lab.base.language import _
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
 

@@ -5,9 +5,9 @@ import sys
 
 from transformers import AutoConfig, AutoTokenizer
 
-from grpo_lab.commands import command
-from grpo_lab.commands.checks import check_positive
-from grpo_lab.commands.display import GIB
+from grpo_lab.base import command
+from grpo_lab.base.checks import check_positive
+from grpo_lab.base.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_choice
-from grpo_lab.commands.display import GIB, text_table
+from grpo_lab.base.checks import InputError, check_at_least, check_choice
+from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16, requested_precision
 from grpo_lab.memory import phases

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from grpo_lab.commands import Parser, command
+from grpo_lab.base import Parser, command
 from grpo_lab.models.packaged import PACKAGED
 
 

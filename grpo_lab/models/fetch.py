@@ -13,8 +13,8 @@ from pathlib import Path
 from filelock import FileLock
 from safetensors import SafetensorError
 
-from grpo_lab.commands.checks import InputError, InputFileError
-from grpo_lab.commands.display import readable
+from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.base.display import readable
 from grpo_lab.models.gguf_file import Header, convert, end_tokens, is_tied, read_header
 from grpo_lab.models.packaged import CARDS, Package, PackagedModel, find, model_folder
 

@@ -7,8 +7,8 @@ import os
 import re
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError, InputFileError
-from grpo_lab.commands.display import readable
+from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.base.display import readable
 from grpo_lab.models import packaged
 
 TINY = Path(__file__).parent / "tiny-qwen2"

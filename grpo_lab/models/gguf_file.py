@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from numpy.linalg import norm
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.display import readable
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.display import readable
 
 END = "<|im_end|>"  # ends a message in ChatML, the form of both families' chats
 END_OF_TEXT = "<|endoftext|>"

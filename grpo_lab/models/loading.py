@@ -24,9 +24,9 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.display import GIB, readable
-from grpo_lab.commands.running import OUT_OF_MEMORY
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.display import GIB, readable
+from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.folders import usable_folder, weight_bytes

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputFileError
-from grpo_lab.commands.display import readable
+from grpo_lab.base.checks import InputFileError
+from grpo_lab.base.display import readable
 
 CARDS = Path(__file__).parent / "cards"
 SOURCE = "source: "  # the line of a card that says whose weights a folder holds

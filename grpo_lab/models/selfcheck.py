@@ -7,7 +7,7 @@ the one that is trained. A model for which the two differ is refused.
 
 import torch
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.fast_paths import context_length, is_fast

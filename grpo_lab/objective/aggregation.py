@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_choice, check_shapes
+from grpo_lab.base.checks import InputError, check_choice, check_shapes
 from grpo_lab.objective.table import LOSSES
 
 

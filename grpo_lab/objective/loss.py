@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from grpo_lab.commands.checks import (
+from grpo_lab.base.checks import (
     InputError,
     check_all_finite,
     check_at_least,
@@ -15,7 +15,7 @@ from grpo_lab.commands.checks import (
     check_dtype,
     check_shapes,
 )
-from grpo_lab.commands.setting import call
+from grpo_lab.base.setting import call
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio

@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_choice, check_clip_range, check_shapes
+from grpo_lab.base.checks import check_choice, check_clip_range, check_shapes
 
 LEVELS = ("token", "sequence")
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_clip_range
-from grpo_lab.commands.setting import arguments, check_range, setting
+from grpo_lab.base.checks import InputError, check_clip_range
+from grpo_lab.base.setting import arguments, check_range, setting
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it

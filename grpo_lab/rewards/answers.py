@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.mathematics.quantities import last_number, quantity_in
 from grpo_lab.rewards.text import (
     LONGEST,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.commands.checks import InputTypeError
+from grpo_lab.base.checks import InputTypeError
 from grpo_lab.rewards.text import after_thinking, check_column, completion_text, expected_texts, prompt_text
 
 JUDGE_TEMPLATE = """\

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.commands.checks import InputError, InputPackageError, InputTypeError
+from grpo_lab.base.checks import InputError, InputPackageError, InputTypeError
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward

@@ -8,7 +8,7 @@ import math
 import re
 from typing import Any
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.text import (
     check_expected,
     check_setting,

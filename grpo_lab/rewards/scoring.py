@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, InputTypeError, RunError
+from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.rewards.text import check_column, shortened
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32

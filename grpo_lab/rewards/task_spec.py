@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.commands import shell_line
-from grpo_lab.commands.checks import InputError, check_choice
+from grpo_lab.base import shell_line
+from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened

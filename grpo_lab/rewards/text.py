@@ -5,7 +5,7 @@ import re
 import unicodedata
 from typing import Any
 
-from grpo_lab.commands.checks import InputError, InputTypeError
+from grpo_lab.base.checks import InputError, InputTypeError
 
 LONGEST = 1000  # characters of an answer; a policy may write millions of digits, and arithmetic on them takes long
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]

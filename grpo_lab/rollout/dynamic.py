@@ -18,7 +18,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.commands.checks import RunError, check_sampling
+from grpo_lab.base.checks import RunError, check_sampling
 from grpo_lab.rollout.prompts import set_aside_generation_config
 
 NOT_FINITE = (

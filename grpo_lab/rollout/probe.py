@@ -6,7 +6,7 @@ What can be mended is (`templates.py`, `tags.py`), and a line says so; a run tha
 from collections.abc import Iterable
 from datetime import timedelta
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.tags import opened_thought, tag_tokens
 from grpo_lab.rollout.templates import (

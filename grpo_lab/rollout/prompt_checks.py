@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from grpo_lab.commands.checks import InputError, InputTypeError
+from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.fast_paths import context_length
 from grpo_lab.rollout.templates import templated
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers import GenerationConfig
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
 
 

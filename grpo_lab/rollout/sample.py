@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_choice
+from grpo_lab.base.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
 from grpo_lab.rollout.fast_paths import is_fast

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
 
-from grpo_lab.commands.checks import RunError
+from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.dynamic import NOT_FINITE, Sampling, entropy_of

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 
 DATE = datetime(2024, 7, 26)  # which Llama 3's own template takes where it has no clock
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)

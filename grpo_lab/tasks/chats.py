@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.base.checks import check_choice
 from grpo_lab.tasks.rows import Row, chat_messages
 
 CHATS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

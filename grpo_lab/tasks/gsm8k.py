@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError, InputFileError, InputPackageError, check_at_least, check_choice
+from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, check_at_least, check_choice
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
 
 HUB_ID = "openai/gsm8k"

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from grpo_lab.commands.checks import InputError, InputPackageError, check_choice
+from grpo_lab.base.checks import InputError, InputPackageError, check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
 PREFIX = "gym:"

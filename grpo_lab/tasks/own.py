@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, json_lines, split_of
 
 SUFFIX = ".jsonl"

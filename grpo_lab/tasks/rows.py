@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from grpo_lab.commands.checks import InputError, check_choice
+from grpo_lab.base.checks import InputError, check_choice
 
 Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 

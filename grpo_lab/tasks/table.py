@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError, InputFileError, check_at_least
+from grpo_lab.base.checks import InputError, InputFileError, check_at_least
 from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems

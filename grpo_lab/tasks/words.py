@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.base.checks import check_choice
 from grpo_lab.tasks.rows import THINK, Row, chat_messages, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_lab.commands.display import display
+from grpo_lab.base.display import display
 from grpo_lab.formulas.lines import running, with_lines, without_markers
 
 BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"

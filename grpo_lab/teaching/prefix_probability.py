@@ -7,7 +7,7 @@ begins with several tokens, such as writing a sum out before its result: "8 + 9 
 import torch
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.rollout import encode_prompts, evaluating
 

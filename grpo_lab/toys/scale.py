@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
+from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
 
 LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
 

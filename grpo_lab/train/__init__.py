@@ -8,8 +8,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from grpo_lab.commands import Parser, command, command_name, shell_line, writable_folder
-from grpo_lab.commands.checks import InputError, InputFileError
+from grpo_lab.base import Parser, command, command_name, shell_line, writable_folder
+from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.config.arguments import option_words, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.advantages import ADVANTAGES
-from grpo_lab.commands.checks import InputTypeError, check_shapes
-from grpo_lab.commands.setting import call
+from grpo_lab.base.checks import InputTypeError, check_shapes
+from grpo_lab.base.setting import call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.objective.surrogates import per_token

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.made_with import of_function
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows

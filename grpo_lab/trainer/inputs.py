@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from grpo_lab.commands.checks import InputError, InputTypeError
+from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, InputTypeError
+from grpo_lab.base.checks import InputError, InputTypeError
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
 

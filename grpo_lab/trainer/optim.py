@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from grpo_lab.commands.checks import InputError, RunError
+from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.trainer.optim_8bit import EightBitAdamW

@@ -7,7 +7,7 @@ a second moment could not follow changes of 0.1% a step; and the update is not c
 
 import torch
 
-from grpo_lab.commands.checks import InputError, InputPackageError
+from grpo_lab.base.checks import InputError, InputPackageError
 
 PIECE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.2 GiB
 BLOCK = 256  # numbers that share a scale

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from grpo_lab.commands.checks import InputPackageError
+from grpo_lab.base.checks import InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.trainer.experience import Experience

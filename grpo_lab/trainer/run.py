@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from tqdm import tqdm
 
-from grpo_lab.commands.checks import InputError, RunError
+from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate

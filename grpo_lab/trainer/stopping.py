@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from grpo_lab.commands import Stopped
+from grpo_lab.base import Stopped
 
 RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from grpo_lab.advantages import group_advantages
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.checks import check_at_least
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rewards import accuracy_reward

@@ -27,8 +27,8 @@ from pathlib import Path
 import torch
 
 from grpo_lab.advantages import group_advantages, process_advantages, rloo_advantages
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy

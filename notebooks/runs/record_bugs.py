@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems

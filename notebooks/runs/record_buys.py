@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.config.schedules import learning_rate

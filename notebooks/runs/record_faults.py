@@ -36,9 +36,9 @@ from unittest.mock import patch
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base.parser import write_at_once
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.commands import Parser, command, writable_file
-from grpo_lab.commands.parser import write_at_once
 from grpo_lab.config import GRPOConfig
 from grpo_lab.kl import kl_estimate
 from grpo_lab.models import load_policy

@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from grpo_lab.advantages import group_advantages, rloo_advantages
+from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine
-from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss

@@ -21,8 +21,8 @@ from unittest.mock import patch
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy

@@ -27,10 +27,10 @@ from pathlib import Path
 import torch
 from record_smollm2 import PARAGRAPHS, _short, nats_per_token
 
+from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base.checks import check_at_least, check_between, check_positive
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.chat import reply
-from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between, check_positive
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.evaluate import evaluate

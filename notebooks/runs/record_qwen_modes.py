@@ -20,8 +20,8 @@ from statistics import median
 import torch
 from record_qwen import three_numbers
 
+from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import last_number_reward

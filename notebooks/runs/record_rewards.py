@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file, writable_folder
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_reward

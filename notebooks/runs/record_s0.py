@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 from record_smollm2 import _short, train_without_end
 
+from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base.checks import check_at_least, check_between
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast_as_loaded
 from grpo_lab.logprobs import token_logprobs

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base.checks import check_at_least, check_between
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file, writable_folder
-from grpo_lab.commands.checks import check_at_least, check_between
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
 from grpo_lab.config.settings import LARGEST_SEED

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.commands import Parser, command, writable_file
 from grpo_lab.toys import sorting as toy
 
 TIGHT, OPEN = 1e-6, 1e9

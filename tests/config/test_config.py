@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.commands.checks import InputError, InputTypeError
-from grpo_lab.commands.setting import check_type
+from grpo_lab.base.checks import InputError, InputTypeError
+from grpo_lab.base.setting import check_type
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import BY_SIZE, default_settings, described
 from grpo_lab.config.precision import PRECISIONS

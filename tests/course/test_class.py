@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS

@@ -6,8 +6,8 @@ Each measurement is a process of its own.
 import pytest
 import torch
 
+from grpo_lab.base.display import GIB
 from grpo_lab.bench.process import in_a_process
-from grpo_lab.commands.display import GIB
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import RESERVE
 from tests.gpu.test_card_training import needs

@@ -3,8 +3,8 @@
 import psutil
 import pytest
 
+from grpo_lab.base.display import GIB
 from grpo_lab.bench.process import in_a_process
-from grpo_lab.commands.display import GIB
 from tests.support import known_shape
 
 pytestmark = pytest.mark.slow

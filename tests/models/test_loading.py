@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, T5Config
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, pick_precision, precision_of
 from grpo_lab.models import load_policy

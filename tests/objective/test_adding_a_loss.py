@@ -28,7 +28,7 @@ TRAIN = [
 USED = f"""
 import json, pytest, torch
 from grpo_lab import train
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 one = torch.ones(1, 2)

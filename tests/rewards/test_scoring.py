@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_lab
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import (
     accuracy_reward,
     contains_reward,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.named import NAMED, find_rewards
 from grpo_lab.rewards.task_spec import check_names, choose
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT

@@ -5,7 +5,7 @@ import copy
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.templates import templated

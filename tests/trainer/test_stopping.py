@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from grpo_lab.commands import Stopped
+from grpo_lab.base import Stopped
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.stopping import RESUME

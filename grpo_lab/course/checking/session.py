@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_lab.commands.checks import check_choice
-from grpo_lab.commands.display import View, markdown_table
-from grpo_lab.commands.language import _
+from grpo_lab.base.checks import check_choice
+from grpo_lab.base.display import View, markdown_table
+from grpo_lab.base.language import _
 from grpo_lab.course.checking.judging import judge
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student

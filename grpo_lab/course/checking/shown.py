@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.commands.display import MAX_COLUMNS, tensor_lines
+from grpo_lab.base.display import MAX_COLUMNS, tensor_lines
 from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Other, plain
 

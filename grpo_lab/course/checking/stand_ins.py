@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
-from grpo_lab.commands.language import _
+from grpo_lab.base.language import _
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise

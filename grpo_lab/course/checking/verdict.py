@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_lab.commands.language import _
+from grpo_lab.base.language import _
 
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for

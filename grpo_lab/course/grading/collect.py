@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading.downloads import Submission, class_of, owner_of
 from grpo_lab.course.grading.notebook import (
     answers_as_text,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_between
-from grpo_lab.commands.parser import write_at_once
+from grpo_lab.base.checks import InputError, check_at_least, check_between
+from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.classpage import (

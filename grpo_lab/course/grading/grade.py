@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, judge, worth
 from grpo_lab.course.checking.verdict import Part
 from grpo_lab.course.exercise import Exercise

@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.stub import LIBRARY_GONE
 

@@ -8,8 +8,8 @@ import csv
 import io
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.parser import write_at_once
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.grading.grade import GRADES, Graded, Grading
 from grpo_lab.course.grading.tables import MARK, to_text
 

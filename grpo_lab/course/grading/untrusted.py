@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 
 MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive

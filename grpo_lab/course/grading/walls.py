@@ -16,7 +16,7 @@ import safetensors
 import torch
 
 import grpo_lab
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 
 MEMORY, FILES, MAX_TASKS = 4 * 2**30, 256_000_000, 100  # bytes of memory beyond what is loaded, and of files; threads
 IMAGE = "grpo-lab-grade"  # of the Dockerfile at the root of the repository

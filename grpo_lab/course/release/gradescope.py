@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_choice
-from grpo_lab.commands.lesson_files import FOLDER
-from grpo_lab.commands.parser import write_at_once
+from grpo_lab.base.checks import check_choice
+from grpo_lab.base.lesson_files import FOLDER
+from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook, texts_of

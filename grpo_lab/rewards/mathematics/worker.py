@@ -71,7 +71,7 @@ class Worker:
         self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **alone)
         if (status := self._exchange("") or "it ended at once") != "ready":
             self.end()
-            from grpo_lab.commands.checks import InputPackageError  # the parent's
+            from grpo_lab.base.checks import InputPackageError  # the parent's
 
             needs = f"needs Math-Verify, which did not start ({status})"
             raise InputPackageError("math_reward", None, "install it with: pip install math-verify", found=needs)

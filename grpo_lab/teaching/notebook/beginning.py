@@ -8,9 +8,9 @@ from importlib.metadata import version
 
 import torch
 
-from grpo_lab.commands.checks import check_choice
-from grpo_lab.commands.display import in_ipython, say
-from grpo_lab.commands.language import _, enter_folder
+from grpo_lab.base.checks import check_choice
+from grpo_lab.base.display import in_ipython, say
+from grpo_lab.base.language import _, enter_folder
 from grpo_lab.teaching.notebook.predictions import forget_predictions
 
 PROFILES = ("fast", "full")

@@ -7,9 +7,9 @@ choices. A page that is only read, and a test that runs a notebook, show the que
 from collections.abc import Sequence
 from math import comb
 
-from grpo_lab.commands.checks import InputError, check_choice
-from grpo_lab.commands.display import in_ipython, prose, say
-from grpo_lab.commands.language import _
+from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.display import in_ipython, prose, say
+from grpo_lab.base.language import _
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 3  # ranges that allow a word on calibration

@@ -5,8 +5,8 @@ import html
 import io
 from collections.abc import Callable, Sequence
 
-from grpo_lab.commands.display import display, in_ipython
-from grpo_lab.commands.language import _
+from grpo_lab.base.display import display, in_ipython
+from grpo_lab.base.language import _
 from grpo_lab.teaching.plots.style import finish
 
 SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays

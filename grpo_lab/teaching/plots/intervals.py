@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 
 
 def as_array(values) -> np.ndarray:

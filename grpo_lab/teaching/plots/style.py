@@ -9,8 +9,8 @@ import base64
 import io
 from pathlib import Path
 
-from grpo_lab.commands.display import display, in_ipython, prose, say
-from grpo_lab.commands.language import _
+from grpo_lab.base.display import display, in_ipython, prose, say
+from grpo_lab.base.language import _
 
 OKABE_ITO = {
     "blue": "#0072B2",

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.display import View
-from grpo_lab.commands.language import _
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.display import View
+from grpo_lab.base.language import _
 from grpo_lab.teaching.plots.intervals import finite
 from grpo_lab.teaching.plots.style import BACKGROUND, OKABE_ITO
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.commands.checks import check_at_least, check_between, check_choice, check_shapes
+from grpo_lab.base.checks import check_at_least, check_between, check_choice, check_shapes
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import aggregate, importance_ratio, policy_loss
 from grpo_lab.policy_gradient import reinforce_loss, sequence_logprob

@@ -15,7 +15,7 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_shapes
+from grpo_lab.base.checks import InputError, check_shapes
 
 
 class SortingPolicy(NamedTuple):

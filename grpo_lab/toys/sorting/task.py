@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_choice, check_dtype, check_shapes
+from grpo_lab.base.checks import InputError, check_at_least, check_choice, check_dtype, check_shapes
 from grpo_lab.policy_gradient import enumerate_sequences
 
 DUPLICATES = ("none", "only")

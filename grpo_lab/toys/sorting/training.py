@@ -15,7 +15,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.commands.checks import InputError, check_at_least, check_positive
+from grpo_lab.base.checks import InputError, check_at_least, check_positive
 from grpo_lab.toys.sorting.losses import surrogate_loss, update_weights
 from grpo_lab.toys.sorting.policy import (
     SortingPolicy,

@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from grpo_lab.commands.checks import InputError, InputPackageError
+from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import pick_precision, requested_precision
 from grpo_lab.train.engines.settings import check_settings

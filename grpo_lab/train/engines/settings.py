@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES, LossSettings
 

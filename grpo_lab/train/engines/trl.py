@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from transformers import TrainerCallback
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.rollout.probe import OF_PROMPTS, probe

@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.models.loading import without_bars
 
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_lab.commands.checks import InputError
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.folder import RunFolder

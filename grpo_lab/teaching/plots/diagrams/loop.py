@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grpo_lab.commands.checks import check_choice
+from grpo_lab.base.checks import check_choice
 from grpo_lab.teaching.plots.style import CENTRED, GREY, OKABE_ITO, arrow, finish
 
 STAGES = ("prompts", "group", "reward", "advantage", "log-probs", "objective", "step")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grpo_lab.commands.display import GIB
+from grpo_lab.base.display import GIB
 from grpo_lab.teaching.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
 
 if TYPE_CHECKING:

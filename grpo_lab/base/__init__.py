@@ -5,5 +5,5 @@ or a bug of grpo_lab, with its traceback; 2, a wrong option, file or package; 13
 141, whoever read the output (`| head`) has gone. GRPO_LAB_TRACEBACK=1 shows where an error comes from.
 """
 
-from grpo_lab.commands.parser import Parser, command_name, shell_line, version_line, writable_file, writable_folder
-from grpo_lab.commands.running import Stopped, command
+from grpo_lab.base.parser import Parser, command_name, shell_line, version_line, writable_file, writable_folder
+from grpo_lab.base.running import Stopped, command

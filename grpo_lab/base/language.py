@@ -10,8 +10,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.commands.checks import check_choice
-from grpo_lab.commands.display import prose
+from grpo_lab.base.checks import check_choice
+from grpo_lab.base.display import prose
 
 HERE = Path(__file__).parents[1]
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside

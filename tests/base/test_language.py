@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.commands import language
-from grpo_lab.commands.language import _, enter_folder, translated
+from grpo_lab.base import language
+from grpo_lab.base.language import _, enter_folder, translated
 from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any
 
-from grpo_lab.commands.checks import InputError, InputTypeError, check_choice, check_finite
+from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
 
 
 @dataclass(frozen=True)

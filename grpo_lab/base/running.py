@@ -7,8 +7,8 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from grpo_lab.commands.checks import InputError
-from grpo_lab.commands.parser import command_name, one_line, options
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.parser import command_name, one_line, options
 
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
 BUG = (

@@ -17,9 +17,9 @@ import torch
 import grpo_lab
 from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
-from grpo_lab.commands import Parser, Stopped, command, version_line, writable_file, writable_folder
-from grpo_lab.commands.checks import InputError, InputFileError, check_positive
-from grpo_lab.commands.running import BUG, WHERE
+from grpo_lab.base import Parser, Stopped, command, version_line, writable_file, writable_folder
+from grpo_lab.base.checks import InputError, InputFileError, check_positive
+from grpo_lab.base.running import BUG, WHERE
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.refused import refused
 
@@ -147,7 +147,7 @@ def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
 
 
 def run(code: str, **settings) -> subprocess.Popen:
-    lines = f"import sys\nfrom grpo_lab.commands import Parser, command\n@command('x')\ndef main(_=None):\n    {code}"
+    lines = f"import sys\nfrom grpo_lab.base import Parser, command\n@command('x')\ndef main(_=None):\n    {code}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
     return subprocess.Popen([sys.executable, "-c", f"{lines}\nsys.exit(main())"], **pipes, **settings)
 
