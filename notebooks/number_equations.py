@@ -1,0 +1,150 @@
+"""Number the equations of each chapter in the order in which its pages show them; rename them everywhere.
+
+    python notebooks/number_equations.py            what would be renamed
+    python notebooks/number_equations.py --write    rename
+    python notebooks/number_equations.py --check    exit 1 if a page shows its equations out of order
+
+Chapter 5 is the lessons 05 and 05b, then the other pages in their order, so that what only `further` shows comes last,
+and at the very end what no page shows. A page shows an equation in `\\tag{5.7}` of its text or in the first row (5.7)
+of an output of `show` or `trace`. References are known by their form: `\\tag{5.7}`, "Eq. (5.7)", "Eqs. (5.7) and (5.8)",
+"式 (5.7)", the anchor `# B T (5.7)` of a line of code, the address "5.7" of a line in an exercise or a test, and the
+cell `| (5.7) |` of a table. Whatever else looks like one, such as a version "(5.17)", stays.
+"""
+
+import argparse
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TAG = r"\d+\.(?:\d+|[a-z])"
+SHOWN = re.compile(rf"\\tag\{{({TAG})\}}|^\| \(({TAG})\) \|", re.MULTILINE)
+LINK = r"(?:, | and | to |, and | or |和|、|至|到|与| 和 | 至 | 到 | 与 |–)"
+CITED = re.compile(rf"(?:Eqs?\.|式)(?:\s|\n#? *|\\n\"\n\")*\({TAG}\)(?:{LINK}\({TAG}\))*")
+CELL = re.compile(rf"(?:(?<=\| )|(?<=\"\| ))\({TAG}\)(?:{LINK}\({TAG}\))*(?=,? ?[^|]*\|)")
+AT_LINE_START = re.compile(rf"(?:(?<=^)|(?<=\")|(?<=\\n)) *\({TAG}\)(?=  )", re.MULTILINE)
+ANCHOR = re.compile(rf"(?:(?:[A-Z]\w*|\d+|scalar)\s+)+\({TAG}\)$|\({TAG}\)$")
+ADDRESSES = ("grpo_lab/course/exercises/", "grpo_lab/teaching/", "tests/course/test_prove.py", "tests/mutants/", "tests/notebooks/")
+SKIPPED = ("CHANGELOG.md", "notebooks/number_equations.py", "tests/formulas/", "tests/support/formula_sample.py")
+ENDINGS = (".py", ".md", ".po", ".ipynb", ".yaml", ".txt")
+
+
+def tracked_files() -> list[str]:
+    """The text files that may name an equation, by their path from the root."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return [name for name in listed if name.endswith(ENDINGS) and not name.startswith(SKIPPED)]
+
+
+def shown_on(notebook: Path) -> list[str]:
+    """The tags that a built page shows, in order, each once."""
+    tags: dict[str, None] = {}
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        texts = ["".join(cell["source"])] if cell["cell_type"] == "markdown" else []
+        for output in cell.get("outputs", ()):
+            texts.append("".join(output.get("data", {}).get("text/markdown", "")))
+        for text in texts:
+            tags |= dict.fromkeys(first or second for first, second in SHOWN.findall(text))
+    return list(tags)
+
+
+def defined(names: list[str]) -> set[str]:
+    """Every tag that the package or a lesson defines."""
+    sources = [name for name in names if name.startswith(("grpo_lab/", "notebooks/text/"))]
+    texts = ((ROOT / name).read_text(encoding="utf-8") for name in sources if name.endswith((".py", ".md")))
+    return {tag for text in texts for tag in re.findall(rf"\\tag\{{({TAG})\}}", text)}
+
+
+def new_numbers(names: list[str]) -> dict[str, str]:
+    """The new number of each tag that changes: by chapter, in reading order."""
+    pages = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    existing = defined(names)
+    order = [tag for page in pages for tag in shown_on(page) if tag in existing]
+    unseen = sorted(existing - {*order}, key=lambda tag: [part.zfill(3) for part in tag.split(".")])
+    numbers: dict[str, str] = {}
+    for chapter in sorted({tag.split(".")[0] for tag in existing}, key=int):
+        own_pages = [page for page in pages if page.name.startswith(chapter.zfill(2))]
+        own = [tag for page in own_pages for tag in shown_on(page)] + order + unseen
+        of_chapter = dict.fromkeys(tag for tag in own if tag in existing and tag.split(".")[0] == chapter)
+        numbers |= {tag: f"{chapter}.{number}" for number, tag in enumerate(of_chapter, 1)}
+    return {old: new for old, new in numbers.items() if old != new}
+
+
+def renamed(text: str, numbers: dict[str, str], name: str) -> str:
+    """The text of a file with the new numbers."""
+    if name.endswith(".py"):
+        return _renamed_code(text, numbers, name)
+    text = _renamed_prose(text, numbers)
+    if name.endswith((".ipynb", ".txt")):
+        text = AT_LINE_START.sub(lambda match: _swap(match[0], numbers), text)
+        text = re.sub(rf"^ \({TAG}\) ", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)
+    if name.endswith((".ipynb", ".md", ".po")):  # the anchors of code in cells
+        text = re.sub(rf"#[ \w]* \({TAG}\)(?=\\?[n\"]|$)", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)
+    return text
+
+
+def _renamed_prose(text: str, numbers: dict[str, str]) -> str:
+    text = re.sub(rf"\\tag\{{({TAG})\}}", lambda match: rf"\tag{{{numbers.get(match[1], match[1])}}}", text)
+    for pattern in (CITED, CELL):
+        text = pattern.sub(lambda match: _swap(match[0], numbers), text)
+    return text
+
+
+def _renamed_code(text: str, numbers: dict[str, str], name: str) -> str:
+    """Code, token by token: comments and texts only."""
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    pieces, end = [], 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in (tokenize.COMMENT, tokenize.STRING):
+            continue
+        start, stop = (starts[row - 1] + column for row, column in (token.start, token.end))
+        pieces += [text[end:start], _renamed_token(token, numbers, name)]
+        end = stop
+    return "".join([*pieces, text[end:]])
+
+
+def _renamed_token(token: tokenize.TokenInfo, numbers: dict[str, str], name: str) -> str:
+    bare = token.string.strip("\"'")
+    if token.type == tokenize.STRING and bare in numbers and name.startswith(ADDRESSES):
+        return token.string.replace(bare, numbers[bare])
+    text = _renamed_prose(token.string, numbers)
+    if token.type == tokenize.COMMENT:
+        return ANCHOR.sub(lambda match: _swap(match[0], numbers), text)
+    # code within a text, such as a planted mistake
+    return re.sub(rf"# [ \w]*\({TAG}\)$", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)
+
+
+def _swap(text: str, numbers: dict[str, str]) -> str:
+    return re.sub(rf"\(({TAG})\)", lambda match: f"({numbers.get(match[1], match[1])})", text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="rename")
+    action.add_argument("--check", action="store_true", help="exit 1 if an equation would be renamed")
+    arguments = parser.parse_args()
+    names = tracked_files()
+    numbers = new_numbers(names)
+    for old, new in numbers.items():
+        print(f"({old}) -> ({new})")
+    if arguments.check:
+        return int(bool(numbers))
+    for name in names if numbers else ():
+        before = (ROOT / name).read_bytes().decode("utf-8")
+        after = renamed(before, numbers, name)
+        if after != before:
+            print(f"{name}: {sum(a != b for a, b in zip(before.splitlines(), after.splitlines(), strict=True))} lines")
+            if arguments.write:
+                (ROOT / name).write_bytes(after.encode("utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
