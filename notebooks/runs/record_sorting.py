@@ -58,7 +58,7 @@ def run(arm: str, setting: str) -> dict:
     greedy = toy.greedy_responses(made.policy, prompts.held_out)
     wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt
     points = torch.stack([toy.sorting_reward(prompts.held_out, y) for y in greedy])
-    names = ("exact", "gamed") if duplicates == "only" else ("exact",)
+    names = ("exact", "gamed", "entropy") if duplicates == "only" else ("exact", "entropy")
     curves = {name: [[round(v, 3) for v in row] for row in made.history[name].tolist()] for name in names}
     one_short = [[int((w[p == 6] == n).sum()) for n in range(1, 5)] for w, p in zip(wrong, points, strict=True)]
     return {"arm": arm, "setting": setting, "rounds": made.rounds} | curves | {"six_points": one_short}
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         for arm in args.arms:
             if (setting, arm) not in runs:
                 runs[setting, arm] = run(arm, setting)
-                what = "the toy of notebook 03: fraction sorted of held-out responses, a row for each seed"
+                what = "the toy of notebook 03, held-out responses: fraction sorted, entropy; a row for each seed"
                 head = {"what": what, "machine": machine(), "settings": SETTINGS, "second": SECOND}
                 write_json(args.json, head | {"runs": list(runs.values())})
                 print(setting, arm, runs[setting, arm]["exact"], flush=True)

@@ -47,7 +47,7 @@ class SortingRun:
 
     All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
     "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
-    maximum of `sorting_reward`.
+    maximum of `sorting_reward`; "entropy", of the policy at one position, in nats (at most log V).
     `losses` are those of the last inner step in each of `rounds` but the final one.
     """
 
@@ -166,7 +166,8 @@ def evaluate_sorting(
     }
     top = _score(sorting_reward, drawn_prompts, responses) == 2 * drawn_prompts.shape[2] - 1
     scores["gamed"] = (top & (scores["exact"] == 0)).float()
-    return {name: values.mean((1, 2)) for name, values in scores.items()}
+    entropy = -(logp.exp() * logp).sum(-1)  # S P T
+    return {name: values.mean((1, 2)) for name, values in scores.items()} | {"entropy": entropy.mean((1, 2))}
 
 
 def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[Tensor, "S P T"]:

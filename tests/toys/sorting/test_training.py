@@ -1,5 +1,7 @@
 """The training loop of notebook 03: seeds that do not touch each other, the same run again, and what it keeps."""
 
+import math
+
 import pytest
 import torch
 
@@ -93,8 +95,11 @@ def test_metrics_of_a_policy_that_games():
         decode[0, t, :, number] = 50.0
     games = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), decode)
     got = evaluate_sorting(games, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0))
-    expected = {"reward": 4, "exact": 0, "gamed": 1}
+    expected = {"reward": 4, "exact": 0, "gamed": 1, "entropy": 0}
     assert {name: round(value.item(), 4) for name, value in got.items()} == expected
+    knows_nothing = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), torch.zeros(1, 3, 4, 4))
+    entropy = evaluate_sorting(knows_nothing, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0))["entropy"]
+    assert entropy.item() == pytest.approx(math.log(4))
 
 
 def test_wrong_settings_are_named():
