@@ -9,9 +9,9 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
-from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
-from grpo_lab.rollout.fast_paths import context_length, is_fast
-from grpo_lab.rollout.static import sample_static
+from grpo_lab.rollout.fast_paths import context_length
+from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.sample import sample_sequences
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
@@ -52,10 +52,10 @@ def difference(model) -> float:
     ids = torch.randint(vocabulary, (2, length), generator=torch.Generator().manual_seed(0)).to(model.device)
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :2] = False
-    sample = sample_static if is_fast(model) else sample_dynamic
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
-        sequences, sampled, _ = sample(model, ids, mask, 2, STEPS, Sampling((), 0))  # no token ends a completion
+        endless = Sampling(eos_token_ids=(), pad_token_id=0)
+        sequences, sampled, _ = sample_sequences(model, ids, mask, 2, STEPS, endless)
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
         inputs = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)

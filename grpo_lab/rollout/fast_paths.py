@@ -1,9 +1,9 @@
 """Which models take the fast paths, and what sampling and log-probabilities need of their configurations.
 
-Fast: what rows begin with in common is computed once (packing.py), layers share a mask, and tokens are decoded in fixed
-memory (static.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before. Any other
-model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows gives the
-log-probabilities. Before a model is trained, `models/selfcheck.py` holds the two against each other.
+Fast: what rows begin with in common is computed once (packing.py), layers share a mask, and tokens are decoded with a
+cache of ours (decoder.py). That is right for Llama, Qwen2 and Qwen3 where every layer attends to every token before.
+Any other model goes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
+gives the log-probabilities. Before a model is trained, `models/selfcheck.py` holds the two against each other.
 """
 
 FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # as `model_type` in a configuration

@@ -1,6 +1,7 @@
 """Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
 
-How tokens are drawn is in `static.py` for the families of `fast_paths.py`, in `dynamic.py` for others.
+`sample_sequences` is the door to the ways of drawing tokens: transformers' `generate` for any model (`generate.py`);
+for the families of `fast_paths.py` a loop of ours (`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -9,14 +10,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.base.checks import check_at_least, check_choice
+from grpo_lab.base.checks import RunError, check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.dynamic import Sampling, sample_dynamic
+from grpo_lab.rollout.decoder import CpuDecoder, Decoder
 from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.generate import NOT_FINITE, Sampling, sample_by_generate
+from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.static import sample_static
+from grpo_lab.rollout.static import GraphDecoder, fixed_columns
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+
+DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
 
 @dataclass
@@ -78,14 +83,13 @@ def sample_completions(
     check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
     ends = end_token_ids(model, tokenizer)
     sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
-    sample = sample_static if is_fast(model) and cache_implementation is None else sample_dynamic
     encoded = encode_prompts(tokenizer, prompts)
     for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
     prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
     with evaluating(model):
-        sequences, logp, entropy = sample(
-            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling
+        sequences, logp, entropy = sample_sequences(
+            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, cache_implementation
         )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
@@ -107,6 +111,41 @@ def sample_completions(
         truncated=truncated,
         texts=texts,
     )
+
+
+def sample_sequences(
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    num_generations: int,
+    max_completion_length: int,
+    sampling: Sampling,
+    cache_implementation: str | None = None,
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Draw token ids in the way that is right for the model and quick on its device.
+
+    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
+    """
+    if cache_implementation == "dynamic" or not is_fast(model):
+        return sample_by_generate(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling)
+    prompts, length = prompt_ids.shape
+    prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if length > 1 else None
+    decoder_class = DECODERS.get(model.device.type, Decoder)
+    columns = length + max_completion_length
+    if decoder_class is GraphDecoder:
+        columns = fixed_columns(length, max_completion_length)
+    decoder = decoder_class(model, prompts, num_generations, columns, sampling)
+    decoder.load(prompt_ids, prompt_mask, prefix)
+    steps = decoder.run(max_completion_length)
+    completions = decoder.sequences[:, length : length + steps]
+    end = length + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
+    sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end]
+    if not logp.isfinite().all():
+        raise RunError(NOT_FINITE)
+    if decoder_class is GraphDecoder:
+        del decoder
+        torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
+    return sequences, logp, entropy
 
 
 def read_sequences(

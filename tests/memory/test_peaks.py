@@ -12,8 +12,8 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.models import shapes
 from grpo_lab.rollout import recompute, static
-from grpo_lab.rollout.dynamic import Sampling
-from grpo_lab.rollout.static import Decoder
+from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2
@@ -61,7 +61,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
     with fake_card():
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
-            decoder = Decoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
+            decoder = GraphDecoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
             decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None)
             decoder.step()
     made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]

@@ -12,10 +12,10 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout.dynamic import Sampling
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.static import Decoder
+from grpo_lab.rollout.static import GraphDecoder
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.tape import Tape, no_question
@@ -79,7 +79,7 @@ def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture
     model, _ = make_architecture(name)
     assert is_fast(model)
     with torch.no_grad():
-        decoder = Decoder(model, 2, 2, 64, Sampling((3, 4), 3))
+        decoder = GraphDecoder(model, 2, 2, 64, Sampling((3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
         decoder.load(ids, ids > 0, packed_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
         with Tape() as tape:

@@ -21,12 +21,13 @@ TELLING = {
     "trainer/logprobs": ("trainer/test_logprobs.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
-    "rollout/dynamic": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/cache": ("rollout/test_attention.py", "rollout/test_static.py"),
+    "rollout/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
+    "rollout/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
     "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
     "rollout/prompt_checks": ("rollout/test_settings.py", "rollout/test_templates.py"),
     "rollout/probe": ("rollout/test_templates.py",),
-    "rollout/fast_paths": ("rollout/test_static.py", "models/test_selfcheck.py"),
+    "rollout/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
 }
 
 

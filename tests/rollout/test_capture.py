@@ -9,10 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout import static as decoding
-from grpo_lab.rollout.dynamic import Sampling
+from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.static import Decoder
-from tests.rollout.test_static import assert_same
+from grpo_lab.rollout.static import GraphDecoder
+from tests.rollout.test_decoder import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
 from tests.support.sampling import SETTINGS, sample
@@ -54,7 +54,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = Decoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
+    decoder = GraphDecoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     decoder.load(ids, ids > 0, packed_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
     return decoder
@@ -95,7 +95,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
-        decoder = Decoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
+        decoder = GraphDecoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(ids, ids == 0, None)
         with OnTheCard():

@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout.sample import DECODERS
 from tests.support.peak import tensors
 
 # Operations that ask for a value, have a result whose size depends on one, or bring one from the host.
@@ -52,13 +53,12 @@ def address(tensor):
 
 
 def no_question(monkeypatch):
-    """Let a step on the CPU be that of a card, where no shape may depend on a value; and do not capture it."""
-    monkeypatch.setattr(decoding, "CAPTURED", {"cpu"})
-    monkeypatch.setattr(decoding, "_capture", lambda step, device: None)
+    """Let a `GraphDecoder` take its steps on the CPU as they are, without a capture."""
+    monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
 
 
 def capture_on_the_cpu(monkeypatch):
-    """Let the decoder capture here as it would on a card. Returns the tapes, one a capture."""
+    """Let the CPU have the decoder of a GPU, and capture its step here. Returns the tapes, one a capture."""
     tapes = []
 
     def capture(step, device):
@@ -70,6 +70,6 @@ def capture_on_the_cpu(monkeypatch):
         tapes.append(tape)
         return tape.replay
 
-    monkeypatch.setattr(decoding, "CAPTURED", {"cpu"})
+    monkeypatch.setitem(DECODERS, "cpu", decoding.GraphDecoder)
     monkeypatch.setattr(decoding, "_capture", capture)
     return tapes

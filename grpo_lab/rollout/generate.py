@@ -66,7 +66,7 @@ def entropy_of(log_pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
     return -(log_pi.exp() * log_pi.clamp(min=-1e9)).sum(-1)
 
 
-def sample_dynamic(
+def sample_by_generate(
     model,
     prompt_ids: Int[Tensor, "P L"],
     prompt_mask: Bool[Tensor, "P L"],

@@ -5,10 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import static as decoding
+from grpo_lab.base.checks import RunError
+from grpo_lab.rollout import decoder as decoding
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
+from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.static import Decoder, exponential_race, fixed_columns, inverse_cdf
+from grpo_lab.rollout.sample import DECODERS
+from grpo_lab.rollout.static import exponential_race, fixed_columns
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
@@ -20,7 +23,7 @@ def both(model, tokenizer, *more, **settings):
     """The same seed by both ways, and where each leaves the random numbers. Drawn by the race, as `generate` does."""
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Decoder, "_draw", race)
+        patch.setattr(CpuDecoder, "draw", race)
         for cache in ("dynamic", None):
             drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
             drawn.append(torch.get_rng_state())
@@ -86,12 +89,12 @@ def all_apart(decoder):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_changes(settings, monkeypatch):
     model, tokenizer = make_world()
-    read, step = [], Decoder.step
-    monkeypatch.setattr(Decoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
+    read, step = [], CpuDecoder.step
+    monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
     assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]
-    monkeypatch.setattr(Decoder, "_regroup_rows", all_apart)
+    monkeypatch.setattr(CpuDecoder, "regroup_rows", all_apart)
     assert_same(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
@@ -105,6 +108,21 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
     assert_same(dynamic, static)
     assert torch.equal(after_dynamic, after_static), "the same numbers were drawn, and as many"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypatch):
+    """It is for any device without a decoder of its own; as `generate` does, it stops when all rows have ended."""
+    monkeypatch.delitem(DECODERS, "cpu")
+    model, tokenizer = make_world(pad_is_end=True)
+    for length in (1, 6, 20):
+        want = sample(model, tokenizer, length=length, cache_implementation="dynamic", **settings)
+        after = torch.get_rng_state()
+        assert_same(want, sample(model, tokenizer, length=length, **settings))
+        assert torch.equal(after, torch.get_rng_state())
+    model.lm_head.weight.data.fill_(torch.nan)
+    with pytest.raises(RunError, match="logits are not finite"):
+        sample(model, tokenizer, **settings)
 
 
 @pytest.mark.parametrize("prompts", [["d"], ["a", "b"], ["abc"], PROMPTS])
@@ -186,7 +204,7 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
 def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
     assert is_fast(make_world()[0])
-    monkeypatch.setattr(Decoder, "run", None)  # which nobody calls
+    monkeypatch.setattr(CpuDecoder, "run", None)  # which nobody calls
     for settings in (WINDOWS, adapting):
         world = make_world(**settings)
         assert not is_fast(world[0]) and sample(*world).mask.any()

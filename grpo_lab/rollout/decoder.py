@@ -1,0 +1,171 @@
+"""Token by token with a key-value cache: the plain decoder, and the one that saves a CPU work.
+
+`Decoder` is the loop of every sampler: read the last token of each row, draw the next, record its log-probability.
+Each row is a row of the batch until all have ended, and attention reads all columns of the cache, masked where nothing
+is written yet. `GraphDecoder` (static.py) repeats this step as a CUDA graph.
+
+`CpuDecoder` samples from the same distributions with less work. A step of 32 rows takes a CPU half as long as one of
+64, so rows that have drawn the same tokens so far are one row of the batch until they part, and rows that have ended
+leave it; attention reads the columns that are written; and one random number a row is drawn, not one for each token of
+the vocabulary.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+from torch.func import functional_call
+
+from grpo_lab.base.checks import RunError
+from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
+from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
+
+
+class Decoder:
+    """G completions of each of P prompts, one token of every row at a time; B = P*G rows.
+
+    A batch of the model holds prefixes, of which each row has one: here its own, in a subclass perhaps a shared one.
+
+    Args:
+        model: one of the fast paths.
+        prompts, num_generations: P and G.
+        columns: of the cache, enough for the longest prompt and its completion.
+        sampling: how tokens are drawn, and which end a completion.
+        rows_per_prefix: rows that share a prefix at the start, 1 or G.
+    """
+
+    def __init__(
+        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, rows_per_prefix: int = 1
+    ):
+        self.model, self.sampling = model, sampling
+        rows, prefixes = prompts * num_generations, prompts * num_generations // rows_per_prefix
+        zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
+        self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
+        self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
+        self.rows = torch.arange(rows, device=model.device)  # those that still write
+        self.prefix_index = self.rows // rows_per_prefix  # which prefix each of them has
+        self.prefix_row = self.rows[::rows_per_prefix]  # a row with each prefix
+        # Of each prefix:
+        self.token = zeros(prefixes, 1)  # its last token, which is read
+        self.position = zeros(prefixes, 1)  # of that token
+        self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
+        # Of each row:
+        self.done = zeros(rows, dtype=torch.bool)
+        self.sequences = zeros(rows, columns)
+        self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
+        self.cache = SlotCache(model, prefixes, columns, self.slot)
+        self.autocast_weights = autocast_copies(model)
+
+    @torch.no_grad()
+    def load(self, prompt_ids, prompt_mask, prefix) -> None:
+        """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
+        (prompts, length), prefixes_per_prompt = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
+        self.sequences.fill_(self.sampling.pad_token_id)
+        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
+        is_token = prompt_mask.repeat_interleave(prefixes_per_prompt, 0)
+        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
+        self.visible.zero_()
+        self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
+        self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
+        self.slot.fill_(length - 1)
+        self.done.zero_()
+        self.cache.load(prefix, prefixes_per_prompt)
+
+    def run(self, max_steps: int) -> int:
+        """Take at most `max_steps` steps, fewer if all rows have ended; returns how many."""
+        for steps in range(1, max_steps + 1):
+            next_token = self.step()
+            if self.done.all():
+                return steps
+            self.token = next_token.unsqueeze(1)
+        return max_steps
+
+    @torch.no_grad()
+    def step(self) -> Int[Tensor, " B"]:
+        """Read the last token of every prefix, and draw and record the next of every row, which is returned."""
+        self.visible.index_fill_(1, self.slot, True)
+        log_pi = self._logits().log_softmax(-1)
+        next_token = self.draw(log_pi)
+        self.slot.add_(1)
+        self.position.add_(1)
+        cells = (self.rows, self.slot)
+        self.logp.index_put_(cells, log_pi[self.prefix_index, next_token])  # [recorded]
+        self.entropy.index_put_(cells, entropy_of(log_pi)[self.prefix_index])
+        next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
+        self.sequences.index_put_(cells, next_token)
+        self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
+        return next_token
+
+    def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+        """Draw the next token of every row from the distribution after its prefix."""
+        if log_pi.isnan().any():
+            raise RunError(NOT_FINITE)
+        return log_pi.exp().multinomial(1)[:, 0]
+
+    def _logits(self) -> Float[Tensor, "M V"]:
+        keywords = {"attention_mask": self._mask(), "position_ids": self.position}
+        keywords |= {"past_key_values": self.cache, "use_cache": True}
+        with decoding(self.model):
+            out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.prefix_row), self.token)
+        return self.sampling.warp(ids, out.logits[:, -1].float())
+
+    def _mask(self) -> Float[Tensor, "M 1 R S"]:
+        """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
+        config = self.model.config
+        heads_per_key = config.num_attention_heads // config.num_key_value_heads
+        visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)
+        mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
+        return mask.masked_fill_(~visible, -torch.inf)
+
+
+class CpuDecoder(Decoder):
+    """Decoding on a CPU: each prefix that several rows have is computed once, and rows that have ended leave."""
+
+    def __init__(self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling):
+        super().__init__(model, prompts, num_generations, columns, sampling, rows_per_prefix=num_generations)
+
+    def run(self, max_steps: int) -> int:
+        for steps in range(1, max_steps + 1):
+            if steps > 1:
+                self.regroup_rows()
+            self.cache.columns = int(self.slot) + 1  # those that are written
+            self.step()
+            if self.done.all():
+                return steps
+        return max_steps
+
+    def regroup_rows(self) -> None:
+        """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
+        writing, vocab_size = ~self.done, self.model.config.vocab_size
+        self.rows, self.done = self.rows[writing], self.done[writing]
+        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]  # prefix and token
+        new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
+        parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
+        self.prefix_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
+        if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
+            self.position, self.visible = self.position[parent], self.visible[parent]
+            self.cache.select_rows(parent)
+
+    def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+        """Draw by one number a row. Rows that have left use up random numbers, too: their end changes no other row."""
+        u = torch.rand(len(self.sequences), dtype=torch.float64)
+        return inverse_cdf(log_pi, u[self.rows], self.prefix_index)
+
+
+def inverse_cdf(
+    log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+) -> Int[Tensor, " B"]:
+    """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
+
+    u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.
+    distribution: which of the M each row draws from. They stand on one line, the m-th from m to m + 1.
+
+    Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
+    """
+    cdf = log_pi.exp().double().cumsum_(-1)
+    stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
+    point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
+    token = torch.searchsorted(stacked_cdf, point, right=True) - distribution * log_pi.shape[1]
+    return token.clamp(0, log_pi.shape[1] - 1)  # where NaN stands; the log-probability tells
