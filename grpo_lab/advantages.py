@@ -13,6 +13,7 @@ A ValueError names an argument that has not the shape, or is not in the range, t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from einops import reduce
@@ -27,7 +28,6 @@ from grpo_lab.base.checks import (
     check_positive,
     check_shapes,
 )
-from grpo_lab.base.setting import arguments
 
 SCALES = ("group", "batch", "none")
 
@@ -192,22 +192,19 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
 class Advantage:
     """An entry of `ADVANTAGES`: how rewards become advantages.
 
-    compute: from rewards (P, G) to advantages (P, G); its other arguments are the settings that it reads.
+    compute: from rewards (P, G) and the settings of the run, a `GRPOConfig`, to advantages (P, G).
+    reads: the settings that matter to it.
     smallest_group: the fewest completions of a prompt.
     """
 
-    compute: Callable[..., Tensor]
+    compute: Callable[[Tensor, Any], Tensor]
+    reads: tuple[str, ...] = ()
     smallest_group: int = 2
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """The settings that matter to it."""
-        return frozenset(arguments(self.compute)) - {"rewards"}
 
 
 ADVANTAGES = {
-    "group": Advantage(lambda rewards, scale_rewards: group_advantages(rewards, scale=scale_rewards)),
-    "rloo": Advantage(rloo_advantages),
-    "best_of_group": Advantage(best_of_group),
-    "none": Advantage(lambda rewards: rewards.clone(), smallest_group=1),
+    "group": Advantage(lambda rewards, config: group_advantages(rewards, config.scale_rewards), ("scale_rewards",)),
+    "rloo": Advantage(lambda rewards, config: rloo_advantages(rewards)),
+    "best_of_group": Advantage(lambda rewards, config: best_of_group(rewards)),
+    "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1),
 }

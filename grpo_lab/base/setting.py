@@ -3,11 +3,10 @@
 It stands beside what reads it: that of a loss in `objective/table.py`, the others in `config/settings.py`.
 """
 
-import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any
 
@@ -77,16 +76,6 @@ def setting(
         "may_change": may_change,
     }
     return field(default=default, metadata=metadata)
-
-
-def arguments(function: Callable) -> tuple[str, ...]:
-    """The names of its arguments: what an entry's function reads."""
-    return tuple(inspect.signature(function).parameters)
-
-
-def call(function: Callable, inputs: Mapping[str, Any]):
-    """Call the function with those of the inputs that are its arguments."""
-    return function(**{name: inputs[name] for name in arguments(function)})
 
 
 def options(annotation) -> tuple:

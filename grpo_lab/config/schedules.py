@@ -17,9 +17,9 @@ class Schedule(NamedTuple):
     warms_up: bool = True
 
     @property
-    def reads(self) -> frozenset[str]:
+    def reads(self) -> tuple[str, ...]:
         """The settings that matter to it."""
-        return frozenset({"warmup_steps"} if self.warms_up else ())
+        return ("warmup_steps",) if self.warms_up else ()
 
 
 SCHEDULES = {

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
-from grpo_lab.base.checks import InputError, check_sampling
-from grpo_lab.base.setting import arguments, call, check_range, check_read, check_type, setting, unread
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.setting import check_range, check_read, check_type, setting, unread
 from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
-from grpo_lab.objective import LEVELS, LOSSES, LossSettings, policy_loss
+from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
 SETTINGS_FILE = "grpo_config.json"  # where a run keeps them, in its folder
 LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
@@ -135,10 +135,10 @@ class GRPOConfig(LossSettings, RunSettings):
 
     def without(self, **changes) -> "GRPOConfig":
         """The configuration with these changes, and with what nothing reads any more at its default again."""
-        changed = SimpleNamespace(**vars(self) | changes)
-        while unused := {name: SETTINGS[name].default for name, _ in unread(changed, SETTINGS)}:
-            vars(changed).update(unused)
-        return GRPOConfig(**vars(changed))
+        settings = {each.name: getattr(self, each.name) for each in fields(self)} | changes
+        while unused := {name: SETTINGS[name].default for name, _ in unread(SimpleNamespace(**settings), SETTINGS)}:
+            settings |= unused
+        return GRPOConfig(**settings)
 
     @property
     def rows_at_once(self) -> int:
@@ -170,14 +170,25 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.entropy_coef != 0
 
     def loss_arguments(self) -> dict:
-        """The arguments of `policy_loss`: its keywords, and the settings that this loss reads."""
-        names = {*arguments(policy_loss)} - LossSettings.__dataclass_fields__.keys() | LOSSES[self.loss_type].reads
-        chosen = {name: getattr(self, name) for name in SETTINGS if name in names}
-        return chosen | {"kl_bias_correction": self.use_bias_correction_kl}
+        """The keyword arguments of `policy_loss`: those of every loss, and the settings that this one reads."""
+        keywords = {
+            "loss_type": self.loss_type,
+            "importance_sampling_level": self.importance_sampling_level,
+            "beta": self.beta,
+            "kl_estimator": self.kl_estimator,
+            "kl_bias_correction": self.use_bias_correction_kl,
+            "max_completion_length": self.max_completion_length,
+        }
+        return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
     def sampling_arguments(self) -> dict:
         """The settings of the sampler, as `sample_completions` takes them."""
-        return {name: getattr(self, name) for name in arguments(check_sampling)}
+        return {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "repetition_penalty": self.repetition_penalty,
+        }
 
 
 SETTINGS = {each.name: each for each in fields(GRPOConfig) if each.name != "command"}
@@ -201,7 +212,7 @@ def _check_settings(config: GRPOConfig) -> None:
         fits = flags[0] == short_name(mode.autocast or mode.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_read(config, SETTINGS)
-    call(LOSSES[config.loss_type].check, vars(config))
+    LOSSES[config.loss_type].check(config)
     _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
 

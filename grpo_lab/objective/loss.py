@@ -15,11 +15,10 @@ from grpo_lab.base.checks import (
     check_dtype,
     check_shapes,
 )
-from grpo_lab.base.setting import call
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import importance_ratio
-from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, checked_settings
+from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, LossBatch, LossSettings, check_ranges
 
 
 def policy_loss(
@@ -88,12 +87,13 @@ def policy_loss(
     # Numbers outside of the mask are set to 0 here: `aggregate` leaves them out, but 0 * NaN would reach the gradient.
     logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)  # [padding]
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
+    batch = LossBatch(ratio, logp, old_logp, mask, advantages)
     high = epsilon if epsilon_high is None else epsilon_high
-    inputs = checked_settings(LOSSES[loss_type], settings | {"epsilon": epsilon, "epsilon_high": high, "delta": delta})
-    inputs |= {"ratio": ratio, "logp": logp, "old_logp": old_logp, "mask": mask, "advantages": advantages}
-    surrogate = call(LOSSES[loss_type].surrogate, inputs)
+    loss_settings = LossSettings(epsilon=epsilon, epsilon_high=high, delta=delta, **settings)
+    check_ranges(LOSSES[loss_type], loss_settings)
+    surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.21)
-    metrics = {"ratio": ratio.detach()} | call(LOSSES[loss_type].clip_metrics, inputs)
+    metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl

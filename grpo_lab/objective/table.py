@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_clip_range
-from grpo_lab.base.setting import arguments, check_range, setting
+from grpo_lab.base.setting import check_range, setting
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
@@ -29,85 +29,117 @@ class LossSettings:
     vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
+class LossBatch(NamedTuple):
+    """What the surrogates are computed from: B rows of T tokens."""
+
+    ratio: Float[Tensor, "B #T"]  # `importance_ratio(logp, old_logp, mask, importance_sampling_level)`
+    logp: Float[Tensor, "B T"]
+    old_logp: Float[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"]
+
+
 @dataclass(frozen=True)
 class Loss:
     """An entry of `LOSSES`: everything that a loss is.
 
-    The functions say by the names of their arguments what they read: "ratio", "logp", "old_logp", "mask",
-    "advantages"; and settings of `LossSettings`, of which an epsilon_high of None has become epsilon.
-
-    surrogate: what a token contributes, to be maximised.
+    surrogate: what each token contributes, to be maximised.
     divided_by: which average of `aggregate`.
+    reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio. A
+        run that is given another one is refused.
     clip_metrics: True at each token that counts, by the name of the metric.
     check: raises InputError for settings of a run (as they are given) that do not go together.
     trl: "same", or why `--engine trl` refuses it.
+
+    In the settings of `surrogate` and `clip_metrics` an epsilon_high of None has become epsilon.
     """
 
-    surrogate: Callable[..., Tensor]
+    surrogate: Callable[[LossBatch, LossSettings], Tensor]
     divided_by: Literal["length", "rows", "limit", "part", "update"]
-    clip_metrics: Callable[..., dict[str, Tensor]] = lambda: {}
-    check: Callable[..., None] = lambda: None
+    reads: tuple[str, ...]
+    clip_metrics: Callable[[LossBatch, LossSettings], dict[str, Tensor]] = lambda batch, settings: {}
+    check: Callable[[LossSettings], None] = lambda settings: None
     trl: str = "same"
 
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        """The settings that matter to it."""
-        names = {*arguments(self.surrogate), *arguments(self.clip_metrics)}
-        level = {"importance_sampling_level"} if "ratio" in names else set()
-        return frozenset(names & SETTINGS.keys() | level)
+
+def clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
+    return clipped_surrogate(
+        batch.ratio,
+        batch.advantages,
+        epsilon=settings.epsilon,
+        epsilon_high=settings.epsilon_high,
+        delta=settings.delta,
+    )
 
 
-def checked_settings(loss: Loss, chosen: dict) -> dict:
-    """All settings of the losses, with their defaults; those that this loss reads are in their ranges."""
-    settings = vars(LossSettings(**chosen))
-    for name in loss.reads & settings.keys():
-        check_range(SETTINGS[name], settings[name], infinite=True)
-    return settings
+def cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
+    return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
 
 
-def cispo(ratio, logp, advantages, epsilon_high):
-    return cispo_surrogate(ratio, logp, advantages, bound=epsilon_high)
+def sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
+    return sapo_surrogate(
+        batch.ratio,
+        batch.advantages,
+        tau_pos=settings.sapo_temperature_pos,
+        tau_neg=settings.sapo_temperature_neg,
+    )
 
 
-def sapo(ratio, advantages, sapo_temperature_pos, sapo_temperature_neg):
-    return sapo_surrogate(ratio, advantages, sapo_temperature_pos, sapo_temperature_neg)
+def vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
+    return vespo_surrogate(
+        batch.logp,
+        batch.old_logp,
+        batch.mask,
+        batch.advantages,
+        k_pos=settings.vespo_k_pos,
+        lambda_pos=settings.vespo_lambda_pos,
+        k_neg=settings.vespo_k_neg,
+        lambda_neg=settings.vespo_lambda_neg,
+    )
 
 
-def vespo(logp, old_logp, mask, advantages, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg):
-    settings = (vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
-    return vespo_surrogate(logp, old_logp, mask, advantages, *settings)
-
-
-def clip_metrics(ratio, advantages, epsilon, epsilon_high) -> dict[str, Tensor]:
+def clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
     """True where the gradient is zero: outside of the clip range, and moved in the direction of the advantage."""
-    low = (ratio < 1 - epsilon) & (per_token(advantages) < 0)
-    high = (ratio > 1 + epsilon_high) & (per_token(advantages) > 0)
+    advantages = per_token(batch.advantages)
+    low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
+    high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)
     return {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
 
 
-def cispo_clip_metrics(ratio, advantages, epsilon_high) -> dict[str, Tensor]:
+def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
     """True where the weight of a token with a positive advantage is bounded."""
-    return {"cispo_clip_ratio": (ratio > epsilon_high) & (per_token(advantages) > 0)}
+    return {"cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)}
 
 
-def check_cispo(epsilon_high) -> None:
-    if epsilon_high is None:
+def check_clipped(settings: LossSettings) -> None:
+    check_clip_range(settings.epsilon, settings.epsilon_high, settings.delta)
+
+
+def check_cispo(settings: LossSettings) -> None:
+    if settings.epsilon_high is None:
         expected = "expected the largest weight of a token with loss_type 'cispo'; 5.0 is usual"
         in_trl = "in TRL, too, where None means epsilon, which is far too low"
         raise InputError("epsilon_high", None, f"{expected} ({in_trl})")
 
 
-SETTINGS = {each.name: each for each in fields(LossSettings)}
-CLIPPED = (clip_metrics, check_clip_range)
+LEVEL = "importance_sampling_level"
+CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL)
 LOSSES = {
-    "grpo": Loss(clipped_surrogate, "length", *CLIPPED),
-    "bnpo": Loss(clipped_surrogate, "part", *CLIPPED),
-    "dr_grpo": Loss(clipped_surrogate, "limit", *CLIPPED),
-    "dapo": Loss(clipped_surrogate, "update", *CLIPPED),
-    "cispo": Loss(cispo, "update", cispo_clip_metrics, check_cispo),
-    "sapo": Loss(sapo, "length"),
-    "luspo": Loss(clipped_surrogate, "rows", *CLIPPED),
-    "vespo": Loss(vespo, "update"),
+    "grpo": Loss(clipped, "length", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "bnpo": Loss(clipped, "part", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "dr_grpo": Loss(clipped, "limit", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "dapo": Loss(clipped, "update", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "cispo": Loss(cispo, "update", ("epsilon_high", LEVEL), cispo_clip_metrics, check_cispo),
+    "sapo": Loss(sapo, "length", ("sapo_temperature_pos", "sapo_temperature_neg", LEVEL)),
+    "luspo": Loss(clipped, "rows", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "vespo": Loss(vespo, "update", ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")),
 }
 LOSS_TYPES = tuple(LOSSES)
 LOSSES_BY_TOKENS = tuple(name for name, loss in LOSSES.items() if loss.divided_by == "update")  # of the whole update
+
+
+def check_ranges(loss: Loss, settings: LossSettings) -> None:
+    """Raise InputError for the first setting that this loss reads and that is out of its range."""
+    for setting_field in fields(LossSettings):
+        if setting_field.name in loss.reads:
+            check_range(setting_field, getattr(settings, setting_field.name), infinite=True)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputTypeError, check_shapes
-from grpo_lab.base.setting import call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast, precision_of
 from grpo_lab.objective.surrogates import per_token
@@ -128,7 +127,7 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 
 
 def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    return call(ADVANTAGES[config.advantage].compute, {"rewards": grouped_rewards, **vars(config)})
+    return ADVANTAGES[config.advantage].compute(grouped_rewards, config)
 
 
 def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:

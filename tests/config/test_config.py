@@ -115,6 +115,11 @@ def test_what_something_reads_is_taken_and_reset_with_what_read_it():
         assert GRPOConfig(**some).without(beta=0.0, log_kl=False, loss_type="vespo") == GRPOConfig(loss_type="vespo")
 
 
+def test_some_loss_reads_each_setting_of_the_losses():
+    """A setting that no entry names would be an option that changes nothing."""
+    assert {each.name for each in fields(LossSettings)} <= {name for loss in LOSSES.values() for name in loss.reads}
+
+
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
     """Another value of a setting that it reads changes loss or metrics; of one that it does not read, nothing."""

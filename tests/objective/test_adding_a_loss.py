@@ -61,8 +61,8 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     table = package / "objective" / "table.py"
     source = table.read_text(encoding="utf-8")
     for place, piece in (
-        ("\n\n\n@dataclass(frozen=True)\nclass Loss:", setting),
-        ("\n\n\nSETTINGS =", "\n\n" + function),
+        ("\n\n\nclass LossBatch(", setting),
+        ("\n\n\nLEVEL =", "\n\n" + function),
     ):
         assert source.count(place) == 1
         source = source.replace(place, f"\n{piece}{place}")

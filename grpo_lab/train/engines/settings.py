@@ -28,5 +28,5 @@ def check_settings(config: GRPOConfig) -> None:
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
-    unread = {each.name for each in fields(LossSettings)} - LOSSES[config.loss_type].reads
+    unread = {each.name for each in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
     return {name: getattr(config, name) for name in SAME if name not in unread}
