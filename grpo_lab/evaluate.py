@@ -19,7 +19,7 @@ from grpo_lab.base.setting import check_range
 from grpo_lab.config import SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
-from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
@@ -64,7 +64,7 @@ def evaluate(
     sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, batch_size=batch_size, seed=seed,
-        arithmetic=autocast_as_loaded(model), disable_tqdm=disable_tqdm,
+        disable_tqdm=disable_tqdm,
     )  # fmt: skip
     G = num_generations
     marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
@@ -110,7 +110,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
         first = torch.full((len(part), 1), ids[0], device=model.device)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         of_row = torch.arange(len(part), device=model.device)
-        with evaluating(model), autocast_as_loaded(model):
+        with evaluating(model), autocast(model):
             logp, _ = score_logprobs(model, *prompts, first, torch.ones_like(first).bool(), of_row, with_entropy=False)
         total += logp.double().exp().sum().item()
     return total / len(rows)

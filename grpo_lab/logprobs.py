@@ -1,4 +1,6 @@
-"""Log-probabilities, entropy and the completion mask: what a policy thought of the tokens that were sampled.
+"""The formulas of log-probabilities, entropy and the completion mask: what a policy thought of the sampled tokens.
+
+They start from logits or hidden states; `rollout/score.py` gets these from a model.
 
 Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this departs from the usual code, on purpose: the
 temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision

@@ -54,40 +54,38 @@ def pick_precision(device: torch.device, precision: str | None = None, small: bo
     return PRECISIONS["bf16" if has_native_bf16(device) else "fp16"]
 
 
-def requested_precision(config) -> str | None:
-    """The mode that a configuration requests before there is a model: by name, or by TRL's flags on float32 weights."""
-    return config.precision or ("fp32-master" if config.bf16 else "fp16" if config.fp16 else None)
+def precision_of(model, config=None) -> Precision:
+    """The mode in which a loaded model trains and computes.
 
+    It is the one that the configuration names (`precision`, or TRL's flags bf16 and fp16), else the one for which
+    `load_policy` loaded the model, else what the weights allow: bf16 weights train as "bf16", float32 (and float64)
+    ones as "fp32".
 
-def precision_of(model, config) -> Precision:
-    """The mode in which this model trains: by `config.precision`, else TRL's flags, else as `load_policy` loaded it.
+    config: a `GRPOConfig`; None where nothing is trained, so that weights of any dtype will do.
 
-    Else it is what the weights allow: bf16 weights train as "bf16", float32 (and float64) ones as "fp32". Raises
-    InputError for weights of another dtype than the mode needs.
+    Raises:
+        ValueError: for weights of another dtype than the mode needs, or that cannot be trained.
     """
-    weights, name = _weights_dtype(model), requested_precision(config)
-    if name is None and (loaded := _loaded_for(model, weights)):
-        return loaded
-    if name is None and weights == torch.float64:
+    weights = model.dtype if config is None else _trainable_dtype(model)
+    requested = None if config is None else config.requested_precision
+    loaded_for = PRECISIONS.get(getattr(model, "loaded_for", None) or "")
+    if requested is None and loaded_for is not None and loaded_for.weights == weights:
+        return loaded_for
+    if requested is None and weights not in (torch.float32, torch.bfloat16):
         return replace(PRECISIONS["fp32"], weights=weights)
-    if name is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
+    if requested is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
-    if weights != PRECISIONS[name].weights:
-        problem = f"precision is {name!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
-        problem += f", which trains {PRECISIONS[name].weights} weights, but the model's are {weights}"
-        raise InputError(f"{problem}; load it with load_policy(..., precision={name!r})")
-    return PRECISIONS[name]
+    if weights != PRECISIONS[requested].weights:
+        problem = f"precision is {requested!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
+        problem += f", which trains {PRECISIONS[requested].weights} weights, but the model's are {weights}"
+        raise InputError(f"{problem}; load it with load_policy(..., precision={requested!r})")
+    return PRECISIONS[requested]
 
 
-def autocast(device: str | torch.device, precision: Precision) -> torch.autocast:
-    """A context in which the mode's arithmetic is done; it changes nothing where that is the weights' own."""
-    kind = torch.device(device).type
-    return torch.autocast(kind, dtype=precision.autocast, enabled=precision.autocast is not None)
-
-
-def autocast_as_loaded(model) -> torch.autocast:
-    """Autocast without a configuration: in the arithmetic of the mode for which `load_policy` loaded the model."""
-    return autocast(model.device, _loaded_for(model, model.dtype) or PRECISIONS["fp32"])
+def autocast(model, config=None) -> torch.autocast:
+    """A context in which the arithmetic of `precision_of(model, config)` is done; none where it is the weights' own."""
+    dtype = precision_of(model, config).autocast
+    return torch.autocast(model.device.type, dtype=dtype, enabled=dtype is not None)
 
 
 def has_native_bf16(device: torch.device) -> bool:
@@ -178,12 +176,7 @@ def realised_share(
     return torch.stack(shares)
 
 
-def _loaded_for(model, weights: torch.dtype) -> Precision | None:
-    mode = PRECISIONS.get(getattr(model, "loaded_for", ""))
-    return mode if mode is not None and mode.weights == weights else None
-
-
-def _weights_dtype(model) -> torch.dtype:
+def _trainable_dtype(model) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64, torch.bfloat16}:
         raise InputError(

@@ -141,6 +141,11 @@ class GRPOConfig(LossSettings, RunSettings):
         return GRPOConfig(**settings)
 
     @property
+    def requested_precision(self) -> str | None:
+        """The precision by its name, or by TRL's flags; None leaves it to the model."""
+        return self.precision or ("fp32-master" if self.bf16 else "fp16" if self.fp16 else None)
+
+    @property
     def rows_at_once(self) -> int:
         """Rows of a micro-batch: `per_device_train_batch_size`, or all of an update where that is None."""
         update_rows = max(1, self.generation_batch_size // self.gradient_accumulation_steps)

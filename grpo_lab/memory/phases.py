@@ -10,7 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout.recompute import head_chunk
+from grpo_lab.rollout.score import head_chunk
 from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.trainer.optim_8bit import PIECE
 
@@ -52,7 +52,7 @@ class Setting:
 
     @cached_property
     def prompts(self) -> int:
-        """The most prompts that a micro-batch computes. The rows of a prompt stand together (trainer/logprobs.py)."""
+        """The most prompts of a micro-batch. The rows of a prompt stand together (trainer/experience_logprobs.py)."""
         config, rows, group = self.config, self.rows, self.config.num_generations
         if not self.shared:
             return rows

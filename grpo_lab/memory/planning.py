@@ -16,7 +16,7 @@ import torch
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, has_native_bf16, requested_precision
+from grpo_lab.config.precision import PRECISIONS, has_native_bf16
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import Setting
 from grpo_lab.models.shapes import shape_of
@@ -163,7 +163,7 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
     """
     if device.type != "cuda":
         return config
-    has_bf16, requested = has_native_bf16(device), requested_precision(config)
+    has_bf16, requested = has_native_bf16(device), config.requested_precision
     modes = MODES[has_bf16] if requested is None else (requested,)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])

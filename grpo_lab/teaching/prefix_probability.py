@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.config.precision import autocast
 from grpo_lab.rollout import encode_prompts, evaluating
 
 
@@ -33,7 +33,7 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     begins, digits = _ids(tokenizer, beginning), _ids(tokenizer, number)
     ids = torch.cat([prompt[0], begins, digits])[None].to(model.device)
     mask = torch.cat([mask, mask.new_ones(1, len(begins) + len(digits))], dim=1).to(model.device)
-    with evaluating(model), autocast_as_loaded(model):
+    with evaluating(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
     probabilities = logits.float().softmax(-1).cpu()  # those of each token after the prompt, and of one more
     is_digit = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))

@@ -2,7 +2,7 @@
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.logprobs import all_logprobs, completion_logprobs
+from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
 from grpo_lab.trainer.loop import accumulate_gradient, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run

@@ -10,14 +10,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast, precision_of
+from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience, reward_rollout
-from grpo_lab.trainer.logprobs import all_logprobs
+from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
 
@@ -34,13 +34,13 @@ class Rewarded(NamedTuple):
 
 
 def sample_and_reward(
-    model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int, arithmetic,
+    model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
     config: GRPOConfig | None = None, disable_tqdm: bool = True, **sampling,
 ) -> Rewarded:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
-    arithmetic: the autocast to sample under.
-    config: for the weights of the rewards; without it each is 1.
+    config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
+        weight is 1.
     sampling: further arguments of `sample_completions`.
     """
     first_function = listed(reward_funcs)[0]
@@ -50,7 +50,7 @@ def sample_and_reward(
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
-            with arithmetic:
+            with autocast(model, config):
                 prompts = [row["prompt"] for row in batch]
                 rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
             rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config)
@@ -76,7 +76,6 @@ def evaluate_policy(
         num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
-        arithmetic=autocast(model.device, precision_of(model, config)),
         config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(), **sampling,
     )  # fmt: skip
     mean, std = mean_and_std(sampled.rewards.double())

@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputTypeError, check_shapes
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast, precision_of
+from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards import score_completions
 from grpo_lab.rollout import Rollout, sample_completions
@@ -65,7 +65,7 @@ def collect(
     Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
     """
     clock = clock or Clock(model.device)
-    with clock("time/rollout"), autocast(model.device, precision_of(model, config)):
+    with clock("time/rollout"), autocast(model, config):
         prompts, sizes = [row["prompt"] for row in rows], (config.num_generations, config.max_completion_length)
         rollout = sample_completions(model, tokenizer, prompts, *sizes, **config.sampling_arguments())
     with clock("time/reward"):

@@ -16,7 +16,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.logprobs import all_logprobs, cheapest_order, completion_logprobs
+from grpo_lab.trainer.experience_logprobs import all_logprobs, cheapest_order, completion_logprobs
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.bench.__main__ import machine
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.config.precision import autocast
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number, last_number_reward
@@ -105,7 +105,7 @@ def measured(model, tokenizer, task: Task, form: str, problems: int | None, samp
     """Of each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
     rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
     numbers, right, tokens, started = [], [], [], time.process_time()
-    with autocast_as_loaded(model), torch.random.fork_rng():
+    with autocast(model), torch.random.fork_rng():
         torch.manual_seed(1)
         for start in range(0, len(rows), 4):
             some = rows[start : start + 4]

@@ -27,11 +27,11 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.bench.process import in_a_process
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
-from grpo_lab.config.precision import PRECISIONS, autocast
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.rollout import recompute, score_logprobs
+from grpo_lab.rollout import score, score_logprobs
 from grpo_lab.tasks import TASKS
 from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives
@@ -70,11 +70,11 @@ def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
-    chunk = recompute.head_chunk
-    with patch.object(recompute, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
+    chunk, products = score.head_chunk, PRECISIONS["fp32-master" if lora else mode].autocast
+    with patch.object(score, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
         with Lives() as lives:
             for _ in range(2):
-                with autocast(model.device, PRECISIONS["fp32-master" if lora else mode]):
+                with torch.autocast(model.device.type, products, enabled=products is not None):
                     logp, _ = score_logprobs(model, *batch, with_entropy=False)
                 logp.sum().backward()
     return lives.peak

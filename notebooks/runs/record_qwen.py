@@ -32,7 +32,7 @@ from grpo_lab.base.checks import check_at_least, check_between, check_positive
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
+from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards.named import NAMED
@@ -257,7 +257,7 @@ class Measured:
     def _greedy(self, prompts: list, length: int) -> list[str]:
         texts = []
         for start in range(0, len(prompts), self.how.batch):
-            with torch.random.fork_rng(), autocast_as_loaded(self.model):
+            with torch.random.fork_rng(), autocast(self.model):
                 torch.manual_seed(1)
                 some = prompts[start : start + self.how.batch]
                 texts += sample_completions(self.model, self.tokenizer, some, 1, length, top_k=1).texts

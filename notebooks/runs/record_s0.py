@@ -28,7 +28,7 @@ from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least, check_between
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast_as_loaded
+from grpo_lab.config.precision import autocast
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import PACKAGED
@@ -89,7 +89,7 @@ def chat(model, tokenizer, questions: list, as_s0: bool, length: int) -> list[st
     replies = []
     for prompt in questions:
         ids, mask = encode_prompts(tokenizer, [prompt])
-        with autocast_as_loaded(model):
+        with autocast(model):
             out = model.generate(ids, attention_mask=mask.long(), do_sample=False, max_new_tokens=length)
         replies.append(tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True))
     model.gradient_checkpointing_disable()
@@ -103,7 +103,7 @@ def log10_probability(model, tokenizer, prompt: list, answer: str) -> float:
     prompt_ids, _ = encode_prompts(tokenizer, [prompt])
     answer_ids = tokenizer(answer, return_tensors="pt", add_special_tokens=False).input_ids
     answer_ids = torch.cat([answer_ids, torch.tensor([[tokenizer.eos_token_id]])], dim=1)
-    with evaluating(model), autocast_as_loaded(model):
+    with evaluating(model), autocast(model):
         logits = model(torch.cat([prompt_ids, answer_ids], dim=1)).logits[:, prompt_ids.shape[1] - 1 : -1]
     return token_logprobs(logits.float(), answer_ids).sum().item() / math.log(10)
 

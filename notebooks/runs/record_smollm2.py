@@ -29,7 +29,7 @@ from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least, check_between
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, autocast_as_loaded
+from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
@@ -41,7 +41,7 @@ from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.logprobs import all_logprobs
+from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
@@ -89,7 +89,7 @@ def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
     surprises = []
     for text in texts:
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
-        with evaluating(model), autocast_as_loaded(model):
+        with evaluating(model), autocast(model):
             logits = model(ids).logits[:, :-1]
         surprises.append(-token_logprobs(logits.float(), ids[:, 1:]).mean().item())
     return surprises
@@ -238,7 +238,7 @@ class Measured:
 
     @staticmethod
     def _replies(model, tokenizer, prompts: list, length: int, **sampling) -> list[str]:
-        with torch.random.fork_rng(), autocast_as_loaded(model):
+        with torch.random.fork_rng(), autocast(model):
             torch.manual_seed(1)
             return sample_completions(model, tokenizer, prompts, 1, length, **sampling).texts
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, requested_precision, stochastic_round
+from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
 from grpo_lab.trainer import evaluation
 from tests.support.worlds import make_world
 
@@ -33,9 +33,24 @@ def test_the_mode_follows_the_configuration_then_the_weights():
         assert precision_of(make_world()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
         asked = {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
         if dtype == torch.float32:
-            assert requested_precision(GRPOConfig(**config)) == asked
+            assert GRPOConfig(**config).requested_precision == asked
     mode = precision_of(make_world()[0].double(), GRPOConfig())
     assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
+
+
+def test_without_a_configuration_a_model_computes_as_it_was_loaded_whatever_its_weights():
+    model, _ = make_world()
+    for dtype, loaded_for, arithmetic in (
+        (torch.float32, "fp16", torch.float16),
+        (torch.float32, None, None),
+        (torch.bfloat16, "fp32-master", None),
+        (torch.bfloat16, None, None),
+        (torch.float16, None, None),
+        (torch.float64, "fp32", None),
+    ):
+        model.to(dtype).loaded_for = loaded_for
+        mode = precision_of(model)
+        assert (mode.weights, mode.autocast) == (dtype, arithmetic)
 
 
 MISFITS = [

@@ -11,7 +11,7 @@ import torch
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.models import shapes
-from grpo_lab.rollout import recompute, static
+from grpo_lab.rollout import score, static
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
@@ -29,8 +29,8 @@ def untied(monkeypatch):
 
 def like_a_card(monkeypatch):
     """Large chunks of logits."""
-    chunk = recompute.head_chunk
-    monkeypatch.setattr(recompute, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
+    chunk = score.head_chunk
+    monkeypatch.setattr(score, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -92,7 +92,7 @@ QUICK = (3, 8)  # half precision, checkpointed and not, both shapes
 @pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
 def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeypatch):
     """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
-    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
     L = cut.pop("L")
     config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
@@ -106,7 +106,7 @@ def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeyp
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
     """In chunks of 64 tokens (96 on a card), or in one piece."""
-    monkeypatch.setattr(recompute, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check(device, "small", mode, config, 8, monkeypatch)
 

@@ -18,7 +18,7 @@ TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
-    "trainer/logprobs": ("trainer/test_logprobs.py", "trainer/test_step.py"),
+    "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "rollout/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),

@@ -1,7 +1,7 @@
 """Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, autocast, precision_of
+from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.memory import MemoryPlan, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
@@ -72,7 +72,7 @@ def rollout_of(mode, T, B):
     config = make_config(T=T, G=8, B=B, b=B)
 
     def rollout():
-        with autocast(model.device, precision_of(model, config)):
+        with autocast(model, config):
             return sample_completions(model, tokenizer, prompts, 8, T)
 
     return rollout, config, encode_prompts(tokenizer, prompts)[0].shape[1]

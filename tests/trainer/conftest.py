@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from grpo_lab.trainer import logprobs as computing
+from grpo_lab.trainer import experience_logprobs as computing
 from tests.support.resuming import cheap_run_under, real_run
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout import recompute
+from grpo_lab.rollout import score
 from grpo_lab.trainer import PolicyOptimizer, train
 from grpo_lab.trainer import experience as gathering
-from grpo_lab.trainer import logprobs as computing
+from grpo_lab.trainer import experience_logprobs as computing
 from grpo_lab.trainer import metrics as clock_module
 from tests.support.axe import Killed
 from tests.support.sampling import times
@@ -119,7 +119,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     model, tokenizer = make_world()
     ensure_checked(model)
-    hidden = recompute.packed_hidden
-    monkeypatch.setattr(recompute, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
+    hidden = score.packed_hidden
+    monkeypatch.setattr(score, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01

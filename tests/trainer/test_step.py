@@ -9,7 +9,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, train
-from grpo_lab.trainer import logprobs as computing
+from grpo_lab.trainer import experience_logprobs as computing
 from grpo_lab.trainer import loop as trainer
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer

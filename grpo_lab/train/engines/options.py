@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import pick_precision, requested_precision
+from grpo_lab.config.precision import pick_precision
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
@@ -28,7 +28,7 @@ class Engine:
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
         """The requested mode; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
-        requested = requested_precision(config)
+        requested = config.requested_precision
         trl_lacks_it = self.name == TRL and requested is None and pick_precision(device, small=small).name == "bf16"
         return "fp32-master" if trl_lacks_it else requested
 

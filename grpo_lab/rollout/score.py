@@ -1,7 +1,9 @@
-"""The log-probability of each token of a completion again, with gradient, for the same token ids.
+"""The scorer: from a model and token ids to the log-probability of each token of a completion, with gradient.
 
-In float32 it agrees with what was recorded while sampling to 1e-4. On the fast path (see `fast_paths.py`) what rows
-begin with in common is computed once (see `packing.py`), and the logits of many tokens are made in chunks.
+`score_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it for
+rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling to
+1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and the
+logits of many tokens are made in chunks.
 """
 
 import torch

@@ -1,11 +1,15 @@
-"""The log-probabilities of an experience under a model, computed with as little padding as possible."""
+"""The log-probabilities of an experience, by `rollout/score.py`, at the temperature and in the precision of a run.
+
+`completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
+micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
+"""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast, precision_of
+from grpo_lab.config.precision import autocast
 from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
@@ -29,7 +33,7 @@ def completion_logprobs(
     row_index = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
-    with autocast(model.device, precision_of(model, config)):
+    with autocast(model, config):
         new_logp, new_entropy = _logprobs_together(model, experience.rollout[row_index], config)
     cells = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
     logp = logp.to(new_logp.dtype).index_put(cells, new_logp.to(logp.device))

@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
 from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer.logprobs import cheapest_order, completion_logprobs
+from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
 ALTERNATING = (3, 24, 5, 23, 2, 22, 4, 24)
