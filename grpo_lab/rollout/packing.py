@@ -18,7 +18,7 @@ from transformers import AttentionInterface, DynamicCache
 from grpo_lab.rollout.cache import additive_mask, attention, attention_dtype, gather_tokens
 from grpo_lab.rollout.prompts import positions
 
-NAME = "grpo_lab_packed"
+PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
 
 
 def packed_hidden(
@@ -41,10 +41,10 @@ def packed_hidden(
     if is_input.any():
         blocks.append(_block(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
-    # Attention returns its outputs block by block: where that of each token of each row stands.
-    of_prompts, of_completions = torch.arange(sum(sizes), device=ids.device).split(sizes)
-    of_prompts, of_completions = of_prompts.view_as(prompt_ids)[prompt_of_row], of_completions.view_as(is_input)
-    output_index = torch.cat([of_prompts, of_completions], dim=1)  # B S
+    # Attention returns its outputs block by block; `output_index` says where that of each token of each row stands.
+    prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
+    prompt_outputs = prompt_outputs.view_as(prompt_ids)[prompt_of_row]
+    output_index = torch.cat([prompt_outputs, completion_outputs.view_as(is_input)], dim=1)  # B S
     _recompute_with_same_attention(model)
     outputs = output_index.take(first_index)
     hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
@@ -66,7 +66,7 @@ def packed_prompts(
 
 def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:
     """The hidden states of the packed sequence, which holds the last token of each prefix."""
-    with attention(model, NAME):
+    with attention(model, PACKED_ATTENTION):
         position_ids = positions(is_token).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
         return model.base_model(packed_ids, position_ids=position_ids, **keywords).last_hidden_state[0]
@@ -121,7 +121,7 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
     return torch.cat(block_outputs).index_select(0, outputs)[None], None
 
 
-AttentionInterface.register(NAME, attend_packed)
+AttentionInterface.register(PACKED_ATTENTION, attend_packed)
 
 
 def _recompute_with_same_attention(model) -> None:

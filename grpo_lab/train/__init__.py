@@ -15,7 +15,7 @@ from grpo_lab.config.arguments import option_words, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
-from grpo_lab.tasks import TASKS
+from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 
@@ -32,12 +32,8 @@ HELD_OUT = 100  # problems of an evaluation during the run
 def main(arguments: list[str] | None = None) -> None:
     options = read_options(arguments)
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
-    from transformers import AutoConfig, AutoTokenizer
-
-    from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
-    from grpo_lab.models.folders import count_parameters, usable_folder
-    from grpo_lab.models.loading import open_part
+    from grpo_lab.models.folders import count_parameters
     from grpo_lab.trainer.folder import check_folder
 
     name, engine = options["model"], take_engine(options)
@@ -47,15 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
     engine.check(config)
     check_folder(config)  # before a model is loaded; the run checks it again
     rows = task_spec.rows("train", None, config.seed)
-    eval_dataset = _eval_dataset(task_spec, config)
+    eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
-        folder = usable_folder(name, device.type)[0]
-        model_config, tokenizer = (open_part(part, folder) for part in (AutoConfig, AutoTokenizer))
-        config = fitted(model_config, tokenizer, rows, config, device, options)
+        config = _fitted_to_gpu(name, rows, config, device, options)
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
     one_thread_if_small(model)
-    history = engine.run(model, tokenizer, rows, task_spec.functions, config, **eval_dataset)
+    history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows)
     if history:
         print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
@@ -124,13 +118,26 @@ def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec
     return task_spec, config, chosen
 
 
-def _eval_dataset(task_spec: TaskSpec, config: GRPOConfig) -> dict:
+def _fitted_to_gpu(name: str, rows: Rows, config: GRPOConfig, device, options: dict) -> GRPOConfig:
+    """The configuration with what the memory of a GPU asks for, before the weights of the model are loaded."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    from grpo_lab.memory import fitted
+    from grpo_lab.models.folders import usable_folder
+    from grpo_lab.models.loading import open_part
+
+    folder = usable_folder(name, device.type)[0]
+    model_config, tokenizer = (open_part(part, folder) for part in (AutoConfig, AutoTokenizer))
+    return fitted(model_config, tokenizer, rows, config, device, options)
+
+
+def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
-        return {}
+        return None
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
-    return {"eval_dataset": task_spec.rows("test", None, seed=1)[:HELD_OUT]}
+    return task_spec.rows("test", None, seed=1)[:HELD_OUT]
 
 
 def _closing_lines(last: dict) -> Iterator[str]:

@@ -45,9 +45,10 @@ class Run:
         self.first_step, self.history = 0, []
         self._resources = None  # what is open from the beginning to the end of the run
         self._step = None  # the step at hand, until it is recorded
-        # With the precision that the model decided, where the configuration does not say one.
-        chosen_precision = {"precision": mode.name} if (mode := self.optimizer.precision) in PRECISIONS.values() else {}
-        self.folder = None if config.output_dir is None else RunFolder(config, config.saved() | chosen_precision)
+        settings = config.saved()
+        if self.optimizer.precision in PRECISIONS.values():  # that of the model, where the configuration names none
+            settings["precision"] = self.optimizer.precision.name
+        self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
     def __enter__(self):
         resources = self._open()
@@ -72,10 +73,12 @@ class Run:
                 prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             with Stopping(self.folder and self.folder.saved) as self._stopping:
-                with open_reports(self.config, self.history) as self._reports:
-                    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-                        with training_mode(self.model, self.config.gradient_checkpointing):
-                            yield
+                with (
+                    open_reports(self.config, self.history) as self._reports,
+                    torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+                    training_mode(self.model, self.config.gradient_checkpointing),
+                ):
+                    yield
                 # While the folder is still locked and a signal still waits.
                 if self.folder is not None:
                     self.folder.save_model(self.model, self.tokenizer)
@@ -99,7 +102,8 @@ class Run:
         rows, prompts_per_step = [], self.config.prompts_per_step
         for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
             epoch, index = divmod(position, len(self.dataset))
-            rows.append(self.dataset[_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)[index]])
+            order = _random_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)
+            rows.append(self.dataset[order[index]])
         return rows
 
     def learning_rate(self, step: int) -> float:
@@ -178,7 +182,7 @@ def training_mode(model, training: bool) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=2)
-def _order(count: int, seed: int) -> list[int]:
+def _random_order(count: int, seed: int) -> list[int]:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
