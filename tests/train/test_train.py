@@ -138,7 +138,7 @@ def test_a_task_brings_rows_rewards_and_lengths(base, here, monkeypatch):
         given = given_to_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
         rows, reward_funcs, config, more = given
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
-        assert [message["role"] for message in rows[0]["prompt"]] == roles and more == {}
+        assert [message["role"] for message in rows[0]["prompt"]] == roles and more == {"eval_dataset": None}
         assert config.max_completion_length == length
 
 
