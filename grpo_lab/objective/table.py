@@ -30,7 +30,7 @@ class LossSettings:
 
 
 class LossBatch(NamedTuple):
-    """What the surrogates are computed from: B rows of T tokens."""
+    """The tensors from which the surrogates are computed: B rows of T tokens."""
 
     ratio: Float[Tensor, "B #T"]  # `importance_ratio(logp, old_logp, mask, importance_sampling_level)`
     logp: Float[Tensor, "B T"]
