@@ -7,8 +7,8 @@
 Chapter 5 is the lessons 05 and 05b, then the other pages in their order, so that what only `further` shows comes last,
 and at the very end what no page shows. A page shows an equation in `\\tag{5.7}` of its text or in the first row (5.7)
 of an output of `show` or `trace`. References are known by their form: `\\tag{5.7}`, "Eq. (5.7)",
-"Eqs. (5.7) and (5.8)", "式 (5.7)", the anchor `# B T (5.7)` of a line of code, the address "5.7" of a line in an exercise or a test, and the
-cell `| (5.7) |` of a table. Whatever else looks like one, such as a version "(5.17)", stays.
+"Eqs. (5.7) and (5.8)", "式 (5.7)", the anchor `# B T (5.7)` of a line of code, the address "5.7" of a line in an
+exercise or a test, and the cell `| (5.7) |` of a table. Whatever else looks like one, such as "(5.17)", stays.
 """
 
 import argparse
