@@ -6,7 +6,8 @@ as lists by keyword; None means that the reward does not apply to that completio
 column `answer`.
 
 Bind another setting with `functools.partial(contains_reward, penalty_per_character=0.0)`: the name stays the
-function's.
+function's. A reward that subtracts a penalty from what is right or wrong may have an attribute `without_penalty`, the
+reward function by which an evaluation counts what is right.
 """
 
 from grpo_lab.rewards.answers import last_number, last_number_reward, number_reward, same_number

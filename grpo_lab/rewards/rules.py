@@ -4,6 +4,7 @@ Two of them are here because they are widely used, with their weakness on view: 
 holds the expected one, and `graded_reward` pays half for it (`reward-contains` in the list of mistakes in circulation).
 """
 
+import functools
 import math
 import re
 from typing import Any
@@ -121,6 +122,12 @@ def contains_reward(
         reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.3)
         rewards.append(None if expected is None else reward)
     return rewards
+
+
+# With the price, no reward is ever 1.
+contains_reward.without_penalty = functools.partial(  # type: ignore[attr-defined]
+    contains_reward, penalty_per_character=0.0
+)
 
 
 def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:

@@ -1,7 +1,6 @@
 """Measurements beside the training: held-out problems, and how far the policy is from the reference."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,6 @@ from tqdm import tqdm
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
-from grpo_lab.rewards import contains_reward
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
@@ -30,7 +28,7 @@ class Rewarded(NamedTuple):
     truncated: Bool[Tensor, " B"]
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     per_func: Float[Tensor, "B F"]
-    marks: Float[Tensor, " B"]  # what the first function gave, before any price on length
+    marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
 
 
 def sample_and_reward(
@@ -44,7 +42,7 @@ def sample_and_reward(
     sampling: further arguments of `sample_completions`.
     """
     first_function = listed(reward_funcs)[0]
-    without_price = partial(first_function, penalty_per_character=0.0) if first_function is contains_reward else None
+    without_penalty = getattr(first_function, "without_penalty", None)
     texts, names, batches = [], [], []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -54,7 +52,7 @@ def sample_and_reward(
                 prompts = [row["prompt"] for row in batch]
                 rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
             rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config)
-            marks = per_func[:, 0] if without_price is None else reward_rollout(rollout, batch, without_price)[0]
+            marks = per_func[:, 0] if without_penalty is None else reward_rollout(rollout, batch, without_penalty)[0]
             texts += rollout.texts
             batches.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
             bar.update(len(batch))
@@ -67,7 +65,7 @@ def evaluate_policy(
     """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
 
     The random stream is the same each time: two evaluations of a run differ by the policy alone. eval/accuracy is that
-    of the first reward function; of `contains_reward` before the price of its length.
+    of the first reward function; of its `without_penalty` if it has one.
 
     sampling: what `sample_completions` takes and the configuration does not say.
     """

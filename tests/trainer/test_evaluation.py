@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
@@ -49,6 +50,25 @@ def test_the_training_is_the_same_bit_for_bit(capsys):
     assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5], "and after the last step"
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
     assert history[0]["kl"] == 0.0 and all(metrics["kl"] > 1e-5 for metrics in history[1:])
+
+
+def test_a_penalty_is_in_the_reward_and_not_in_the_accuracy():
+    """A reward says by its `without_penalty` what is right; ours for text that holds the answer does."""
+
+    def penalised(completions, **kwargs):
+        return [0.5 * verdict for verdict in all_right(completions)]
+
+    def all_right(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    (model, tokenizer), config = make_world(), make_config()
+    assert evaluate_policy(model, tokenizer, HELD_OUT, penalised, config)["eval/accuracy"] == 0
+    penalised.without_penalty = all_right
+    metrics = evaluate_policy(model, tokenizer, HELD_OUT, penalised, config)
+    assert (metrics["eval/reward"], metrics["eval/accuracy"]) == (0.5, 1)
+    texts, answers = ["a long way to 7", "8"], ["7", "7"]
+    assert contains_reward(texts, answers) == [1 - 15 * 0.002, -1 - 0.002]
+    assert contains_reward.without_penalty(texts, answer=answers) == [1, -1]
 
 
 def test_the_numbers_are_those_of_what_was_sampled():

@@ -149,7 +149,8 @@ def written_page(grading: Grading) -> str:
             answer = f"<pre>{safe(submission.written)}</pre>"
             body.append(f"<section><h2>{safe(submission.student)}</h2>{answer}</section>")
     without_answer = ", ".join(submission.student for submission in submissions if not submission.written)
-    body += [f"<p>Nothing written: {safe(without_answer)}.</p>"] * bool(without_answer)
+    if without_answer:
+        body.append(f"<p>Nothing written: {safe(without_answer)}.</p>")
     return html_page("In words", "\n".join(body))
 
 

@@ -55,9 +55,9 @@ class Graded:
     def notes(self) -> list[str]:
         """Remarks on the submission itself: why it cannot be graded, which files were left out."""
         submission = self.submission
-        return [f"{submission.file}: {submission.problem}".removeprefix(": ")] * bool(
-            submission.problem
-        ) + submission.notes
+        if not submission.problem:
+            return submission.notes
+        return [f"{submission.file}: {submission.problem}".removeprefix(": "), *submission.notes]
 
     @property
     def remarks(self) -> list[str]:

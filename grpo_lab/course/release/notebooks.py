@@ -201,7 +201,7 @@ def _stub_with_imports(exercise: Exercise) -> str:
     source, own = stub_source(exercise), of_notebook(exercise.notebook)
     known = imports_of(exercise, source)
     lines = [line for line in named_imports(exercise) if line not in known and line.split()[-1] not in own]
-    return "\n".join([*lines, *["", ""] * bool(lines), source.strip()])
+    return "\n".join([*lines, "", "", source.strip()] if lines else [source.strip()])
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:

@@ -32,8 +32,13 @@ def shown(monkeypatch) -> list[list]:
 
 
 def test_mean_interval_is_the_textbook_formula():
-    for df, printed in [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452)]:  # in the tables of Student's t
-        assert plots.t_quantile(df) == pytest.approx(printed, abs=1e-4)
+    for df in (1, 2, 3, 4, 5, 9, 17, 29, 30, 35, 47, 90, 119, 500, 5000):
+        # With t = sqrt(df) tan(angle), the density of Student's t is a power of the cosine.
+        angle = np.linspace(0, np.pi / 2, 100_001)
+        density = np.cos(angle) ** (df - 1)
+        mass = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
+        inside = np.interp(np.arctan(plots.t_quantile(df) / np.sqrt(df)), angle, mass)
+        assert inside / mass[-1] == pytest.approx(0.95, abs=1e-5)
     runs = [[1.0, 5.0], [2.0, 5.0], [4.5, 5.0], [0.5, 5.0]]
     mean, half = plots.mean_interval(runs)
     column = [run[0] for run in runs]
