@@ -41,6 +41,10 @@ class RunSettings:
         2, "how many stay (none: all)", at_least=1, read_if=("output_dir",), trl=THE_END_ALONE, may_change=True
     )
     resume_from_checkpoint: bool = setting(False, trl=THE_END_ALONE, may_change=True)
+    ignore_reward_changes: bool = setting(
+        False, "resume with rewards that differ from those it began with, or that cannot be compared with them",
+        read_if=("resume_from_checkpoint",), trl=THE_END_ALONE, may_change=True,
+    )  # fmt: skip
 
     disable_tqdm: bool = setting(False, group="what it shows", trl="ours", may_change=True)
     report_to: str = setting(

@@ -1,23 +1,29 @@
 """The fingerprints of what a run began with, and the comparison with them when it goes on.
 
 A run with other ingredients would get other numbers. Model, data and tokenizer are compared by content, wherever they
-lie; a reward function by the file that defines it and by what it was made with. What cannot be compared is refused on
-resuming, unless it says what it is.
+lie. A reward that is a plain function of a module is its name and the hash of that module's file. Any other, such as a
+closure, a partial, an instance or a cell of a notebook, is the text that it has as its attribute `fingerprint`; without
+one it is refused on resuming. What the file imports, or a judge answers, is not looked at. The setting
+`ignore_reward_changes` leaves rewards out of the comparison.
 """
 
 import hashlib
+import inspect
 import json
 import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.made_with import of_function
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
 UNKNOWN = "what cannot be compared"
+IGNORE = "resume with ignore_reward_changes=True (in a command: --ignore_reward_changes true)"
 
 
 def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
@@ -43,11 +49,13 @@ def check_same_ingredients(began: dict, prints: dict, folder: str) -> None:
         if unknown := new.get(UNKNOWN):
             raise InputError(
                 f"{name} holds {unknown[0]}, which cannot be compared with what the run began with; give it, from the "
-                "start on, a text as its attribute `fingerprint`, or start a new run in another folder"
+                f"start on, a text as its attribute `fingerprint`, start a new run in another folder, or {IGNORE}"
             )
         if changed := [key for key in old | new if old.get(key) != new.get(key)]:
             differences = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed)
             remedy = "take what it began with, or start a new run in another folder"
+            if name == "reward_funcs":
+                remedy = f"take what it began with, start a new run in another folder, or {IGNORE}"
             raise InputError(f"{name} differs from that of the run in {folder!r} ({differences}); {remedy}")
 
 
@@ -74,17 +82,27 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
     return {"tokens": len(tokenizer), "contents": _hash(parts)}
 
 
-def _reward_fingerprint(functions: list) -> dict:
-    """Names of rewards in order, what each was made with, the files that define them, and what cannot be compared."""
-    descriptions = [of_function(function) for function in functions]
-    prints = {
-        "functions": [description["name"] for description in descriptions],
-        UNKNOWN: [unknown for description in descriptions for unknown in description["unknown"]],
-    }
-    for number, description in enumerate(descriptions, 1):
-        prints[f"{description['name']}, number {number}, made with"] = description["bound"]
-        prints |= {file: sha256[:16] for file, sha256 in description["files"].items()}
+def _reward_fingerprint(functions: list[Callable]) -> dict:
+    """Names of the rewards in order, what identifies each, and those that nothing identifies."""
+    named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
+    names = [f"{each.__module__}.{each.__qualname__}" for each in named]
+    prints = {"functions": names, UNKNOWN: []}
+    for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
+        file = _module_file(function)
+        if (fingerprint := getattr(function, "fingerprint", None)) is not None:
+            prints[f"{name}, number {number}"] = str(fingerprint)
+        elif file is not None:
+            prints[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        else:
+            prints[UNKNOWN].append(name)
     return prints
+
+
+def _module_file(function: Callable) -> Path | None:
+    """The file of the module in which a plain function stands under its own name; None for anything else."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    is_plain = inspect.isfunction(function) and getattr(module, function.__qualname__, None) is function
+    return Path(file) if is_plain and (file := getattr(module, "__file__", None)) else None
 
 
 def _hash(value: Any) -> str:

@@ -122,9 +122,7 @@ def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_ass
     """The notebook of a student that counts, by the rule of `find_submissions`; the others are named in its notes."""
     candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_preference)
     strays = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
-    notes = [
-        f"{nb.file} is for the same assignment{', cannot be read' if nb.problem else ''}" for nb in candidates[1:]
-    ]
+    notes = [f"{nb.file} is for the same assignment{', cannot be read' if nb.problem else ''}" for nb in candidates[1:]]
     notes += [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in strays]
     if not candidates:
         candidates = [_without_cells(strays[0])]

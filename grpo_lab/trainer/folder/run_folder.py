@@ -58,7 +58,8 @@ class RunFolder:
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
-        self.settings = json.loads(json.dumps(settings), parse_constant=str) | {"resume_from_checkpoint": False}
+        of_this_start = {"resume_from_checkpoint": False, "ignore_reward_changes": False}
+        self.settings = json.loads(json.dumps(settings), parse_constant=str) | of_this_start
         self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
@@ -150,6 +151,8 @@ class RunFolder:
         old_config, new_config = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
         if prints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
             prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
+        if self.config.ignore_reward_changes:
+            prints = prints | {"reward_funcs": None}
         check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | prints, str(self.path))
         old_max_steps, max_steps = (each["max_steps"] for each in settings)
         schedule = self.settings["lr_scheduler_type"]

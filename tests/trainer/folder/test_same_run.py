@@ -1,16 +1,23 @@
 """What may change on resuming, and what is refused by name: settings, model, data, rewards, tokenizer, length."""
 
+import functools
+import hashlib
 import importlib
+import inspect
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import grpo_lab.rewards.rules
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
+from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from tests.support.resuming import (
     CHEAP,
@@ -170,29 +177,68 @@ def test_a_reward_is_refused_with_the_file_that_has_changed(tmp_path, monkeypatc
             opened(tmp_path / "out", rewards=imported(old, new))
 
 
-def made_with(held):
-    return lambda completions, **kwargs: [held * len(completion) for completion in completions]
+def closure(sign):
+    return lambda completions, **kwargs: [sign * len(completion) for completion in completions]
 
 
-class Client:
-    """Such as a connection: nobody can say whether another one answers alike."""
-
-    def __init__(self, **said):
-        self.__dict__ |= said
-
-    def __mul__(self, length):
-        return 0.5
+def plain(completions, sign=1, **kwargs):
+    return [sign * len(completion) for completion in completions]
 
 
-def test_a_reward_made_with_another_value_or_with_what_cannot_be_compared_is_refused(tmp_path):
-    """The sign of every reward changes, and no file does. What cannot be compared may say what it is."""
-    for name, began, same, other, message in [
-        ("sign", 1, 1, -1, "number 1, made with: was .*held = 1.* is .*held = -1.*start a new run"),
-        ("client", Client(), None, Client(), r"holds held \(Client\), which cannot be compared.*`fingerprint`"),
-        ("said", *(Client(fingerprint=f"judge {size}B") for size in (7, 7, 8)), "made with: was .*judge 7B"),
-    ]:
-        cheap_run_until(tmp_path / name, 3, reward=made_with(began))
-        if same is not None:
-            opened(tmp_path / name, rewards=made_with(same))
-        with pytest.raises(InputError, match=message):
-            opened(tmp_path / name, rewards=made_with(other))
+class Instance:
+    def __init__(self, sign):
+        self.sign = sign
+
+    def __call__(self, completions, **kwargs):
+        return plain(completions, self.sign)
+
+
+def cell_of_a_notebook(sign):
+    """Defined in a module without a file, under its own name."""
+    scope = {"__name__": "__main__"}
+    exec(f"def reward(completions, **kwargs): return [{sign} * len(text) for text in completions]", scope)
+    return scope["reward"]
+
+
+OTHER_REWARDS = {
+    "closure": (closure, r"test_same_run.closure.<locals>.<lambda>"),
+    "partial": (lambda sign: functools.partial(plain, sign=sign), r"functools.partial"),
+    "instance": (Instance, r"test_same_run.Instance"),
+    "method": (lambda sign: Instance(sign).__call__, r"test_same_run.Instance.__call__"),
+    "cell": (cell_of_a_notebook, r"__main__.reward"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_REWARDS)
+def test_a_reward_that_is_no_plain_function_says_what_it_is_or_is_refused_unless_that_is_allowed(kind, tmp_path):
+    make, name = OTHER_REWARDS[kind]
+    cheap_run_until(tmp_path / "out", 3, reward=make(1))
+    message = f"^reward_funcs holds .*{name}, which cannot be compared .* `fingerprint`, .* ignore_reward_changes=True"
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / "out", rewards=make(1))
+    opened(tmp_path / "out", rewards=make(1), ignore_reward_changes=True)
+    with pytest.raises(InputError, match=message):  # the next time, too
+        opened(tmp_path / "out", rewards=make(1))
+
+
+def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):
+    def judge(size):
+        reward = closure(1)
+        reward.fingerprint = f"judge {size}B"
+        return reward
+
+    cheap_run_until(tmp_path / "out", 3, reward=judge(7))
+    opened(tmp_path / "out", rewards=judge(7))
+    with pytest.raises(InputError, match="number 1: was 'judge 7B', is 'judge 8B'.*ignore_reward_changes=True"):
+        opened(tmp_path / "out", rewards=judge(8))
+    opened(tmp_path / "out", rewards=judge(8), ignore_reward_changes=True)
+    saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text(encoding="utf-8"))
+    assert saved["ignore_reward_changes"] is False
+
+
+def test_rewards_of_the_package_are_compared_by_their_file():
+    prints = fingerprints(*make_world(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward])["reward_funcs"]
+    source = Path(inspect.getfile(grpo_lab.rewards.rules)).read_bytes()
+    assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
+    names = ["grpo_lab.rewards.rules.accuracy_reward", "grpo_lab.rewards.rules.contains_reward"]
+    assert prints == {"functions": names, "what cannot be compared": []}
