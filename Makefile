@@ -21,10 +21,10 @@ STAMP := .venv/.setup-done
 DEV := .venv/.dev-done
 # Handed out two at a time, so that the long ones, which come first (tests/conftest.py), are shared evenly.
 PYTEST = $(PY) -m pytest -n $(WORKERS) --maxschedchunk 2 --ignore notebooks/assignments --ignore notebooks/zh
-NBMAKE = --nbmake --nbmake-timeout 300
+NBMAKE = -p nbmake.pytest_plugin --nbmake --nbmake-timeout 300
 # In forks the notebooks share one import of everything; nbmake, a kernel for each, is what `make test-all` and CI run.
 SYSTEM ?= $(shell uname)
-NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p no:nbmake -p tests.notebooks.forked,$(NBMAKE))
+NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p tests.notebooks.forked,$(NBMAKE))
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 

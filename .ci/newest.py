@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = [["tests/parity"], ["--nbmake", "--nbmake-timeout", "300", "--ignore", "notebooks/assignments", "notebooks"]]
+NBMAKE = ["-p", "nbmake.pytest_plugin", "--nbmake", "--nbmake-timeout", "300"]
+TESTS = [["tests/parity"], [*NBMAKE, "--ignore", "notebooks/assignments", "notebooks"]]
 
 
 def versions(text: str) -> dict[str, str]:

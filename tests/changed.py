@@ -48,7 +48,7 @@ def main() -> int:
         print("nothing has changed that a test is named after; `make test` runs them all")
         return 0
     print("tests of what changed:", *tests)
-    return int(pytest.main(["-q", "-n", "2", "-p", "no:nbmake", "-m", "not slow and not browser", *tests]))
+    return int(pytest.main(["-q", "-n", "2", "-m", "not slow and not browser", *tests]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -9,7 +10,8 @@ from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.gym import LEFT_OUT, PREFIX, generator_names, make_generator
 
-gym = pytest.importorskip("reasoning_gym")
+if find_spec("reasoning_gym") is None:  # imported by the tests alone: it takes every process that collects them 2 s
+    pytest.skip("reasoning-gym is not installed", allow_module_level=True)
 SUMS = "gym:chain_sum:max_terms=2,max_digits=1"
 SOME = (SUMS, "gym:gsm_symbolic:difficulty=1", "gym:countdown:min_numbers=2,max_numbers=3", "gym:maze", "gym:ab")
 
@@ -87,7 +89,9 @@ def test_what_is_wrong_with_a_name_is_said():
     for name, message in WRONG.items():
         with pytest.raises(ValueError, match=message):
             find_task(name)
-    assert not {*LEFT_OUT} & {*generator_names()} and {*LEFT_OUT} < {*gym.factory.DATASETS}
+    import reasoning_gym
+
+    assert not {*LEFT_OUT} & {*generator_names()} and {*LEFT_OUT} < {*reasoning_gym.factory.DATASETS}
     problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
     assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
 
