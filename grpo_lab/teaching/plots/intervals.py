@@ -4,8 +4,8 @@ import numpy as np
 
 from grpo_lab.base.checks import InputError
 
-# t by degrees of freedom, as textbooks print it. A table rather than scipy, a download of 35 MB, because this is the one
-# number that the course would take from there.
+# t by degrees of freedom, as textbooks print it. A table rather than scipy, a download of 35 MB, because this is the
+# one number that the course would take from there.
 T_TABLE = {
     1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645, 5: 2.57058, 6: 2.44691, 7: 2.36462, 8: 2.30600, 9: 2.26216,
     10: 2.22814, 11: 2.20099, 12: 2.17881, 13: 2.16037, 14: 2.14479, 15: 2.13145, 16: 2.11991, 17: 2.10982, 18: 2.10092,
