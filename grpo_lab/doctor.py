@@ -112,9 +112,13 @@ def find_card() -> str | None:
 
 
 def check_space() -> Check:
-    import psutil
-
-    memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd()).free / GIB
+    disk = shutil.disk_usage(Path.cwd()).free / GIB
+    try:
+        import psutil
+    except ImportError:
+        unknown = f"memory unknown without psutil, {disk:.0f} GiB of disk"
+        return Check("warn", unknown, f"Install what is missing: {install()}.")
+    memory = psutil.virtual_memory()
     free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB memory free, {disk:.0f} GiB of disk"
     if memory.total < 3.5 * GIB:
         return Check("warn", free, "Little memory: close other programs, and run one notebook at a time.")

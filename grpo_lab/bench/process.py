@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import psutil
+from grpo_lab.base.checks import InputPackageError
 
 
 def in_a_process(measure: Callable[[dict], dict], spec: dict) -> dict:
@@ -32,6 +32,11 @@ def _begin(threads: int | None) -> None:
 def peak_memory() -> int:
     """The most bytes of main memory that this process held so far."""
     if sys.platform == "win32":
+        try:
+            import psutil
+        except ImportError as error:
+            needs = 'is measured by psutil on Windows, which is not installed: pip install "grpo-lab[bench]"'
+            raise InputPackageError("peak memory", found=needs) from error
         return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")
     if status.is_file():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from numpy.linalg import norm
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.base.display import readable
 
 END = "<|im_end|>"  # ends a message in ChatML, the form of both families' chats
@@ -62,7 +62,11 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         ValueError: if it is no GGUF file or a damaged one, of another architecture, or without tokenizer or template.
         FileNotFoundError: if there is no such file.
     """
-    from gguf import GGUFReader
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        needs = 'are read with the package gguf, which is not installed: pip install "grpo-lab[gguf]"'
+        raise InputPackageError("GGUF files", found=needs) from error
 
     expected = f'expected a GGUF file of architecture "{architecture or " or ".join(PRE_TOKENIZERS)}"'
     if not file.is_file():

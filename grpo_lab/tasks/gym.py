@@ -86,6 +86,6 @@ def _reasoning_gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        message = f"is {PREFIX}..., and reasoning-gym is not installed: pip install reasoning-gym"
+        message = f'is {PREFIX}..., and reasoning-gym is not installed: pip install "grpo-lab[gym]"'
         raise InputPackageError("task", PREFIX, found=message) from error
     return reasoning_gym

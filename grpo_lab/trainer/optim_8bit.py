@@ -92,6 +92,6 @@ def _torchao():
     except ImportError as error:
         raise InputPackageError(
             "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: pip install "
-            "torchao. Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
+            "\"grpo-lab[torchao]\". Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
         ) from error
     return AdamW8bit, OptimState8bit

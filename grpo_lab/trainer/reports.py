@@ -80,7 +80,7 @@ def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
     try:
         module = importlib.import_module("torch.utils.tensorboard")
     except ImportError as error:
-        problem = "report_to is 'tensorboard', which is not installed: python -m pip install tensorboard"
+        problem = "report_to is 'tensorboard', which is not installed: python -m pip install 'grpo-lab[tensorboard]'"
         raise InputPackageError(problem) from error
     # What a killed run showed of steps that are now made again is struck out.
     return module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)

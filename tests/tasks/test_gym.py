@@ -99,5 +99,5 @@ def test_what_is_wrong_with_a_name_is_said():
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     make_generator.cache_clear()
-    with pytest.raises(ImportError, match="reasoning-gym is not installed: pip install reasoning-gym"):
+    with pytest.raises(ImportError, match="reasoning-gym is not installed: pip install .grpo-lab.gym."):
         find_task(SUMS)

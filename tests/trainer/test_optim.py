@@ -197,6 +197,6 @@ def test_parameters_that_are_not_contiguous_are_named():
 def test_without_torchao_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao.optim", None)
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))])
-    with pytest.raises(ImportError, match="pip install torchao.*precision='fp32-master'"):
+    with pytest.raises(ImportError, match=r"pip install .grpo-lab\[torchao\].*precision='fp32-master'"):
         PolicyOptimizer(model, make_config(precision="bf16"))
     PolicyOptimizer(model, make_config(precision="bf16-naive"))

@@ -33,7 +33,9 @@ def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
 
 def test_a_board_that_is_not_installed_is_named_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match="report_to is 'tensorboard', .* not installed: python -m pip install"):
+    with pytest.raises(
+        ImportError, match="report_to is 'tensorboard', .* not installed: python -m pip install 'grpo-lab.tensorboard.'"
+    ):
         run(output_dir=str(tmp_path / "out"), report_to="tensorboard")
 
 

@@ -38,7 +38,7 @@ python="$root/venv/bin/python"
 # No card there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
 "$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
     echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
-"$python" -m pip install -c "$package/requirements.lock" "$package"
+"$python" -m pip install -c "$package/requirements.lock" "${package}[math]"
 # Where there is no wall within, submissions run as another user, who reads neither this folder nor the answers.
 chmod -R go-rwx "$root/source" "$("$python" -c 'import grpo_lab; print(grpo_lab.__path__[0])')"
 "$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'

@@ -74,7 +74,8 @@ class Worker:
             from grpo_lab.base.checks import InputPackageError  # the parent's
 
             needs = f"needs Math-Verify, which did not start ({status})"
-            raise InputPackageError("math_reward", None, "install it with: pip install math-verify", found=needs)
+            remedy = 'install it with: pip install "grpo-lab[math]"'
+            raise InputPackageError("math_reward", None, remedy, found=needs)
 
     def end(self) -> None:
         """End the process, if there is one; the next batch starts another."""

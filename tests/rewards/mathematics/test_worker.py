@@ -73,7 +73,7 @@ def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     use("raise ImportError('no Math-Verify here')")
-    with pytest.raises(ImportError, match=r"\(ImportError: no Math-Verify here\).*pip install math-verify"):
+    with pytest.raises(ImportError, match=r"\(ImportError: no Math-Verify here\).*pip install .grpo-lab\[math\]"):
         rewarded("x", "x")
     assert rewarded("4", "4", "5") == [1.0, 0.0], "plain numbers do without"
     use("raise SystemExit(3)")
