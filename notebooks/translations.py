@@ -43,6 +43,7 @@ WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradient
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
+WORDS += ["{0} lacks {1}."]
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
 WORDS += ["| loss | ratio of | far from ratio 1 | divided by | by the std | TRL `loss_type`"]
 WORDS += ["| loss | trainer | settings", "token", "sequence", "product over the answer", "hard clip", "soft gate"]

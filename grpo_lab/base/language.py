@@ -9,6 +9,7 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import prose
@@ -17,6 +18,7 @@ HERE = Path(__file__).parents[1]
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
+FULL_STOPS = ("。", "！", "？", "：")
 WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 
 
@@ -37,9 +39,78 @@ def language() -> str:
     return "zh_CN" if re.match(r"zh[_-](CN|SG|Hans)|Chinese \(Simplified", locale_name) else "en"
 
 
+class Phrase(str):
+    """A text whose messages are looked up before their values are put in; as a string, the English text.
+
+    pieces: sentences that hold no value, and messages with {0} or {name} in the places of their values.
+    """
+
+    pieces: tuple["str | Message", ...]
+
+    def __new__(cls, *pieces: "str | Message"):
+        phrase = super().__new__(cls, "".join(map(str, pieces)))
+        phrase.pieces = tuple(part for piece in pieces for part in getattr(piece, "pieces", (piece,)))
+        return phrase
+
+    def __add__(self, other: str) -> "Phrase":
+        return Phrase(self, other)
+
+    def __radd__(self, other: str) -> "Phrase":
+        return Phrase(other, self)
+
+
+class Message(NamedTuple):
+    """A message with values for its places."""
+
+    text: str
+    values: tuple
+    named_values: dict
+
+    def __str__(self) -> str:
+        return self.text.format(*self.values, **self.named_values)
+
+    def translated(self, target: str) -> str:
+        """The translation with the values in it; a value that is a message itself is in the language, too."""
+        text = known(target)[0].get(self.text, self.text)
+        named_values = {name: _value(value, target) for name, value in self.named_values.items()}
+        return text.format(*[_value(value, target) for value in self.values], **named_values)
+
+
+def fill(message: str, /, *values, **named_values) -> Phrase:
+    """The message with values in the places {0}, {1}, {name}: in English here, in the reader's language by `_`."""
+    return Phrase(Message(message, values, named_values))
+
+
+def _value(value: Any, target: str) -> Any:
+    """A value as it stands in a translated message; a text is translated if all of it is known, as what is a name."""
+    if isinstance(value, Phrase):
+        return _phrase(value, target)
+    if not isinstance(value, str):
+        return value
+    # "The result" begins a sentence.
+    name = f"the {value[4:]}" if value.startswith("The ") else value
+    exact = known(target)[0]
+    return exact.get(value) or exact.get(name, value)
+
+
+def _phrase(phrase: Phrase, target: str) -> str:
+    """The pieces one by one, without a space after Chinese punctuation."""
+    text = ""
+    for piece in phrase.pieces:
+        if isinstance(piece, Message):
+            added = piece.translated(target)
+        else:
+            start, end = len(piece) - len(piece.lstrip(" ")), len(piece.rstrip(" "))
+            added = f"{piece[:start]}{translated(piece.strip(' '), target)}{piece[max(start, end) :]}"
+        text = text.rstrip(" ") + added.lstrip(" ") if text.rstrip(" ").endswith(FULL_STOPS) else text + added
+    return text
+
+
 def _(text: str) -> str:
     """The text in the reader's language."""
-    return text if (target := language()) == "en" else translated(text, target)
+    if (target := language()) == "en":
+        return text
+    return _phrase(text, target) if isinstance(text, Phrase) else translated(text, target)
 
 
 @cache
@@ -61,7 +132,7 @@ def translated(text: str, target: str) -> str:
     remainder = text[len(head) + len(seam) :]
     seam = seam if head.count("$") % 2 else WIDE.get(seam, seam)  # but not within a formula
     # No space after Chinese punctuation, but before *this*, which begins after a space.
-    no_space = seam == " " and translation[-1:] in tuple("。！？：") and remainder[:1] != "*"
+    no_space = seam == " " and translation[-1:] in FULL_STOPS and remainder[:1] != "*"
     return translation + ("" if no_space else seam) + translated(remainder, target)
 
 
@@ -100,5 +171,7 @@ def _form(text: str) -> re.Pattern:
     """A pattern for a text that begins as the message does, with values in it, and ends there or at a seam."""
     # Looked for first: that is quick where there are two values in a row.
     longest_words = max(re.split(r"\{\w+\}", text), key=len)
-    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<_\1>(?:(?!\*\*)[^|\n])*?)", re.escape(text))
+    # No bold type within a value, but the `**settings` of a signature.
+    value = r"(?:(?!\*\*(?!\w+[,)]))[^|\n])*?"
+    pattern = re.sub(r"\\\{(\w+)\\\}", lambda slot: f"(?P<_{slot[1]}>{value})", re.escape(text))
     return re.compile(f"(?=[^\n]*{re.escape(longest_words)}){pattern}(?={SEAMS.pattern}|\\Z)")

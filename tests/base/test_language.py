@@ -1,11 +1,12 @@
 """The reader's language: who chooses it, and how a text that was put together is found among the translations."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from grpo_lab.base import language
-from grpo_lab.base.language import _, enter_folder, translated
+from grpo_lab.base.language import Phrase, _, enter_folder, fill, translated
 from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
@@ -62,6 +63,26 @@ def forget() -> None:
 )
 def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
     assert _(text) == said
+
+
+@pytest.mark.parametrize(
+    ("phrase", "english", "shown"),
+    [
+        # A value that would read as the middle of a message; one that is a message; one of a reader's own words.
+        (fill("Truth: {0}.", "the sum. Truth: 3"), "Truth: the sum. Truth: 3.", "答案：the sum. Truth: 3。"),
+        (fill("Truth: {0}.", fill("Figure.")), "Truth: Figure..", "答案：图。。"),
+        (fill("Truth: {0}.", "the right sum"), "Truth: the right sum.", "答案：正确的和。"),
+        (fill("{0} of {1} right: {2}.", 1, 2, "x"), "1 of 2 right: x.", "2中 1 个正确：x。"),
+        (fill("Truth: {0}.", 1) + " An axis is missing.", "Truth: 1. An axis is missing.", "答案：1。少了一个轴。"),
+        ("An axis is missing. " + fill("Truth: {0}.", 1), "An axis is missing. Truth: 1.", "少了一个轴。答案：1。"),
+        (Phrase("Nobody knows this. ", fill("New {0}.", 1)), "Nobody knows this. New 1.", "Nobody knows this. New 1."),
+    ],
+)
+def test_a_message_is_looked_up_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, shown):
+    assert phrase == english and _(phrase) == shown
+    assert pickle.loads(pickle.dumps(phrase)) == english and _(pickle.loads(pickle.dumps(phrase))) == shown
+    monkeypatch.setenv("GRPO_LAB_LANG", "en")
+    assert _(phrase) == english
 
 
 def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):

@@ -2,11 +2,15 @@
 
 import ast
 import inspect
+import re
+from dataclasses import replace
 
 import pytest
 
+from grpo_lab.base.language import _
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTS
@@ -38,6 +42,34 @@ def test_right_accepted_wrong_rejected_and_named(name):
     gaps += [trials.rejects(exercise, mistake, seed) for seed in trials.SEEDS for mistake in wrong]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]
     assert [gap for found in gaps for gap in found] + trials.kills_mutants(exercise, SEEN) == []
+
+
+@pytest.mark.parametrize("name", QUICK_FIRST)
+def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
+    """Of every mistake and fault of form: no English sentence is left, and none is torn by a value in it."""
+    exercise = EXERCISES[name]
+    verdicts = [
+        judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
+    ]
+    for mistake in exercise.misconceptions.values():
+        wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
+        verdicts.append(judge(exercise, wrong, SEEN))
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    for part in (part for verdict in verdicts for part in (*verdict.parts, *verdict.more) if part.kind == "say"):
+        shown = _(part.text)
+        prose = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]", "", shown)
+        assert re.search("[\u4e00-\u9fff]", prose) and not re.search(r"([A-Za-z]{2,}[ ,]+){3}[A-Za-z]{2}", prose), shown
+
+
+def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
+    exercise = EXERCISES["importance_ratio"]
+    subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
+    expected = expected_outcomes(exercise, SEEN)[0]
+    got = replace(expected, observed=expected.observed | {subject: None})
+    text = first_difference(got, exercise, 0, SEEN).finding
+    assert text.startswith(f"The {subject[4:]} is None; a")
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    assert _(text).startswith(f"{_(subject)}的类型不对：现在是“None”，应为“")
 
 
 @pytest.mark.parametrize("name", TRAINING_LAST)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
 from grpo_lab.course.checking.outcome import AFTERWARDS, expected_outcomes
 from grpo_lab.course.checking.plain_data import Other, Outcome
@@ -65,9 +66,9 @@ def may_be_none(exercise: Exercise) -> bool:
 
 def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     message = next(iter(got.message.splitlines()), "")  # the rest is told in the details
-    text = f"It raises {got.error}: {message[:300]}" if message else f"It raises {got.error}."
+    text = fill("It raises {0}: {1}", got.error, message[:300]) if message else fill("It raises {0}.", got.error)
     if got.message.startswith(AFTERWARDS):
-        text = f"It returns, but {message[:300]}"
+        text = fill("It returns, but {0}", message[:300])
         if "inplace operation" in got.message:
             text += " Something that the gradient needs was changed in place."
     if got.error == "NotImplementedError":
@@ -89,11 +90,13 @@ def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Dif
     if type(got) is type(expected) and None not in parts:
         return _part_difference(subject, *parts, view)
     if isinstance(got, bool) and isinstance(expected, bool) and subject.startswith("whether "):
-        text = f"The check asks {subject}: here {_yes_or_no(got)}, and {_yes_or_no(expected)} is expected."
+        text = fill(
+            "The check asks {0}: here {1}, and {2} is expected.", subject, _yes_or_no(got), _yes_or_no(expected)
+        )
         return Difference(subject, got, expected, text)
     if _name(got) == _name(expected):
         return Difference(subject, got, expected)
-    text = f"{_capital(subject)} is {_name(got)}; {_name(expected)} is expected."
+    text = fill("{0} is {1}; {2} is expected.", _capital(subject), _name(got), _name(expected))
     if view.none and (got is None or (expected is None and isinstance(got, str | float))):
         return Difference(subject, got, expected, text)
     if got is None:
@@ -103,13 +106,14 @@ def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Dif
 
 def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
-        text = f"{_capital(subject)} has {len(got)} entries; {len(expected)} are expected."
+        text = fill("{0} has {1} entries; {2} are expected.", _capital(subject), len(got), len(expected))
         return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
     missing, extra = [[str(k) for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
     if missing or extra:
-        absent = f"{_capital(subject)} lacks {', '.join(missing[:6])}." if missing else ""
-        surplus = f"{_capital(subject)} has {', '.join(extra[:6])} too much." if extra else ""
-        return Difference(subject, list(got), list(expected), f"{absent} {surplus}".strip(), "kind")
+        sentences = [fill("{0} lacks {1}.", _capital(subject), ", ".join(missing[:6]))] if missing else []
+        sentences += [fill("{0} has {1} too much.", _capital(subject), ", ".join(extra[:6]))] if extra else []
+        text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
+        return Difference(subject, list(got), list(expected), text, "kind")
     inside = subject.removeprefix("the ")
     differences = [
         d for key in expected if (d := _value_difference(f"{inside}[{key!r}]", got[key], expected[key], view))
@@ -119,10 +123,10 @@ def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Di
 
 def _tensor_difference(subject: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
     if got.shape != expected.shape:
-        text = f"{_capital(subject)} has shape {tuple(got.shape)}; {tuple(expected.shape)} is expected."
+        text = fill("{0} has shape {1}; {2} is expected.", _capital(subject), tuple(got.shape), tuple(expected.shape))
         return Difference(subject, got, expected, text + _about_shapes(got, expected), "shape")
     if got.dtype != expected.dtype:
-        text = f"{_capital(subject)} has dtype {dtype_name(got)}; {dtype_name(expected)} is expected."
+        text = fill("{0} has dtype {1}; {2} is expected.", _capital(subject), dtype_name(got), dtype_name(expected))
         return Difference(subject, got, expected, text, "dtype")
     return Difference(subject, got, expected, relation(got, expected, view.tolerance))
 
@@ -132,7 +136,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
         return " The axes stand in another order."
     if [size for size in got.shape if size != 1] == [size for size in expected.shape if size != 1]:
         word = "too many" if got.ndim > expected.ndim else "missing"
-        return f" An axis of size 1 is {word}: think of keepdim, or of unsqueeze."
+        return " " + fill("An axis of size 1 is {0}: think of keepdim, or of unsqueeze.", word)
     return " A single number is expected." if not expected.ndim else ""
 
 
@@ -140,19 +144,23 @@ def _argument_differences(got: Outcome, expected: Outcome, view: _View, changing
     """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
     differences = []
     for name in [name for name in got.changed if name not in expected.changed]:
-        text = f"Your function changes its argument {name} in place; the caller still needs it as it was."
+        text = fill("Your function changes its argument {0} in place; the caller still needs it as it was.", name)
         if isinstance(got.changed[name], Tensor):
             text += " Operations that end in _ and += on a tensor do that: x = x + y makes a new tensor."
         if name in changing:
-            text = f"With this input, the argument {name} has to stay unchanged, and your function changes it."
+            text = fill("With this input, the argument {0} has to stay unchanged, and your function changes it.", name)
         fault = "" if name in changing else "inplace"
-        differences.append(Difference(f"{name} after the call", got.changed[name], Other("unchanged"), text, fault))
+        differences.append(
+            Difference(fill("{0} after the call", name), got.changed[name], Other("unchanged"), text, fault)
+        )
     for name, expected_value in expected.changed.items():
         if name in got.changed:
-            differences.append(_value_difference(f"{name} after the call", got.changed[name], expected_value, view))
+            differences.append(
+                _value_difference(fill("{0} after the call", name), got.changed[name], expected_value, view)
+            )
         else:
-            text = f"Your function leaves its argument {name} unchanged, where it has to be changed in place."
-            differences.append(Difference(f"{name} after the call", Other("unchanged"), expected_value, text))
+            text = fill("Your function leaves its argument {0} unchanged, where it has to be changed in place.", name)
+            differences.append(Difference(fill("{0} after the call", name), Other("unchanged"), expected_value, text))
     return differences
 
 
@@ -164,21 +172,24 @@ def _gradient_differences(got: Outcome, expected: Outcome, exercise: Exercise, v
             cut = expected.attached and not got.attached
             text = CUT if cut else _about_gradient(name, *gradients, view)
             displayed = (Other("no gradient") if gradient is None else gradient for gradient in gradients)
-            differences.append(Difference(f"the gradient of {name}", *displayed, text, "detached" if cut else ""))
+            differences.append(
+                Difference(fill("the gradient of {0}", name), *displayed, text, "detached" if cut else "")
+            )
     return differences
 
 
 def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     start = "The value is right, but the gradient is not."
     if isinstance(got, Tensor) and got.isnan().any():
-        return f"{start} NaN arrives at {name}."
+        return Phrase(start, " ", fill("NaN arrives at {0}.", name))
     if no_gradient(expected):
-        return f"{start} One arrives at {name}, where {'it should be stopped' if expected is None else 'it is zero'}."
+        reason = "it should be stopped" if expected is None else "it is zero"
+        return Phrase(start, " ", fill("One arrives at {0}, where {1}.", name, reason))
     if no_gradient(got):
-        return f"{start} None arrives at {name}: it is zero everywhere."
+        return Phrase(start, " ", fill("None arrives at {0}: it is zero everywhere.", name))
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
         sentence = relation(got, expected, view.tolerance)
-        return f"{start} That of {name}: {sentence}" if sentence else start
+        return Phrase(start, " ", fill("That of {0}: {1}", name, Phrase(sentence))) if sentence else start
     return start
 
 
@@ -201,4 +212,9 @@ def _yes_or_no(answer: bool) -> str:
 
 
 def _capital(text: str) -> str:
-    return f"The {text[4:]}" if text.startswith("the ") else text
+    if not text.startswith("the "):
+        return text
+    if isinstance(text, Phrase):
+        (message,) = text.pieces
+        return Phrase(message._replace(text=_capital(message.text)))
+    return f"The {text[4:]}"

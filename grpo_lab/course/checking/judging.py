@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, idle_share, is_number, properties
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
@@ -54,7 +55,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
         return fault_verdict(exercise, "library")
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
-        text = f"Write its body, then check again. hint({exercise.name!r}) helps you to start."
+        text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _verdict(exercise, "not started", [Part("say", text)])
     failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
     return _wrong(exercise, outcomes, failing, seed, shares) if failing else _right(exercise, outcomes, shares)
@@ -62,7 +63,8 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
 
 def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
     """The verdict on code that is not judged by its numbers."""
-    return _verdict(exercise, "form", [Part("say", FAULTS[fault].format(message=message))], fault=fault, **fields)
+    sentence = fill(FAULTS[fault], message=Phrase(message))
+    return _verdict(exercise, "form", [Part("say", sentence)], fault=fault, **fields)
 
 
 def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
@@ -161,7 +163,8 @@ def _relation_of_all_cases(
     own, needed = ({leaf for pair in pairs for leaf in _leaves(pair[side])} for side in (0, 1))
     is_zero = own == {0} and not isinstance(next(iter(own)), bool)
     if len(own) == 1 < len(needed) and not is_zero and not any(None in leaves for leaves in (own, needed)):
-        return f"Your result is {own.pop()} everywhere, for every input: which of the arguments decides it?"
+        text = "Your result is {0} everywhere, for every input: which of the arguments decides it?"
+        return fill(text, str(own.pop()))
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
     got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
@@ -195,20 +198,18 @@ def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference:
     if certain:
         preamble = ""
     elif difference.subject.startswith("the gradient of"):
-        preamble = f"The value is right here, but {difference.subject} is as with this mistake: "
+        preamble = fill("The value is right here, but {0} is as with this mistake:", difference.subject) + " "
     elif len(mistakes) > 1:
         preamble = "There seems to be more than one mistake. First: "
     return [
-        Part("say", f"{'And then: ' if index else preamble}{mistake.says}") for index, mistake in enumerate(mistakes)
+        Part("say", Phrase("And then: " if index else preamble, mistake.says)) for index, mistake in enumerate(mistakes)
     ]
 
 
 def _number_sentence(tests: str, difference: Difference, finding: str) -> Part:
     preamble = HARDER if tests == "stability" and difference.fault in ("", "error") else ""
-    return Part(
-        "say",
-        preamble + (finding or f"Something else is expected for {difference.subject}: compare the lines below."),
-    )
+    sentence = fill("Something else is expected for {0}: compare the lines below.", difference.subject)
+    return Part("say", Phrase(preamble, finding or sentence))
 
 
 def _short_parts(

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise, Misconception
@@ -32,7 +33,8 @@ def unrepaired(exercise: Exercise) -> Misconception | None:
         return None
     first = exercise.misconceptions[exercise.planted[0]]
     unchanged = changed(exercise.function, planted_lines(exercise))
-    return Misconception("", f"It does what it did when you got it. {first.says}", unchanged)
+    says = Phrase("It does what it did when you got it. ", first.says)
+    return Misconception("", says, unchanged)
 
 
 @cache
@@ -48,7 +50,8 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
                 bound.arguments[name] = value
                 return reference(*bound.args, **bound.kwargs)
 
-            says = f"`{name}` makes no difference to your result: it is as if it were always {value!r}."
+            text = "`{0}` makes no difference to your result: it is as if it were always {1}."
+            says = fill(text, name, repr(value))
             misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
     return misconceptions
 
