@@ -67,7 +67,7 @@ def option_words(file: Path, parser: Parser) -> list[str]:
             origin = f"is {str(file)!r}, which has {name!r}"
             raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
-            words.append(f"--{name}={value}")
+            words.append(f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}")
         elif value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words
@@ -87,6 +87,8 @@ def argparse_type(annotation) -> dict:
     """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
     kinds = options(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)
+    if list[str] in kinds:
+        return {"type": lambda text: text.split(",") if "," in text else text, "metavar": f"{METAVARS[kind]}[,...]"}
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
         return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}
