@@ -56,7 +56,7 @@ def plot_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
         The matplotlib figure; None in a notebook, where it is shown.
 
     Raises:
-        InputError: for a folder without metrics, for metrics of which no run has a number, and for more than seven runs.
+        InputError: for a folder without metrics, for metrics that no run has, and for more than seven runs.
     """
     figure, notes = draw_runs(runs, metrics, smooth)
     if not in_ipython():

@@ -48,16 +48,21 @@ def read_settings(file: Path) -> dict:
     return content
 
 
-def option_words(file: Path, parser: Parser) -> list[str]:
-    """The options in a file, as words of a command line; null is "none", or else as not given.
+def option_actions(parser: Parser) -> dict:
+    """The options of a parser that a file may hold, by name."""
+    return {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+
+
+def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
+    """The options that a file holds, as words of a command line; null is "none", or else as not given.
 
     Raises InputError for a name that is no option of the parser, too.
     """
-    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+    actions = option_actions(parser)
     may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
     may_be_none -= {"output_dir"}
     words = []
-    for name, value in read_settings(file).items():
+    for name, value in content.items():
         if value is None and name not in may_be_none:
             continue  # not given; or a setting of another version, which was not used
         if name not in actions:

@@ -11,13 +11,14 @@ from pathlib import Path
 from grpo_lab.base import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
-from grpo_lab.config.arguments import option_words, settings_parser
+from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
+from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     engine.check(config)
     check_folder(config)  # before a model is loaded; the run checks it again
     rows = task_spec.rows("train", None, config.seed)
+    config = count_epochs(config, options, len(rows))
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
@@ -74,6 +76,9 @@ def read_options(arguments: list[str] | None = None) -> dict:
             saved = {name: value for name, value in saved.items() if name not in BATCH_CUT}
     else:
         saved = {}
+    for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
+        if name in typed and replaced not in typed:
+            saved.pop(replaced, None)
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
@@ -101,7 +106,13 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         is_run = (run_folder / SETTINGS_FILE).is_file()
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
-    words, parser.where = option_words(file, parser), f" (in {str(file)!r})"
+    content, names = read_settings(file), option_actions(parser)
+    if option == "config" and is_trls(content, names):
+        translation = translate(content, names, typed)
+        print(translation.table(str(file)))
+        check_translation(translation, str(file))
+        content = translation.options
+    words, parser.where = option_words(content, file, parser), f" (in {str(file)!r})"
     options, parser.where = vars(parser.parse_args(words)), ""
     check_names({name: value for name, value in options.items() if name not in typed}, file)
     return options
@@ -113,7 +124,9 @@ def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = choose(**task_options, small=parameters < FEW_PARAMETERS)
     chosen = default_settings(parameters, task_spec.task, device_type, settings)
-    command = {name: value for name, value in options.items() if name not in SETTINGS}
+    if "num_train_epochs" in options and "max_steps" in options:
+        raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
+    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
     config = GRPOConfig(**(settings | chosen | {"reward_weights": task_spec.weights}), command=command)
     return task_spec, config, chosen
 
@@ -171,6 +184,10 @@ def _parser() -> Parser:
         f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given anew: "
     )
     add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
+    about = "how often each problem of the training is sampled, instead of max_steps"
+    add("--num_train_epochs", type=float, metavar="X", help=about)
+    about = "the share of the steps in which the learning rate rises, instead of warmup_steps"
+    add("--warmup_ratio", type=float, metavar="X", help=about)
     add_task_option(parser)
     add_reward_options(parser)
     add_engine_options(parser)
