@@ -1,7 +1,7 @@
-"""A configuration of TRL's as options of ours: a YAML or JSON file as its TrlParser takes it, or `GRPOConfig.to_dict()`.
+"""A configuration of TRL's as options of ours: a YAML or JSON file for its TrlParser, or `GRPOConfig.to_dict()`.
 
-In such a file every name means what it means to TRL: steps are updates, the batch is `per_device_train_batch_size` times
-`gradient_accumulation_steps`, and what the file does not say is TRL's default where a run's outcome depends on it.
+In such a file every name means what it means to TRL: steps are updates, the batch is that of one process, and what
+the file does not say is TRL's default where a run's outcome depends on it.
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """The names that a configuration of TRL 1.16 may hold and that are no settings of ours: what each is here.
 
-A test holds them against the installed TRL: every field of its GRPOConfig is a setting of ours, or in exactly one table.
+A test holds them against the installed TRL: each field of its GRPOConfig is a setting of ours, or in one table here.
 """
 
 VERSION = "1.16"
@@ -109,6 +109,13 @@ NO_EFFECT: dict[str, tuple[str, ...]] = {
 WHY_NO_EFFECT = {name: reason for reason, names in NO_EFFECT.items() for name in names}
 DATASETS = ("dataset_name", "datasets")  # for which --task has to be typed
 
+FORGOTTEN = (
+    "logging_dir", "overwrite_output_dir", "save_safetensors", "fp16_opt_level", "half_precision_backend",
+    "fp16_backend", "use_mps_device", "jit_mode_eval", "use_ipex", "dispatch_batches", "split_batches",
+    "tpu_num_cores", "tpu_metrics_debug", "past_index", "torchdynamo", "ray_scope", "mp_parameters",
+    "push_to_hub_organization", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap",
+    "use_legacy_prediction_loop", "include_tokens_per_second",
+)  # fmt: skip
 # What another version of TRL, or of transformers below it, called something: which one, and the name now if there is
 # one (in TRL's repository, each from its first release to its last).
 OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
@@ -131,16 +138,7 @@ OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
     "push_to_hub_token": ("transformers 4", "hub_token"),
     "push_to_hub_model_id": ("transformers 4", "hub_model_id"),
     "include_inputs_for_metrics": ("transformers 4", "include_for_metrics"),
-    **{
-        name: ("transformers 4", None)
-        for name in (
-            "logging_dir", "overwrite_output_dir", "save_safetensors", "fp16_opt_level", "half_precision_backend",
-            "fp16_backend", "use_mps_device", "jit_mode_eval", "use_ipex", "dispatch_batches", "split_batches",
-            "tpu_num_cores", "tpu_metrics_debug", "past_index", "torchdynamo", "ray_scope", "mp_parameters",
-            "push_to_hub_organization", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap",
-            "use_legacy_prediction_loop", "include_tokens_per_second",
-        )
-    },
+    **dict.fromkeys(FORGOTTEN, ("transformers 4", None)),
 }  # fmt: skip
 
 NAMES = {*TRANSLATED, *MISSING, *WHY_NO_EFFECT, *DATASETS, *OTHER_VERSIONS}

@@ -34,8 +34,12 @@ class Reports:
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
-        length = f"{metrics['completions/mean_length']:.1f}"
-        self._bar.set_postfix({"reward": _number(metrics["reward"]), "length": length})
+        length, postfix = metrics.get("completions/mean_length"), {}
+        if "reward" in metrics:
+            postfix["reward"] = _number(metrics["reward"])
+        if length is not None:
+            postfix["length"] = f"{length:.1f}"
+        self._bar.set_postfix(postfix)
         self._trackers.log(metrics)
         self._steps += 1
         self._has_signal = self._has_signal or _has_signal(metrics)
