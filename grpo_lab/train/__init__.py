@@ -33,7 +33,25 @@ HELD_OUT = 100  # problems of an evaluation during the run
 def main(arguments: list[str] | None = None) -> int | None:
     options = read_options(arguments)
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
+    from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.train import checks
+    from grpo_lab.trainer.folder import check_folder
+    from grpo_lab.trainer.trackers import check_trackers
+
+    attempt = checks.Attempts(raises=not options.pop("dry_run", False))
+    name, engine = options["model"], take_engine(options)
+    device = pick_device()
+    parameters = count_parameters(name, device.type)
+    small = parameters < FEW_PARAMETERS
+    task_spec, config, chosen = plan_run(options, parameters, device.type)
+    for check in (engine.check, check_folder, check_trackers):  # before a model is loaded; the run checks again
+        attempt(check, config)
+    rows = task_spec.rows("train", None, config.seed)
+    config = count_epochs(config, options, len(rows))
+    eval_rows = _eval_rows(task_spec, config)
+    print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
     if not (attempt.raises and small):  # what is small is loaded at once, and checked by the run
         model_config, tokenizer = _parts_without_weights(name, device)
@@ -51,23 +69,6 @@ def main(arguments: list[str] | None = None) -> int | None:
         if stop.go_on is None:
             raise
         raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(options, config)}") from None
-    from grpo_lab.trainer.folder import check_folder
-    from grpo_lab.trainer.trackers import check_trackers
-
-    attempt = checks.Attempts(raises=not options.pop("dry_run", False))
-    name, engine = options["model"], take_engine(options)
-    device = pick_device()
-    parameters = count_parameters(name, device.type)
-    small = parameters < FEW_PARAMETERS
-    task_spec, config, chosen = plan_run(options, parameters, device.type)
-    for check in (engine.check, check_folder, check_trackers):  # before a model is loaded; the run checks again
-        attempt(check, config)
-    rows = task_spec.rows("train", None, config.seed)
-    config = count_epochs(config, options, len(rows))
-    eval_rows = _eval_rows(task_spec, config)
-    print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
-    from grpo_lab.models.folders import count_parameters
-    from grpo_lab.train import checks
     if history:
         print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
