@@ -55,7 +55,7 @@ def evaluate(
         ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
         to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
-        share of completions to which it did not apply, if any; reward: mean of their weighted sum, if weights are given.
+        share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
         completion); mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning
         between think tags; n and num_generations.

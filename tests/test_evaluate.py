@@ -144,14 +144,14 @@ def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_c
 
 def test_the_command_keeps_the_weights_of_the_run_writes_samples_and_warns_where_all_are_equal(base, tmp_path, capsys):
     out = Path(shutil.copytree(base, tmp_path / "out"))
-    run = {"task": "sums", "reward_funcs": ["number", "brief"], "reward_weights": [1.0, 0.25]}
+    run = {"task": "sums", "reward_funcs": ["number", "format"], "reward_weights": [1.0, 0.25]}
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
     quick = ["--model", str(out), "--n", "3", "--num_generations", "2", "--max_completion_length", "3"]
     assert main([*quick, "--output", str(tmp_path / "samples.jsonl")]) == 0
     shown = capsys.readouterr()
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(samples) == 6 and f"6 completions written to {(tmp_path / 'samples.jsonl').as_posix()}" in shown.err
-    assert "reward = 1 number + 0.25 brief" in shown.err
+    assert "reward = 1 number + 0.25 format" in shown.err
     mean = sum(sample["reward"] for sample in samples) / 6
     assert json.loads(shown.out)["reward"] == pytest.approx(mean, abs=1e-4)
     assert main([*quick, "--reward_funcs", "accuracy"]) == 0, "the weights belong to the rewards of the run"

@@ -178,7 +178,8 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
         result.take("num_train_epochs", float(epochs), f"{epochs:g}: counted into max_steps, once the rows are known")
     warmup = values.pop("warmup_steps", None)
     if warmup is not None and 0 < warmup < 1:
-        result.take("warmup_ratio", warmup, f"{warmup:g} of the steps: counted into warmup_steps")
+        result.options["warmup_ratio"] = warmup
+        result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
     elif warmup is not None:
         count("warmup_steps", warmup)
     strategy, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
