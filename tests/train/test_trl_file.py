@@ -1,8 +1,10 @@
 """Configurations of TRL's: every name has its place, the batch and the steps are TRL's, and one start tells all."""
 
+import importlib.util
 import json
 import math
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import yaml
@@ -23,6 +25,7 @@ from grpo_lab.train.trl_file import (
     translate,
 )
 from tests.parity.engines import engine
+from tests.support.differences import MEANINGS
 
 trl = engine("trl")
 OPTIONS = {*SETTINGS, "model", "task", "reward_funcs", "num_train_epochs", "warmup_ratio"}
@@ -217,3 +220,12 @@ def test_lines_of_the_table_hold_what_fits():
     assert max(map(len, lines)) <= 120 and lines[0].startswith("  taken ") and lines[-1].endswith(": why")
     text = " ".join(line.strip().removeprefix("taken").strip() for line in lines)
     assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not trl_file._wrapped("x", [])
+
+
+def test_the_page_of_all_settings_is_what_its_script_writes():
+    path = Path(__file__).parents[2] / "docs" / "trl_table.py"
+    spec = importlib.util.spec_from_file_location("trl_table", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(MEANINGS), "python docs/trl_table.py writes it anew"
+    assert script.TRANSLATED.keys() == set(trl_names.TRANSLATED) - {"model_name_or_path"}
