@@ -209,6 +209,7 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, asked, mon
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
         sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
+        sampling |= {"reward_weights": None, "samples": []}
         assert keywords == sampling | {"disable_tqdm": False, "correct": [accuracy_reward, think_rate], "seed": seed}
 
 

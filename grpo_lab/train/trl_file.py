@@ -90,6 +90,12 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
         if not is_said:
             result.options[name] = result.silent[name] = value
     _drop_unread(typed, result)
+    noted = {name for notes in result.kinds.values() for name in notes}
+    for name, value in content.items():
+        if value is not None and name not in noted:
+            result.note(
+                NO_EFFECT, name, "it was typed" if name in typed_names else "it is so here, too, or nothing reads it"
+            )
     return result
 
 
@@ -260,12 +266,11 @@ def _drop_unread(typed: dict, result: Translation) -> None:
 
 def _wrapped(kind: str, parts: Iterable[str], ending: str = "") -> list[str]:
     """Lines of the table: the kind, and its parts with commas between them; none if there are no parts."""
-    lines, room = [], WIDTH - 30
-    for part in parts:
-        if lines and len(lines[-1]) + len(part) + 2 <= room:
+    *first_parts, last_part = [*parts] or [""]
+    lines: list[str] = []
+    for part in [*first_parts, last_part + ending] if last_part else []:
+        if lines and len(lines[-1]) + len(part) + 2 <= WIDTH - 30:
             lines[-1] += f", {part}"
         else:
             lines[-1:] = [*(f"{line}," for line in lines[-1:]), part]
-    if lines:
-        lines[-1] += ending
     return [f"  {kind if number == 0 else '':26}  {line}" for number, line in enumerate(lines)]

@@ -54,6 +54,8 @@ def length(completions, **kwargs):
     return [float(len(completion[0]["content"])) for completion in completions]
 def needs_price(completions, price):
     return [0.0] * len(completions)
+def has_a_setting(completions, answer="42", **kwargs):
+    return [0.0] * len(completions)
 """
 
 
@@ -345,7 +347,7 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
     given = ["--model", base, "--output_dir", "out", *SMALL]
     for words, message in [
         (["--report_to", "trackio"], "--report_to is 'trackio', which is not installed: python -m pip install trackio"),
-        (["--reward_funcs", "my_rewards:needs_price"], "reward function 'needs_price' does not fit the batch"),
+        (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
         (["--max_completion_length", "9999"], "dataset row 0: prompt has "),
     ]:
         assert command.main([*given, *words]) == 2

@@ -143,7 +143,7 @@ def test_each_name_is_said_to_be_what_it_is():
     assert "1.0" not in result.kinds[NOT_HERE]["min_p"] and "take top_p" in result.kinds[NOT_HERE]["min_p"]
     assert result.kinds[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
     quiet = {"vllm_mode", "lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
-    assert quiet | {"use_bias_correction_kl"} == result.kinds[NO_EFFECT].keys()
+    assert quiet | {"use_bias_correction_kl", "use_peft", "optim"} == result.kinds[NO_EFFECT].keys()
     options = result.options
     assert (options["model"], options["scale_rewards"], options["seed"]) == ("tiny", "none", 42)
     assert options["report_to"] == ["tensorboard", "wandb"] and result.silent["num_generations"] == 8
@@ -172,7 +172,7 @@ def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_o
 def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = {"dataset_name": "org/set", "use_vllm": True, "min_p": 0.1, "learning_rate": 1e-5}
-    (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     assert command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
