@@ -226,7 +226,8 @@ def _translate_rest(values: dict, options: Container[str], result: Translation) 
         if name == "resume_from_checkpoint":
             result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
         elif name == "model_name_or_path":
-            result.take("model", value)
+            result.options["model"] = value
+            result.note(OTHERWISE, name, f"{value}: --model")
         elif name == "scale_rewards" and isinstance(value, bool):
             result.take(name, "group" if value else "none")
         elif name == "lr_scheduler_type" and value not in SCHEDULES:

@@ -318,12 +318,13 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
         "--report_to",
         "wandb,mlflow",
         "--reward_funcs",
-        "my_rewards:needs_price",
+        "my_rewards:has_a_setting",
         "--max_completion_length",
         "9999",
     ]
-    assert command.main([*given, *wrong]) == 1
-    problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
+    code, shown = command.main([*given, *wrong]), capsys.readouterr()
+    assert code == 1, shown.err
+    problems = [line for line in shown.out.splitlines() if line.startswith("problem: ")]
     assert len(problems) == 4, problems
     for problem, begins in zip(
         problems,
