@@ -14,8 +14,17 @@ from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
-    from grpo_lab.models.folders import count_parameters
-    from grpo_lab.train import checks
+from grpo_lab.rewards.task_spec import (
+    SUMS,
+    USUAL,
+    TaskSpec,
+    add_reward_options,
+    add_task_option,
+    check_names,
+    choose,
+    typed_names,
+)
+from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
