@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 from tqdm import tqdm
@@ -33,6 +34,9 @@ def check_trackers(config: GRPOConfig) -> None:
     """Raise InputPackageError for the trackers of `report_to` that are not installed, by name."""
     if not config.trackers:
         return
+    if find_spec("accelerate") is None:
+        found = f"is {config.report_to!r}, for which accelerate is not installed: python -m pip install accelerate"
+        raise InputPackageError("report_to", config.report_to, found=found)
     from accelerate import tracking
 
     available = {str(name) for name in tracking.get_available_trackers()}
