@@ -63,8 +63,10 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
     from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.rollout.tools.named import load_agent
     from grpo_lab.tasks import as_text
 
+    tools = load_agent(args.tools, None).get("tools")  # before a model is loaded
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
@@ -80,6 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(flush=True)
         return text
 
+    if tools:
+        answer = _with_tools(model, tokenizer, tools, args.max_new_tokens, args.temperature)
     system_messages = [{"role": "system", "content": args.system}] if args.system else []
     if args.prompt is None:
         converse(answer, system_messages)
@@ -87,8 +91,30 @@ def main(arguments: list[str] | None = None) -> None:
         answer([*system_messages, {"role": "user", "content": args.prompt}])
 
 
-def converse(answer: Callable[[list[dict]], str], system_messages: list[dict]) -> None:
-    """Answer a reader, whom an error does not end, until /quit. What is interrupted or refused was never said."""
+def _with_tools(model, tokenizer, tools: list[Callable], max_new_tokens: int, temperature: float) -> Callable:
+    """A function that answers with tools: it prints the turns, what tools say between angle quotation marks."""
+    from grpo_lab.rollout.tools import ToolEnvironment
+    from grpo_lab.trainer.reports import in_turns, turn_texts
+
+    environment = ToolEnvironment(tools)
+    sampling: dict = {"temperature": temperature} if temperature else {"top_k": 1}
+
+    def answer(messages: list[dict]) -> list[dict]:
+        rows = [{"prompt": messages}]
+        environment.check(model, tokenizer, rows, max_new_tokens)
+        rollout = environment.sample(model, tokenizer, rows, 1, max_new_tokens, **sampling)
+        print(printable(in_turns(turn_texts(rollout, tokenizer)[0])), flush=True)
+        (episode,) = rollout.episodes
+        return episode.messages
+
+    return answer
+
+
+def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: list[dict]) -> None:
+    """Answer a reader, whom an error does not end, until /quit. What is interrupted or refused was never said.
+
+    answer: what it returns is a reply, or with tools the messages of one.
+    """
     print(HELP)
     with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
         import readline  # noqa: F401
@@ -100,7 +126,9 @@ def converse(answer: Callable[[list[dict]], str], system_messages: list[dict]) -
                 messages = system_messages
             elif line:
                 try:
-                    messages = [*question, {"role": "assistant", "content": answer(question)}]
+                    said = answer(question)
+                    replies = said if isinstance(said, list) else [{"role": "assistant", "content": said}]
+                    messages = [*question, *replies]
                 except (KeyboardInterrupt, InputError) as error:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")
 
@@ -125,6 +153,8 @@ def _parser() -> Parser:
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'
     add("--chat_template", default="model", choices=("model", "none"), help=plain)
+    about = "functions that it may call; what they return is shown between angle quotation marks"
+    add("--tools", nargs="+", metavar="FILE:FUNCTION", help=about)
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     return parser

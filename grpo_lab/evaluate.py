@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean as mean
+from typing import Any
 
 import torch
 
@@ -22,7 +23,15 @@ from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import USUAL, add_reward_options, add_task_option, check_names, choose
+from grpo_lab.rewards.task_spec import (
+    CODE,
+    USUAL,
+    add_reward_options,
+    add_task_option,
+    add_tool_options,
+    check_names,
+    choose,
+)
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 
@@ -40,11 +49,13 @@ def evaluate(
     disable_tqdm: bool = True,
     reward_weights: list[float] | None = None,
     samples: list[dict] | None = None,
+    environment=None,
 ) -> dict:
     """Sample `num_generations` completions of each problem and count.
 
     Args:
         rows: problems with "prompt" and whatever columns `correct` reads.
+        environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
         reward_weights: those of the training, for the mean of the whole reward.
         samples: a list to which each completion is added, with its prompt and rewards.
@@ -57,20 +68,22 @@ def evaluate(
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
         share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
-        completion); mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning
-        between think tags; n and num_generations.
+        completion); tools/call_frequency and tools/failure_frequency where there is an environment; mean_length in
+        tokens; format_rate: share in think/answer form; think_rate: share with reasoning between think tags; n and
+        num_generations.
     """
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
+    from grpo_lab.trainer.experience import tool_metrics
     from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
     sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, batch_size=batch_size, seed=seed,
-        disable_tqdm=disable_tqdm,
+        disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
     G = num_generations
     weights = check_weights(reward_weights, sampled.names)
@@ -96,6 +109,7 @@ def evaluate(
         "mean_length": sampled.lengths.double().mean().item(),
         "format_rate": mean(format_reward(sampled.texts)),
         "think_rate": mean(map(has_thinking, sampled.texts)),
+        **tool_metrics(sampled.episodes),
         "n": len(rows),
         "num_generations": G,
     }
@@ -205,10 +219,17 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
+    from grpo_lab.rollout.text_environment import TextEnvironment
+    from grpo_lab.rollout.tools import ToolEnvironment
+    from grpo_lab.rollout.tools.named import load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
-    options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL})
+    options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL | CODE})
+    agent = load_agent(*(options.pop(name) for name in CODE))
     task_spec = choose(**options, small=small)
+    environment: Any = ToolEnvironment(**agent) if agent else None
+    if environment is None and task_spec.task.respond is not None:
+        environment = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.described(rows), sep="\n")
     if not task_spec.task.held_out:
@@ -219,9 +240,14 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
         print(f"prompts: {line}")
+    if environment is not None:
+        environment.check(policy, tokenizer, rows, settings["max_completion_length"], "task")
     samples: list[dict] = []
     settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
-    result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
+    result = evaluate(
+        policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, environment=environment,
+        **settings,
+    )  # fmt: skip
     if output is not None:
         write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
         print(f"{len(samples):,} completions written to {output.as_posix()}")
@@ -246,7 +272,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     if explicit.get("task") not in (None, run_settings.get("task")):
         run_settings = {}
     inherited = {}
-    for option, default in USUAL.items():
+    for option, default in (USUAL | CODE).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_names(inherited, folder / SETTINGS_FILE)
@@ -257,7 +283,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    return USUAL | inherited | explicit | ({} if weights is None else {"reward_weights": weights})
+    return USUAL | CODE | inherited | explicit | ({} if weights is None else {"reward_weights": weights})
 
 
 def _parser() -> Parser:
@@ -270,6 +296,7 @@ def _parser() -> Parser:
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
+    add_tool_options(parser)
     parser.set_defaults(**dict.fromkeys(USUAL))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')

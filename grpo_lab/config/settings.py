@@ -79,6 +79,10 @@ class RunSettings:
     top_k: int = setting(0, at_least=0)
     top_p: float = setting(1.0, above=0, at_most=1)
     repetition_penalty: float = setting(1.0, above=0)
+    max_tool_calling_iterations: int | None = setting(
+        None, "turns of the environment in an episode (none: as there is room for)", at_least=1
+    )
+    tool_timeout: float = setting(30.0, "seconds that a call of a tool may take", above=0, trl=OUR_LOOP_ALONE)
 
     reward_weights: list[float] | None = setting(None, group="rewards and advantages")
     advantage: str = setting("group", '"none": the reward itself', choices=ADVANTAGES, trl="TRL has that of the group")

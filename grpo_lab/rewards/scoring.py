@@ -181,7 +181,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     keywords = {keyword: values for keyword, values in keywords.items() if keyword not in settings}
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
-            returned = function(**{keyword: list(map(copy.deepcopy, values)) for keyword, values in keywords.items()})
+            returned = function(**{keyword: _copies(keyword, values) for keyword, values in keywords.items()})
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
         location = _location(error)
         ours = getattr(unbound(function), "__module__", None) or ""
@@ -189,6 +189,11 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
             raise  # a bug of this package, whose reader needs its traceback
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
     return _checked(returned, name, len(keywords["completions"]))
+
+
+def _copies(keyword: str, values: Any) -> list:
+    """Copies of what a function may change; environments are handed over as they are."""
+    return list(values) if keyword == "environments" else list(map(copy.deepcopy, values))
 
 
 def _location(error: BaseException) -> str:

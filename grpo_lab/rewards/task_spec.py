@@ -23,6 +23,7 @@ BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
 USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
+CODE = {"tools": None, "environment": None}  # likewise: files that are imported, which only somebody who types may ask
 
 
 def add_task_option(group: ArgumentParser) -> None:
@@ -52,9 +53,22 @@ def add_reward_options(group: ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_tool_options(group: ArgumentParser) -> None:
+    """--tools and --environment, as train and evaluate take them."""
+    group.add_argument(
+        "--tools", nargs="+", default=None, metavar="FILE:FUNCTION",
+        help="functions that the model may call, with types and a docstring that says what each argument is",
+    )  # fmt: skip
+    group.add_argument(
+        "--environment", default=None, metavar="FILE:CLASS",
+        help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
+        "public methods are tools",
+    )  # fmt: skip
+
+
 def check_names(options: dict[str, Any], file: Path) -> None:
-    """Raise InputError for a task or a reward that a file asks for, and that has to be typed: whoever wrote the file
-    would run code here. The rewards and tasks of this package are taken, and files of problems.
+    """Raise InputError for a task, a reward or a tool that a file asks for, and that has to be typed: whoever wrote the
+    file would run code here. The rewards and tasks of this package are taken, and files of problems.
 
     options: as the file has them, without those that were typed.
     """
@@ -70,7 +84,10 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
-    names = (("reward_funcs", rewards, our_rewards), ("task", [task], our_task))
+    names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task)]
+    for option in CODE:
+        value = options.get(option)
+        names.append((option, value if isinstance(value, list) else [value], value is None))
     return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
 
 

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
+from grpo_lab.rollout.turns import DRAWN, Turns
 
 
 class Decoder:
@@ -33,15 +34,24 @@ class Decoder:
         columns: of the cache, enough for the longest prompt and its completion.
         sampling: how tokens are drawn, and which end a completion.
         rows_per_prefix: rows that share a prefix at the start, 1 or G.
+        turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
     """
 
     def __init__(
-        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, rows_per_prefix: int = 1
+        self,
+        model,
+        prompts: int,
+        num_generations: int,
+        columns: int,
+        sampling: Sampling,
+        rows_per_prefix: int = 1,
+        turns: Turns | None = None,
     ):
         self.model, self.sampling = model, sampling
         rows, prefixes = prompts * num_generations, prompts * num_generations // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
-        self.ends = torch.tensor(sampling.eos_token_ids, device=model.device)
+        self.turns, ends = turns, sampling.eos_token_ids if turns is None else ()
+        self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.rows = torch.arange(rows, device=model.device)  # those that still write
         self.prefix_index = self.rows // rows_per_prefix  # which prefix each of them has
@@ -52,6 +62,7 @@ class Decoder:
         self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
         # Of each row:
         self.done = zeros(rows, dtype=torch.bool)
+        self.forced = zeros(rows) + DRAWN  # what the environment has it write next
         self.sequences = zeros(rows, columns)
         self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, prefixes, columns, self.slot)
@@ -76,6 +87,7 @@ class Decoder:
         """Take at most `max_steps` steps, fewer if all rows have ended; returns how many."""
         for steps in range(1, max_steps + 1):
             next_token = self.step()
+            self.take_turns()
             if self.done.all():
                 return steps
             self.token = next_token.unsqueeze(1)
@@ -87,6 +99,9 @@ class Decoder:
         self.visible.index_fill_(1, self.slot, True)
         log_pi = self._logits().log_softmax(-1)
         next_token = self.draw(log_pi)
+        if self.turns is not None:
+            forced = self.forced[self.rows]
+            next_token = torch.where(forced == DRAWN, next_token, forced)
         self.slot.add_(1)
         self.position.add_(1)
         cells = (self.rows, self.slot)
@@ -96,6 +111,13 @@ class Decoder:
         self.sequences.index_put_(cells, next_token)
         self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
         return next_token
+
+    def take_turns(self) -> None:
+        """Hand the tokens of this step to the turns, if there are any: at every step, the host waits for the device."""
+        if self.turns is not None:
+            self.turns.append(self.rows.tolist(), self.sequences[self.rows, self.slot].tolist())
+            self.forced.copy_(torch.tensor(self.turns.forced()))
+            self.done.copy_(torch.tensor(self.turns.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row from the distribution after its prefix."""
@@ -123,8 +145,10 @@ class Decoder:
 class CpuDecoder(Decoder):
     """Decoding on a CPU: each prefix that several rows have is computed once, and rows that have ended leave."""
 
-    def __init__(self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling):
-        super().__init__(model, prompts, num_generations, columns, sampling, rows_per_prefix=num_generations)
+    def __init__(
+        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None = None
+    ):
+        super().__init__(model, prompts, num_generations, columns, sampling, num_generations, turns)
 
     def run(self, max_steps: int) -> int:
         for steps in range(1, max_steps + 1):
@@ -132,6 +156,7 @@ class CpuDecoder(Decoder):
                 self.regroup_rows()
             self.cache.columns = int(self.slot) + 1  # those that are written
             self.step()
+            self.take_turns()
             if self.done.all():
                 return steps
         return max_steps

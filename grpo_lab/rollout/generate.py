@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 from transformers.generation import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -20,6 +20,7 @@ from transformers.generation import (
 
 from grpo_lab.base.checks import RunError, check_sampling
 from grpo_lab.rollout.prompts import set_aside_generation_config
+from grpo_lab.rollout.turns import DRAWN, Turns
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
@@ -73,28 +74,45 @@ def sample_by_generate(
     num_generations: int,
     max_completion_length: int,
     sampling: Sampling,
+    turns: Turns | None = None,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with `generate`, which knows every architecture of transformers.
+
+    turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
 
     Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
     """
     ids, mask = (x.repeat_interleave(num_generations, 0) for x in (prompt_ids, prompt_mask))
-    recorder = _Recorder(sampling, ~mask)
+    recorder = _Recorder(sampling, ~mask, turns)
     ends, pad = list(sampling.eos_token_ids) or None, sampling.pad_token_id
+    if turns is not None:
+        ends = None  # an end token ends a turn
     settings = GenerationConfig(
         do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
+    keywords |= {} if turns is None else {"stopping_criteria": [_Done(turns)]}
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     return sequences, *recorder.finish(sequences[:, -1])
 
 
+class _Done(StoppingCriteria):
+    """A criterion that hands each new token to the turns, and says which rows are over."""
+
+    def __init__(self, turns: Turns):
+        self.turns = turns
+
+    def __call__(self, input_ids, scores, **_):
+        self.turns.append(range(len(input_ids)), input_ids[:, -1].tolist())
+        return torch.tensor(self.turns.done, device=input_ids.device)
+
+
 class _Recorder(LogitsProcessor):
     """A processor that makes the distribution of the next token, and records the token that was drawn."""
 
-    def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"]):
-        self.sampling, self.is_padding = sampling, is_padding
+    def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
+        self.sampling, self.is_padding, self.turns = sampling, is_padding, turns
         self.log_pi, self.logp, self.entropy = None, [], []
 
     def __call__(self, input_ids, logits):
@@ -106,6 +124,11 @@ class _Recorder(LogitsProcessor):
         if self.log_pi.isnan().any():
             raise RunError(NOT_FINITE)
         self.entropy.append(entropy_of(self.log_pi))
+        if self.turns is not None:
+            forced = torch.tensor(self.turns.forced(), device=logits.device)[:, None]
+            is_forced = torch.arange(logits.shape[1], device=logits.device) == forced
+            certain = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
+            logits = torch.where(forced == DRAWN, logits, certain)
         return logits
 
     def _note(self, token):

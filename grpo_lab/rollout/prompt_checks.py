@@ -8,9 +8,9 @@ from grpo_lab.rollout.fast_paths import context_length
 from grpo_lab.rollout.templates import templated
 
 
-def encode_prompt(tokenizer, prompt, name: str = "prompt") -> list[int]:
+def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
-    text = templated(tokenizer, prompt, name)
+    text = templated(tokenizer, prompt, name, tools)
     ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
     if ids := _without_end(tokenizer, text, ids) if isinstance(prompt, str) else ids:
         return ids
@@ -38,15 +38,22 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
     raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", found=lengths)
 
 
-def check_prompts(model, tokenizer, prompts: Iterable, max_completion_length: int, dataset: str = "dataset") -> None:
+def check_prompts(
+    model,
+    tokenizer,
+    prompts: Iterable,
+    max_completion_length: int,
+    dataset: str = "dataset",
+    tools: list[dict] | None = None,
+) -> None:
     """Check all prompts of a run before its first step; those that clearly have room are not encoded."""
     limit = context_length(model.config) or sys.maxsize
     for index, prompt in enumerate(prompts):
         try:
-            size = len(templated(tokenizer, prompt).encode())
+            size = len(templated(tokenizer, prompt, tools=tools).encode())
             most_tokens = size + 1  # no token stands for less than a byte, but for one that may open the sequence
             if not size or most_tokens + max_completion_length > limit:
-                check_room(model, len(encode_prompt(tokenizer, prompt)), max_completion_length)
+                check_room(model, len(encode_prompt(tokenizer, prompt, tools=tools)), max_completion_length)
         except InputError as error:
             row = f"{dataset} row {index}: {error.argument}"
             raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error

@@ -11,8 +11,12 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
 
 
-def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
+def encode_prompts(
+    tokenizer, prompts: list, tools: list[dict] | None = None
+) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
     """Turn prompts (strings, or message lists for the chat template) into ids, padded on the left.
+
+    tools: JSON schemas of the functions that the chat template tells the model of.
 
     Raises:
         ValueError: for a prompt without a token, messages without role or content, content that is no text, and message
@@ -20,7 +24,7 @@ def encode_prompts(tokenizer, prompts: list) -> tuple[Int[Tensor, "P L"], Bool[T
     """
     if not prompts:
         raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
-    ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)]
+    ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
     length, pad = max(map(len, ids)), pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])

@@ -5,6 +5,7 @@ for the families of `fast_paths.py` a loop of ours (`decoder.py`), which a GPU r
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +21,9 @@ from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import GraphDecoder, fixed_columns
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.turns import Turns
 
+BY_MASK: Any = None  # what a rollout without an environment leaves out, and finds out itself
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
 
@@ -37,12 +40,31 @@ class Rollout:
     entropy: Float[Tensor, "B T"]  # recorded while sampling
     truncated: Bool[Tensor, " B"]  # stopped by the length limit
     texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
+    # Of episodes, in which an environment writes, too; where there is none, all is the policy's, in one turn:
+    policy_mask: Bool[Tensor, "B T"] = BY_MASK  # tokens that the policy wrote; `mask` has the environment's, too
+    turn: Int[Tensor, "B T"] = BY_MASK  # the turn of each token, or to which it is the reply, from 0; -1 for none
+    episodes: Any = None  # where there is an environment: an `Episode` a row (see `episodes.py`)
+    group: Int[Tensor, " B"] = BY_MASK  # the row of the data of each; a prompt may be one episode's alone
+
+    def __post_init__(self):
+        if self.policy_mask is None:
+            self.policy_mask = self.mask
+        if self.turn is None:
+            self.turn = self.mask.long() - 1
+        if self.group is None:
+            self.group = self.prompt_of_row
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
-        cut = {name: getattr(self, name)[rows] for name in by_row}
-        indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()]
-        return replace(self, **cut, texts=[self.texts[index] for index in indices.tolist()])
+        of_episodes = ("policy_mask", "turn", "group")
+        cut: dict = {name: getattr(self, name)[rows] for name in by_row + of_episodes}
+        indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
+        cut |= {
+            name: [values[index] for index in indices]
+            for name in ("texts", "episodes")
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(self, **cut)
 
 
 @torch.no_grad()
@@ -121,26 +143,33 @@ def sample_sequences(
     max_completion_length: int,
     sampling: Sampling,
     cache_implementation: str | None = None,
+    turns: Turns | None = None,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw token ids in the way that is right for the model and quick on its device.
+
+    turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
 
     Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
     """
     if cache_implementation == "dynamic" or not is_fast(model):
-        return sample_by_generate(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling)
+        sizes = (num_generations, max_completion_length)
+        return sample_by_generate(model, prompt_ids, prompt_mask, *sizes, sampling, turns)
     prompts, length = prompt_ids.shape
     prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if length > 1 else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     columns = length + max_completion_length
     if decoder_class is GraphDecoder:
         columns = fixed_columns(length, max_completion_length)
-    decoder = decoder_class(model, prompts, num_generations, columns, sampling)
+    decoder = decoder_class(model, prompts, num_generations, columns, sampling, turns=turns)
     decoder.load(prompt_ids, prompt_mask, prefix)
     steps = decoder.run(max_completion_length)
     completions = decoder.sequences[:, length : length + steps]
-    end = length + int(completion_mask(completions, list(sampling.eos_token_ids)).any(0).sum())
+    is_token = completion_mask(completions, list(sampling.eos_token_ids))
+    if turns is not None:  # of what the environment writes it does not matter how probable it is
+        is_token = turns.tensors(0, is_token.device)[2]
+    end = length + (steps if turns is not None else int(is_token.any(0).sum()))
     sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end]
-    if not logp.isfinite().all():
+    if not (logp if turns is None else logp[is_token]).isfinite().all():
         raise RunError(NOT_FINITE)
     if decoder_class is GraphDecoder:
         del decoder

@@ -27,6 +27,7 @@ def score_logprobs(
     *,
     temperature: float = 1.0,
     with_entropy: bool = True,
+    policy_mask: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
@@ -34,6 +35,8 @@ def score_logprobs(
         mask: True from a completion's first token to its last.
         prompt_of_row: which prompt each row answers, shape (B,).
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
+        policy_mask: the tokens under the mask whose log-probability is needed, those that the policy wrote; the others
+            are read, and no logits are made for them on the fast path. None: all.
 
     Returns:
         Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
@@ -44,6 +47,8 @@ def score_logprobs(
     hidden, predictor = packed_hidden(model, *inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
+    if policy_mask is not None:
+        predictor, mask = predictor[policy_mask[mask]], mask & policy_mask
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
     pairs, pair_index = (predictor * vocab_size + completion_ids[mask]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from grpo_lab.rollout.decoder import Decoder
 from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.turns import Turns
 
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU
@@ -28,14 +29,18 @@ CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that 
 class GraphDecoder(Decoder):
     """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
-    def __init__(self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling):
-        super().__init__(model, prompts, num_generations, columns, sampling)
+    def __init__(
+        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None = None
+    ):
+        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns)
         self.replay = _capture(self.step, model.device)
 
     def run(self, max_steps: int) -> int:
+        check_every = CHECK_EVERY if self.turns is None else 1
         for steps in range(1, max_steps + 1):
             self.replay()
-            if steps % CHECK_EVERY == 0 and self.done.all():
+            self.take_turns()
+            if steps % check_every == 0 and self.done.all():
                 return steps
         return max_steps
 

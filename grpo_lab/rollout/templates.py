@@ -7,8 +7,8 @@ the prompts of the run that it goes on with. `probe.py` says so before the first
 
 import json
 import re
-from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from grpo_lab.base.checks import InputError
 
@@ -17,17 +17,20 @@ _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # characters of nobody, at which no template looks
 
 
-def templated(tokenizer, prompt, name: str = "prompt") -> str:
-    """The prompt as the tokenizer reads it: a list of messages goes through the chat template, and none is lost."""
+def templated(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
+    """The prompt as the tokenizer reads it: a list of messages goes through the chat template, and none is lost.
+
+    tools: JSON schemas of functions that a chat template may tell the model of.
+    """
     check_prompt(tokenizer, prompt, name)
     if isinstance(prompt, str):
         return prompt
-    text = rendered(tokenizer, prompt, name)
+    text = rendered(tokenizer, prompt, name, tools=tools)
     if loses_thoughts(prompt, text):
         prompt = [_with_thoughts_hidden(message) for message in prompt]
-        text = rendered(tokenizer, prompt, name)
+        text = rendered(tokenizer, prompt, name, tools=tools)
     if loses_system(prompt, text):
-        moved = rendered(tokenizer, system_in_question(prompt), name)
+        moved = rendered(tokenizer, system_in_question(prompt), name, tools=tools)
         text = text if loses_system(prompt, moved) else moved
     for tag, hidden in _HIDDEN.items():
         text = text.replace(hidden, tag)
@@ -55,12 +58,15 @@ def check_prompt(tokenizer, prompt, name: str) -> None:
         raise InputError(name, prompt, found=problem)
 
 
-def rendered(tokenizer, messages: list[dict], name: str = "prompt", date: datetime = DATE) -> str:
+def rendered(
+    tokenizer, messages: list[dict], name: str = "prompt", date: datetime = DATE, tools: list[dict] | None = None
+) -> str:
     """The text that the chat template makes of messages, on this date."""
     has_clock = "strftime_now" in str(tokenizer.chat_template)
-    clock: dict[str, Callable] = {"strftime_now": date.strftime} if has_clock else {}
+    more: dict[str, Any] = {"strftime_now": date.strftime} if has_clock else {}
+    more |= {"tools": tools} if tools else {}
     try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **clock)
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **more)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
         problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
         advice = "where it takes no system message, `--system_prompt none` leaves that out"

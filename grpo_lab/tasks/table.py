@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least
 from grpo_lab.tasks.addition import addition_problems
+from grpo_lab.tasks.calculator import STOP_STRINGS, calculators
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
@@ -41,6 +42,8 @@ class Task:
     held_out: bool = True  # whether the split "test" has other problems than "train"
     warmed_up: int | None = None  # tokens that the tiny model needs for a problem, if it has learnt the task's form
     usual: dict[str, int] = field(default_factory=dict)  # problems of a split where no number is said
+    respond: Callable[[list[str]], list[str]] | None = None  # what an environment replies within a completion
+    stop_strings: tuple[str, ...] = ()  # that hand the word to it
     own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
 
     def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
@@ -85,6 +88,10 @@ TASKS = {
         Task("sums", "sums of three numbers, which the tiny model has met", addition_problems, ("accuracy", "think"),
              (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64,
              usual={"train": TRAINING_SUMS, "test": MAX_EVALUATED}),
+        Task("sums-calculator", "the same with a calculator: what follows \"=\" is written by it", addition_problems,
+             ("accuracy", "think"), (1.0, 0.0), max_completion_length=128, prompt_length=80,
+             system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64, usual={"train": TRAINING_SUMS, "test": MAX_EVALUATED},
+             respond=calculators, stop_strings=STOP_STRINGS),
         Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
              ("last",), None, max_completion_length=20, prompt_length=48),
         Task("word-problems", "twelve stories whose numbers change", partial(word_problems, language="en"),

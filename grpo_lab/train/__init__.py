@@ -15,11 +15,13 @@ from grpo_lab.config.arguments import option_actions, option_words, read_setting
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
+    CODE,
     SUMS,
     USUAL,
     TaskSpec,
     add_reward_options,
     add_task_option,
+    add_tool_options,
     check_names,
     choose,
     typed_names,
@@ -45,12 +47,15 @@ def main(arguments: list[str] | None = None) -> int | None:
     from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.text_environment import TextEnvironment
+    from grpo_lab.rollout.tools.named import load_agent
     from grpo_lab.train import checks
     from grpo_lab.trainer.folder import check_folder
     from grpo_lab.trainer.trackers import check_trackers
 
     attempt = checks.Attempts(raises=not options.pop("dry_run", False))
     name, engine = options["model"], take_engine(options)
+    agent = load_agent(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(name, device.type)
     small = parameters < FEW_PARAMETERS
@@ -59,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int | None:
         attempt(check, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
+    if task_spec.task.respond is not None:
+        agent["environment"] = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
@@ -73,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int | None:
     model, tokenizer = load_policy(name, precision=engine.precision(config, device, small))
     one_thread_if_small(model)
     try:
-        history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows)
+        history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows, **agent)
     except Stopped as stop:
         if stop.go_on is None:
             raise
@@ -189,7 +196,8 @@ def _closing_lines(last: dict) -> Iterator[str]:
 def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
-    for name in ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
+    names = ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template", *CODE)
+    for name in names:
         if (value := options.get(name)) not in (None, USUAL.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)
@@ -223,6 +231,7 @@ def _parser() -> Parser:
     add("--warmup_ratio", type=float, metavar="X", help=about)
     add_task_option(parser)
     add_reward_options(parser)
+    add_tool_options(parser)
     add_engine_options(parser)
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # what is not given is absent

@@ -1,6 +1,7 @@
 """Measurements beside the training: held-out problems, and how far the policy is from the reference."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,9 +13,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.scoring import listed
-from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import Experience, reward_rollout
+from grpo_lab.trainer.experience import Experience, reward_rollout, sample_rows, tool_metrics
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
@@ -29,38 +29,46 @@ class Rewarded(NamedTuple):
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     per_func: Float[Tensor, "B F"]
     marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
+    episodes: list | None = None  # where there is an environment
 
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
-    config: GRPOConfig | None = None, disable_tqdm: bool = True, **sampling,
+    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, **sampling,
 ) -> Rewarded:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
     config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
         weight is 1.
+    environment: as `collect` takes it.
     sampling: further arguments of `sample_completions`.
     """
-    first_function = listed(reward_funcs)[0]
+    first_function = next(iter([] if reward_funcs is None else listed(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
-    texts, names, batches = [], [], []
+    texts, names, batches, episodes = [], [], [], []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with autocast(model, config):
-                prompts = [row["prompt"] for row in batch]
-                rollout = sample_completions(model, tokenizer, prompts, num_generations, **sampling)
+                rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
             rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config)
             marks = per_func[:, 0] if without_penalty is None else reward_rollout(rollout, batch, without_penalty)[0]
             texts += rollout.texts
-            batches.append((rollout.mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
+            episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
+            batches.append((rollout.policy_mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
             bar.update(len(batch))
-    return Rewarded(texts, names, *map(torch.cat, zip(*batches, strict=True)))
+    return Rewarded(texts, names, *map(torch.cat, zip(*batches, strict=True)), episodes if environment else None)
 
 
 def evaluate_policy(
-    model, tokenizer, rows: Rows, reward_funcs: Callable | list[Callable], config: GRPOConfig, **sampling
+    model,
+    tokenizer,
+    rows: Rows,
+    reward_funcs: Callable | list | None,
+    config: GRPOConfig,
+    environment=None,
+    **sampling,
 ) -> dict[str, float | None]:
     """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
 
@@ -74,7 +82,8 @@ def evaluate_policy(
         num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
-        config=config, max_completion_length=config.max_completion_length, **config.sampling_arguments(), **sampling,
+        config=config, environment=environment, max_completion_length=config.max_completion_length,
+        **config.sampling_arguments(), **sampling,
     )  # fmt: skip
     mean, std = mean_and_std(sampled.rewards.double())
     metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
@@ -83,6 +92,7 @@ def evaluate_policy(
     metrics |= none_shares(sampled.names, sampled.per_func)
     for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
         metrics[f"completions/{name}"] = values.double().mean().item()
+    metrics |= tool_metrics(sampled.episodes)
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 

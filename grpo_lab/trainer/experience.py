@@ -14,7 +14,9 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards import score_completions
+from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.rollout.episodes import Episode
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
@@ -27,7 +29,7 @@ class Experience:
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token, put in by the caller
-    mask: Bool[Tensor, "B T"]  # tokens that enter the loss
+    mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
@@ -55,19 +57,26 @@ class Experience:
 
 
 def collect(
-    model, tokenizer, rows: list[dict], reward_funcs: Callable | list, config: GRPOConfig, clock: Clock | None = None
+    model,
+    tokenizer,
+    rows: list[dict],
+    reward_funcs: Callable | list | None,
+    config: GRPOConfig,
+    clock: Clock | None = None,
+    environment=None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
     clock: that of this step alone; `train` puts its seconds beside the metrics.
+    environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
 
     Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
-        prompts, sizes = [row["prompt"] for row in rows], (config.num_generations, config.max_completion_length)
-        rollout = sample_completions(model, tokenizer, prompts, *sizes, **config.sampling_arguments())
+        sizes = (config.num_generations, config.max_completion_length)
+        rollout = sample_rows(model, tokenizer, rows, *sizes, environment, **config.sampling_arguments())
     with clock("time/reward"):
         rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
     experience = make_experience(rollout, rewards, config, per_func)
@@ -75,24 +84,63 @@ def collect(
     return experience, metrics | reward_metrics(experience, per_func, names)
 
 
+def sample_rows(
+    model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, environment=None, **sampling
+) -> Rollout:
+    """Sample G completions of each row of the data, or episodes where there is an environment."""
+    if environment is not None:
+        return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
+    prompts = [row["prompt"] for row in rows]
+    return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
+
+
 def reward_rollout(
-    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list[Callable], config: GRPOConfig | None = None
+    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list | None, config: GRPOConfig | None = None
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
-    """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1."""
-    inputs = _reward_inputs(rollout, rows)
-    return score_completions(reward_funcs, *inputs, None if config is None else config.reward_weights)
+    """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1.
+
+    An environment that has a reward of its own is one more function, which weighs 1.
+    """
+    functions, weights = list_rewards(reward_funcs, rollout), None if config is None else config.reward_weights
+    if weights is not None:
+        weights = [*weights, *[1.0] * (len(functions) - len(weights))]
+    return score_completions(functions, *_reward_inputs(rollout, rows), weights)
+
+
+def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
+    """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
+    functions, episodes = [] if reward_funcs is None else listed(reward_funcs), rollout.episodes or []
+    kind = type(episodes[0].environment) if episodes else None
+    if kind is None or not callable(getattr(kind, "get_reward", None)):
+        return functions
+
+    def get_reward(completions, **_) -> list[float | None]:
+        return [episode.reward for episode in episodes]
+
+    get_reward.__name__ = kind.__name__
+    return [*functions, get_reward]
 
 
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
-    rows = [rows[prompt] for prompt in rollout.prompt_of_row.tolist()]  # [rows]
+    rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
+    episodes = rollout.episodes or [Episode()] * len(rows)
     completions = [
-        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, rollout.texts, strict=True)
+        episode.messages
+        if episode.messages is not None
+        else text
+        if isinstance(row["prompt"], str)
+        else [{"role": "assistant", "content": text}]
+        for row, text, episode in zip(rows, rollout.texts, episodes, strict=True)
     ]
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    return [row["prompt"] for row in rows], completions, [ids[mask].tolist() for ids, mask in token_rows], columns
+    if episodes[0].environment is not None:
+        columns["environments"] = [episode.environment for episode in episodes]
+    prompts = [
+        row["prompt"] if episode.prompt is None else episode.prompt for row, episode in zip(rows, episodes, strict=True)
+    ]
+    return prompts, completions, [ids[mask].tolist() for ids, mask in token_rows], columns
 
 
 def make_experience(
@@ -101,7 +149,9 @@ def make_experience(
     """Compute the advantages, and find out which tokens count."""
     device = rollout.mask.device
     rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
-    mask = rollout.mask & ~rollout.truncated[:, None] if config.mask_truncated_completions else rollout.mask
+    mask = rollout.policy_mask
+    if config.mask_truncated_completions:
+        mask = mask & ~rollout.truncated[:, None]
     return Experience(rollout, rewards, compute_advantages(rewards, config), mask, rewards_per_func=per_func)
 
 
@@ -141,11 +191,11 @@ def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConf
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
-    lengths = rollout.mask.sum(-1).float()
+    lengths = rollout.policy_mask.sum(-1).float()
     ended = lengths[~rollout.truncated]
     prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()
     return {
-        "entropy": (rollout.entropy.sum() / rollout.mask.sum()).item(),
+        "entropy": (rollout.entropy.sum() / rollout.policy_mask.sum()).item(),
         "completions/mean_length": lengths.mean().item(),
         "completions/min_length": lengths.min().item(),
         "completions/max_length": lengths.max().item(),
@@ -153,12 +203,20 @@ def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
         "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
         "num_tokens": int(lengths.sum() + prompt_tokens),
         "tokens_per_second": lengths.sum().item() / seconds,
-    }
+    } | tool_metrics(rollout.episodes)
+
+
+def tool_metrics(episodes: list[Episode] | None) -> dict:
+    """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
+    if episodes is None:
+        return {}
+    calls, failures = (sum(getattr(each, name) for each in episodes) for name in ("calls", "failures"))
+    return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 
 def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
-    grouped_rewards = experience.rewards.view(len(experience.rollout.prompt_ids), -1)
+    grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)

@@ -74,10 +74,12 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     first_column = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())
     prompts = rollout.prompt_ids[:, first_column:], rollout.prompt_mask[:, first_column:]
     completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
+    policy_mask = rollout.policy_mask[:, :length].to(model.device)
     inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
     return score_logprobs(
         model,
         *inputs,
         temperature=config.temperature,  # [temperature]
         with_entropy=config.entropy_coef != 0,
+        policy_mask=policy_mask,
     )

@@ -26,14 +26,17 @@ UNKNOWN = "what cannot be compared"
 IGNORE = "resume with ignore_reward_changes=True (in a command: --ignore_reward_changes true)"
 
 
-def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None) -> dict:
+def fingerprints(
+    model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None, environment=None
+) -> dict:
     """The ingredients of a run, ready for JSON: by name, what is compared on resuming. None is not compared."""
     return {
         "model": model_fingerprint(model),
         "dataset": _rows_fingerprint(dataset),
         "eval_dataset": None if eval_dataset is None else _rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(tokenizer),
-        "reward_funcs": None if reward_funcs is None else _reward_fingerprint(listed(reward_funcs)),
+        "reward_funcs": None if reward_funcs is None else _code_fingerprint(listed(reward_funcs)),
+        "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},
     }
 
@@ -44,7 +47,7 @@ def check_same_ingredients(began: dict, prints: dict, folder: str) -> None:
     Evaluations may begin, or stop, and a loop of one's own has no rewards to compare.
     """
     for name, new in prints.items():
-        if new is None or (old := began[name]) is None:
+        if new is None or (old := began.get(name)) is None:  # a run of an older version does not know them all
             continue
         if unknown := new.get(UNKNOWN):
             raise InputError(
@@ -82,8 +85,14 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
     return {"tokens": len(tokenizer), "contents": _hash(parts)}
 
 
-def _reward_fingerprint(functions: list[Callable]) -> dict:
-    """Names of the rewards in order, what identifies each, and those that nothing identifies."""
+def _environment_fingerprint(environment) -> dict:
+    """The code of tools and environments, and their settings."""
+    functions, settings = environment.ingredients
+    return _code_fingerprint(functions) | settings
+
+
+def _code_fingerprint(functions: list[Callable]) -> dict:
+    """Names in order, what identifies each, and those that nothing identifies."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
     names = [f"{each.__module__}.{each.__qualname__}" for each in named]
     prints = {"functions": names, UNKNOWN: []}

@@ -14,7 +14,13 @@ from grpo_lab.tasks import Rows
 
 
 def check_inputs(
-    model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs: Callable | list | None, eval_dataset: Rows | None
+    model,
+    tokenizer,
+    dataset: Rows,
+    config: GRPOConfig,
+    reward_funcs: Callable | list | None,
+    eval_dataset: Rows | None,
+    environment=None,
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_types(model, tokenizer, config)
@@ -23,7 +29,8 @@ def check_inputs(
         check_dataset(rows, name)
     if reward_funcs is not None:  # what `score_completions` would say after the first rollout
         check_weights(config.reward_weights, reward_names(reward_funcs))
-        check_signatures(reward_funcs, dataset[0])
+        worlds = {"environments": None} if getattr(environment, "kind", None) else {}
+        check_signatures(reward_funcs, dataset[0] | worlds)
     if (config.eval_steps is None) != (eval_dataset is None):
         missing, present = "eval_steps", "eval_dataset"
         if config.eval_steps is not None:
@@ -33,8 +40,12 @@ def check_inputs(
         check_columns(dataset, eval_dataset)
     ensure_checked(model)
     for name, rows in datasets.items():
-        prompts = (rows[index]["prompt"] for index in range(len(rows)))
-        check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
+        if environment is not None:
+            all_rows = [rows[index] for index in range(len(rows))]
+            environment.check(model, tokenizer, all_rows, config.max_completion_length, name)
+        else:
+            prompts = (rows[index]["prompt"] for index in range(len(rows)))
+            check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
     prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
     for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")

@@ -12,8 +12,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
 from grpo_lab.trainer.experience_logprobs import all_logprobs, cheapest_order, completion_logprobs
@@ -26,10 +29,14 @@ def train(
     model,
     tokenizer,
     dataset: Rows,
-    reward_funcs: Callable | list[Callable],
+    reward_funcs: Callable | list[Callable] | None,
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
+    *,
+    tools: list[Callable] | None = None,
+    environment_factory: Callable | None = None,
+    environment: TextEnvironment | ToolEnvironment | None = None,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -37,10 +44,13 @@ def train(
         model, tokenizer: as `load_policy` returns them; all parameters that require a gradient are trained.
         dataset: rows with a "prompt" (string or message list), as a list of dicts or a `datasets.Dataset`; their other
             columns go to the reward functions.
-        reward_funcs: one or several, with TRL's signature.
+        reward_funcs: one or several, with TRL's signature; None, where the environment has a reward of its own.
         config: the settings.
         callback: called with the step and its metrics after every step.
         eval_dataset: held-out rows, sampled and rewarded every `eval_steps` steps and after the last one.
+        tools, environment_factory: functions that the policy may call, and a class whose instances are the worlds that
+            episodes are played in, as TRL takes both.
+        environment: what replies within a completion, such as a `TextEnvironment`; instead of those two.
 
     Returns:
         One dict of metrics a step, mostly under TRL's names; the same as in metrics.jsonl.
@@ -54,10 +64,14 @@ def train(
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came; the step at hand is finished and saved.
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
-    with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset) as run:
+    environment = pick_environment(config, environment, tools, environment_factory)
+    if reward_funcs is None and not getattr(environment, "has_reward", False):
+        raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
+    with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward_funcs, config, clock)
+            rows = run.rows_of_step(step)
+            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config, clock, environment)
             if config.beta > 0:
                 with clock("time/logprobs"):
                     ref_logp = all_logprobs(run.reference_model(step), experience, config)

@@ -1,5 +1,6 @@
 """Reports of a run while it goes: a progress bar, curves on trackers, completions to read."""
 
+import itertools
 import math
 import re
 import sys
@@ -11,6 +12,8 @@ from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.episodes import Episode
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 
@@ -72,30 +75,56 @@ def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
         reports.finish()
 
 
-def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
-    """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean."""
+def completion_records(
+    step: int, rows: list[dict], experience: Experience, names: list[str], tokenizer=None
+) -> list[dict]:
+    """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean.
+
+    tokenizer: of episodes, to write who wrote what; where only the policy writes, none is needed.
+    """
     advantages, mask = experience.advantages, experience.mask
     if advantages.ndim == 2:
         advantages = torch.where(mask, advantages, 0).sum(-1) / mask.sum(-1).clamp(min=1)
+    rollout = experience.rollout
     values = zip(
-        experience.rollout.prompt_of_row.tolist(),
-        experience.rollout.texts,
+        rollout.group.tolist(),
+        rollout.texts,
         experience.rewards_per_func.tolist(),
         experience.rewards.tolist(),
         advantages.tolist(),
+        rollout.episodes or [Episode()] * len(experience),
+        [{}] * len(experience) if rollout.episodes is None else [{"turns": t} for t in turn_texts(rollout, tokenizer)],
         strict=True,
     )
     return [
         {
             "step": step,
-            "prompt": rows[prompt]["prompt"],
+            "prompt": rows[group]["prompt"] if episode.prompt is None else episode.prompt,
             "completion": text,
             "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
         }
-        for prompt, text, each, reward, advantage in values
+        | turns
+        for group, text, each, reward, advantage, episode, turns in values
     ]
+
+
+def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
+    """For each episode its parts in order, each under the name of who wrote it: "policy" or "environment"."""
+    episodes = []
+    for row, length in enumerate(rollout.mask.sum(-1).tolist()):
+        is_policy, ids = rollout.policy_mask[row, :length].tolist(), rollout.completion_ids[row, :length].tolist()
+        parts = itertools.groupby(
+            zip(is_policy, rollout.turn[row, :length].tolist(), ids, strict=True), lambda t: t[:2]
+        )
+        episodes.append(
+            [
+                {"policy" if policy else "environment": tokenizer.decode([token for _, _, token in part])}
+                for (policy, _), part in parts
+            ]
+        )
+    return episodes
 
 
 def best_and_worst(records: list[dict]) -> str:
@@ -109,9 +138,15 @@ def best_and_worst(records: list[dict]) -> str:
     for record in ranked[:1] + ranked[1:][-1:]:
         last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = quoted(prompt_text(last_messages), WIDTH // 3)
-        lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(record['completion'], WIDTH - len(prompt))}")
+        completion = record["completion"] if "turns" not in record else in_turns(record["turns"])
+        lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def in_turns(turns: list[dict[str, str]]) -> str:
+    """An episode as one text, in which what the environment wrote stands between angle quotation marks."""
+    return "".join(part["policy"] if "policy" in part else f"\u00ab{part['environment']}\u00bb" for part in turns)
 
 
 def in_words(metrics: dict, prefix: str = "") -> str:

@@ -17,7 +17,7 @@ from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
-from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.experience import Experience, list_rewards
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
@@ -32,11 +32,18 @@ class Run:
     """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
 
     def __init__(
-        self, model, tokenizer, dataset: Rows, config: GRPOConfig, reward_funcs=None, eval_dataset: Rows | None = None
+        self,
+        model,
+        tokenizer,
+        dataset: Rows,
+        config: GRPOConfig,
+        reward_funcs=None,
+        eval_dataset: Rows | None = None,
+        environment=None,
     ):
-        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset)
+        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment)
         self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
-        self.reward_funcs, self.eval_dataset = reward_funcs, eval_dataset
+        self.reward_funcs, self.eval_dataset, self.environment = reward_funcs, eval_dataset, environment
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _reference(model, config) if config.needs_reference else None
@@ -70,7 +77,8 @@ class Run:
             check_savable(self.model, self.tokenizer)
         with self.folder or nullcontext():
             if self.folder is not None:
-                prints = fingerprints(self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset)
+                data = self.dataset, self.reward_funcs, self.eval_dataset
+                prints = fingerprints(self.model, self.tokenizer, *data, self.environment)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             with Stopping(self.folder and self.folder.saved) as self._stopping:
                 with (
@@ -125,8 +133,8 @@ class Run:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
         if config.log_completions and done % config.logging_steps == 0:
-            rows, names = self.rows_of_step(step), reward_names(self.reward_funcs)
-            records = completion_records(done, rows, experience, names)
+            names = reward_names(list_rewards(self.reward_funcs, experience.rollout))
+            records = completion_records(done, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
@@ -161,7 +169,8 @@ class Run:
         if config.eval_steps is None or (done % config.eval_steps and done != config.max_steps):
             return {}
         with clock("time/eval"):
-            metrics = evaluate_policy(self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config)
+            inputs = self.eval_dataset, self.reward_funcs, config, self.environment
+            metrics = evaluate_policy(self.model, self.tokenizer, *inputs)
         return metrics | clock.seconds
 
     def _save(self, done: int) -> None:

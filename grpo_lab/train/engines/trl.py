@@ -6,8 +6,8 @@ not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is
 """
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +19,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.rollout.probe import OF_PROMPTS, probe
 from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.tools.dialogue import Dialogue
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import make_trainer
@@ -39,6 +41,10 @@ def train(
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
+    *,
+    tools: list[Callable] | None = None,
+    environment_factory: Callable | None = None,
+    environment=None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`; its end alone is
     kept, and a run that was broken off does not go on.
@@ -47,23 +53,31 @@ def train(
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
     """
     check_settings(config)
-    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset)
+    if environment is not None:
+        reason = "is trl, which has no environment that replies within a completion"
+        raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
+    environment = pick_environment(config, None, tools, environment_factory)
+    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
     engine = {"engine": "trl"}
     config = _in_its_precision(model, config)
     inputs = model, tokenizer, eval_dataset, reward_funcs, config
-    evaluate = partial(evaluate_policy, *inputs, cache_implementation="dynamic")  # the model's own forward pass
+    evaluate = partial(
+        evaluate_policy, *inputs, environment, cache_implementation="dynamic"
+    )  # the model's own forward pass
     folder = None if config.output_dir is None else RunFolder(config, config.saved() | engine)
     if folder is not None:
         check_savable(model, tokenizer)
     with folder or nullcontext():
         if folder is not None:
-            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset) | {"engine": engine}
+            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset, environment)
+            prints |= {"engine": engine}
             folder.open(model, None, None, prints)
         seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
         with seeds, training_mode(model, model.training), open_reports(config, []) as reports:
             steps = Steps(config, callback, evaluate, folder, reports)
-            trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps)
-            trainer.train()
+            with reading_calls(tokenizer, environment):
+                trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, environment)
+                trainer.train()
             trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
             if folder is not None:
                 folder.save_model(model, tokenizer)
@@ -78,14 +92,28 @@ def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
     return replace(config, precision=mode, bf16=False, fp16=False)
 
 
-def rows_in_order(model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None) -> list[dict]:
+@contextmanager
+def reading_calls(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
+    """The tokenizer with the response template that our own loop reads calls with, for a while."""
+    before = getattr(tokenizer, "response_template", None)
+    if environment is not None and environment.schemas:
+        tokenizer.response_template = Dialogue(tokenizer, environment.schemas).response_template
+    try:
+        yield
+    finally:
+        tokenizer.response_template = before
+
+
+def rows_in_order(
+    model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None, environment=None
+) -> list[dict]:
     """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
 
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
     checked_config = config.without(output_dir=None, beta=0.0)
-    run = Run(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset)
+    run = Run(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset, environment)
     rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
     habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
     if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):

@@ -16,19 +16,31 @@ from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.train.engines.settings import FLAGS, passed_on
 
 
-def make_trainer(model, tokenizer, rows: list[dict], reward_funcs, config: GRPOConfig, steps) -> "Trainer":
+def make_trainer(
+    model,
+    tokenizer,
+    rows: list[dict],
+    reward_funcs,
+    config: GRPOConfig,
+    steps,
+    environment: ToolEnvironment | None = None,
+) -> "Trainer":
     """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
+    factory = None if environment is None else environment.environment_factory
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     trainer = Trainer(
         model=model,
-        reward_funcs=as_trl_calls_them(reward_funcs, rows, tokenizer),
+        reward_funcs=as_trl_calls_them(reward_funcs, rows, None if environment else tokenizer),
         args=trl_config(config, use_cpu=model.device.type == "cpu"),
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
+        tools=None if environment is None else environment.tools,
+        environment_factory=None if factory is None else as_trl_resets_it(factory, rows),
     )
     trainer.ours = config
     trainer.remove_callback(PrinterCallback)
@@ -98,10 +110,11 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
         return texts if completions and isinstance(completions[0], str) else chats
 
     def wrapped(function: Callable, name: str) -> Callable:
-        def reward(prompts, completions, completion_ids, row, log_metric, **_) -> list[float | None]:
+        def reward(prompts, completions, completion_ids, row, log_metric, environments=None, **_) -> list[float | None]:
             batch = [rows[number] for number in row]
             completions = with_tags(completions, completion_ids, batch)
             columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
+            columns |= {} if environments is None else {"environments": environments}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
                 rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
@@ -112,5 +125,23 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
         reward.__name__ = name
         return reward
 
-    functions = listed(reward_funcs)
-    return [wrapped(function, name) for function, name in zip(functions, reward_names(functions), strict=True)]
+    functions = [] if reward_funcs is None else listed(reward_funcs)
+    names = reward_names(functions) if functions else []
+    return [wrapped(function, name) for function, name in zip(functions, names, strict=True)]
+
+
+def as_trl_resets_it(factory: Callable, rows: list[dict]) -> Callable:
+    """The same environments, whose `reset` gets our row where TRL's row only says which it is."""
+    kind = type(factory())
+
+    def reset(self, row: int, **_):
+        return kind.reset(self, **rows[row])
+
+    numbered = type(kind.__name__, (kind,), {"reset": reset})
+
+    def make():
+        environment = factory()
+        environment.__class__ = numbered
+        return environment
+
+    return make

@@ -1,0 +1,165 @@
+"""Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
+
+Token in, token out: what was sampled is never decoded and encoded again, and a reply is encoded alone. This layer knows
+no messages and no tools (those are in `tool_use.py`): a calculator inside a thought is a stop string and a function.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_choice
+from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.prompt_checks import check_room
+from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
+from grpo_lab.rollout.sample import Rollout, sample_sequences
+from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.turns import StopStrings, Turn, Turns
+
+
+@dataclass
+class Episode:
+    """What is known of an episode beside its tokens."""
+
+    calls: int = 0  # replies of a text environment; calls of tools
+    failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time
+    prompt: Any = None  # where the environment has changed it; None: that of the row
+    messages: list[dict] | None = None  # the completion with its tool calls and their results; None: a text
+    environment: Any = None  # the instance that this episode was played in
+    reward: float | None = None  # that the environment gave, if it gives one
+
+
+def sample_episodes(
+    model,
+    tokenizer,
+    prompts: list,
+    num_generations: int,
+    max_completion_length: int,
+    respond: Callable[[list[str]], Sequence[str | None]],
+    *,
+    stop_strings: Sequence[str] = (),
+    max_turns: int | None = None,
+    **sampling,
+) -> Rollout:
+    """Sample G episodes of each prompt, in which an environment replies whenever the policy's turn ends.
+
+    A turn ends with the token that completes a stop string, which stays whole: what it holds after the stop string
+    stays, too, and the reply comes after it. An end token ends the episode, unless its text is one of the stop strings,
+    as in a chat. Of all tokens, `mask` has those that exist, and `policy_mask` those that the policy wrote, which alone
+    have a log-probability here.
+
+    Args:
+        model, tokenizer, prompts, num_generations: as in `sample_completions`.
+        max_completion_length: limit in tokens of a whole episode, replies included. Whatever it cuts is truncated; a
+            reply for which no room is left is not appended, and the episode ends before it, truncated.
+        respond: gets the texts of the episodes whose turn has just ended, each with all that was written after the
+            prompt so far, and returns for each the text to append; "" appends nothing and the policy goes on; None says
+            that the episode is over. It may be called for a few rows at a time.
+        stop_strings: end a turn as soon as the text of the turn contains one of them, however it is split into tokens.
+        max_turns: turns of the policy at most; nobody is asked after the last. None: as many as there is room for.
+        sampling: temperature and all that follows it in `sample_completions`.
+
+    Raises:
+        ValueError: for settings out of range, before anything is sampled; and for what `respond` may not return.
+    """
+    if isinstance(stop_strings, str) or not all(isinstance(text, str) and text for text in stop_strings):
+        raise InputTypeError("stop_strings", stop_strings, "expected a list of texts, none of them empty")
+    tags = tag_tokens(tokenizer, end_token_ids(model, tokenizer))
+    encoded = encode_prompts(tokenizer, prompts)
+    opened = [_opened(tokenizer, *row) for row in zip(*encoded, strict=True)]
+
+    def reply(turns: list[Turn]) -> list[list[int] | None]:
+        texts = [
+            seen_text(tokenizer, turn.before + turn.ids, tags, opened[turn.row // num_generations]) for turn in turns
+        ]
+        return [None if text is None else encode_reply(tokenizer, text) for text in _replies(respond, texts)]
+
+    return sample_turns(
+        model, tokenizer, encoded, num_generations, max_completion_length, reply,
+        stop_strings=stop_strings, max_turns=max_turns, **sampling,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def sample_turns(
+    model,
+    tokenizer,
+    encoded: tuple,
+    num_generations: int,
+    max_completion_length: int,
+    reply: Callable[[list[Turn]], Sequence[list[int] | None]],
+    *,
+    stop_strings: Sequence[str] = (),
+    max_turns: int | None = None,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
+    cache_implementation: str | None = None,
+) -> Rollout:
+    """Sample episodes whose environment gets the turns as token ids, and knows by `turn.row` whose they are.
+
+    encoded: ids and mask of the prompts, as `encode_prompts` returns them.
+    reply: gives for each turn the ids to append, None where the episode is over.
+    """
+    check_at_least("num_generations", num_generations, 1)
+    check_at_least("max_completion_length", max_completion_length, 1)
+    if max_turns is not None:
+        check_at_least("max_turns", max_turns, 1)
+    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
+    ends, pad = end_token_ids(model, tokenizer), pad_token_id(tokenizer)
+    sampling = Sampling(tuple(ends), pad, temperature, top_k, top_p, repetition_penalty)
+    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
+        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
+    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
+    rows = len(prompt_ids) * num_generations
+    turns = Turns(rows, max_completion_length, ends, StopStrings(tokenizer, stop_strings), reply, max_turns)
+    with evaluating(model):
+        sizes = (num_generations, max_completion_length)
+        _, logp, entropy = sample_sequences(
+            model, prompt_ids, prompt_mask, *sizes, sampling, cache_implementation, turns
+        )
+    completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
+    length, tags = mask.shape[1], tag_tokens(tokenizer, ends)
+    opened = [_opened(tokenizer, *row) for row in zip(*encoded, strict=True)]
+    return Rollout(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        prompt_of_row=torch.arange(rows, device=mask.device) // num_generations,
+        completion_ids=completion_ids,
+        mask=mask,
+        logp=torch.where(policy_mask, logp[:, :length], 0),
+        entropy=torch.where(policy_mask, entropy[:, :length], 0),
+        truncated=torch.tensor(turns.truncated, device=mask.device),
+        texts=[seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(turns.ids)],
+        policy_mask=policy_mask,
+        turn=turn,
+        episodes=[Episode(calls) for calls in turns.replies],
+    )
+
+
+def encode_reply(tokenizer, text: str) -> list[int]:
+    """The token ids of a reply, encoded alone: what stands before and after it changes none of them."""
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def _opened(tokenizer, ids, is_token) -> str:
+    return opened_thought(tokenizer, ids[is_token].tolist())
+
+
+def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
+    """What `respond` says to these texts, checked; an exception inside it ends the run with one line."""
+    try:
+        replies = respond(list(texts))
+    except Exception as error:  # whatever somebody's environment does
+        raise RunError("respond", found=f"failed: {type(error).__name__}: {error}") from error
+    if not isinstance(replies, list | tuple) or len(replies) != len(texts):
+        result = (
+            f"returned {len(replies)} replies" if isinstance(replies, list | tuple) else f"returned {replies!r:.60}"
+        )
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one a text", found=result)
+    if (wrong := next((text for text in replies if not isinstance(text, str | None)), None)) is not None:
+        raise InputTypeError("respond", wrong, "expected a text, or None", found=f"returned {wrong!r:.60}")
+    return list(replies)

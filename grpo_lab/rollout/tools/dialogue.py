@@ -1,0 +1,149 @@
+"""How calls are read and results are written: by the tokenizer's `parse_response`, and by its chat template.
+
+Neither goes over what was sampled: a call is read from its ids, and of a result only what the template writes after the
+policy's end token is encoded. So the template has to keep its prefix: what it wrote of a conversation must be the
+beginning of what it writes of a longer one. One that drops earlier thoughts does not, and is refused.
+"""
+
+import json
+from typing import Any
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.episodes import encode_reply
+
+# How Qwen2.5 and others write a call, for tokenizers that bring no `response_template`.
+TAGGED_JSON = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "defaults": {"role": "assistant"},
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "content": "json",
+            "repeats": True,
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "reasoning_content": {"open": "<think>", "close_pattern": r"</think>\s*", "content": "text"},
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
+CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
+ASKED = [{"role": "user", "content": "What is it?"}]
+THOUGHT = "<think>I look it up.</think>"
+
+
+class Dialogue:
+    """Reads the calls of a policy, and writes their results, as the tokenizer of a model has both.
+
+    schemas: JSON schemas of the tools, as the chat template takes them.
+
+    Raises:
+        InputError: for a chat template that writes no calls or results, or does not keep its prefix; and where nobody
+            knows how its calls are to be read.
+    """
+
+    def __init__(self, tokenizer, schemas: list[dict]):
+        self.tokenizer, self.schemas = tokenizer, schemas
+        if not schemas:  # an environment without tools: nothing is called
+            return
+        self._check_template()
+        self.response_template = getattr(tokenizer, "response_template", None) or TAGGED_JSON
+        self._check_reading()
+
+    def read(self, ids: list[int], prefix: list[int]) -> tuple[dict, str]:
+        """The message that a turn's ids are, and what is wrong with the calls in it: a text, empty where they are well.
+
+        prefix: the ids before them, the prompt's among them. A message with calls that cannot be read has its text as
+        its content, and no calls.
+        """
+        tokenizer = self.tokenizer
+        if not self.schemas:
+            return {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)}, ""
+        try:
+            keywords = {"schema": self.response_template, "prefix": prefix, "tools": self.schemas}
+            message = tokenizer.parse_response(ids, **keywords) if ids else {"role": "assistant"}
+            content = message.get("content")
+            message["content"] = content.removesuffix(tokenizer.eos_token) if isinstance(content, str) else ""
+            for call in message.get("tool_calls") or ():
+                _check_call(call)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            content = tokenizer.decode(ids, skip_special_tokens=True)
+            return {"role": "assistant", "content": content}, " ".join(
+                str(error).replace(tokenizer.eos_token, "").split()
+            )
+        return message, ""
+
+    def write(self, results: list[dict]) -> list[int]:
+        """The ids that go on after the policy's end token: these tool messages, and the beginning of its next turn."""
+        name = results[0]["name"]  # a template may take the name from the call
+        called = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
+        }
+        before = self._up_to_end(self._text([*ASKED, called]))
+        text = self._text([*ASKED, called, *results], add_generation_prompt=True)
+        if not text.startswith(before):
+            raise self._changes_prefix()
+        return encode_reply(self.tokenizer, text[len(before) :])
+
+    def _text(self, messages: list[dict], **keywords) -> str:
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, **keywords)
+
+    def _up_to_end(self, text: str) -> str:
+        """A text up to and with its last end token, which the policy wrote; templates have a line break after it."""
+        end = self.tokenizer.eos_token
+        return text[: text.rindex(end) + len(end)] if end in text else text
+
+    def _check_template(self) -> None:
+        if not self.tokenizer.chat_template:
+            expected = "expected one that writes tool calls; take a model tuned for them, such as qwen"
+            raise InputError("chat_template", None, expected, found="is missing")
+        thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
+        answered = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
+        try:
+            called = self._text([*ASKED, thought])
+            text = self._text([*ASKED, thought, answered], add_generation_prompt=True)
+        except Exception as error:  # templates raise what they like
+            problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
+            raise InputError(
+                "chat_template", None, "take a model tuned for tools, such as qwen", found=problem
+            ) from error
+        if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
+            what = "tool's result" if lost == "It falls." else "tool call"
+            problem = f"leaves out the {what}"
+            raise InputError("chat_template", None, "take a model tuned for tools, such as qwen", found=problem)
+        if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
+            raise self._changes_prefix()
+
+    def _changes_prefix(self) -> InputError:
+        problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
+        expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
+        return InputError("chat_template", None, expected, found=problem)
+
+    def _check_reading(self) -> None:
+        """Read a call that the template writes: is it the same?"""
+        before = self._text(ASKED, add_generation_prompt=True)
+        text = self._text([*ASKED, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
+        # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
+        common = next((n for n, pair in enumerate(zip(before, text, strict=False)) if pair[0] != pair[1]), len(before))
+        response = self._up_to_end(text)[common:].lstrip("\n")
+        message, problem = self.read(encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, before))
+        if problem or message.get("tool_calls") != [CALL]:
+            found = f"is not known for the calls of this chat template, such as {response!r:.90}"
+            expected = "give the tokenizer its own (transformers' response parsing), or take a model such as qwen"
+            raise InputError("response_template", None, expected, found=found)
+
+
+def _check_call(call: Any) -> None:
+    """Raise ValueError for a call without a name; one without arguments has none."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        shown = json.dumps(function, ensure_ascii=False, default=str)[:80]
+        raise ValueError(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {shown}')
+    if function.get("arguments") is None:
+        function["arguments"] = {}
+
+
+def _no_arguments(name: str) -> dict:
+    return {"name": name, "arguments": {}}

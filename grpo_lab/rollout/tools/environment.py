@@ -1,0 +1,345 @@
+"""Tools and environments as TRL takes them: an episode is a chat in which the policy may call functions.
+
+`tools` are typed functions with docstrings. `environment_factory` makes the worlds of episodes: `reset(**row)` begins
+one and may return a text for the end of the prompt; its other public methods are tools; `get_reward()`, if it has one,
+is one more reward. A call that fails is an answer that the policy can read. Where this differs from TRL: a call that
+cannot be read is answered, too (there it ends the episode); a call has a limit in seconds, a result one in characters;
+an episode whose result has no room left counts as truncated.
+"""
+
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import torch
+
+from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
+from grpo_lab.rollout.episodes import Episode, sample_turns
+from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.sample import Rollout
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.tools.dialogue import Dialogue
+from grpo_lab.rollout.tools.seat import Seat
+from grpo_lab.rollout.turns import Turn
+
+NO_TOOLS = ("reset", "get_reward")  # public methods of an environment that the policy cannot call
+LONGEST_RESULT = 4000  # characters of a result that the policy gets to read
+TOOL_TIMEOUT = 30.0  # seconds
+
+
+class ToolEnvironment:
+    """Functions that the policy may call in an episode, and the world it is played in.
+
+    tools: functions, each with types and a docstring for all of its arguments; `async` ones, too.
+    environment_factory: a class, or another function that returns an environment. As many instances as a batch has
+        episodes are made, and each is reset before every episode.
+    max_tool_calling_iterations: turns with calls at most; after that many the next turn is the last. None: any.
+    tool_timeout: seconds that a call may take. One that takes longer goes on in its thread, unheard.
+    """
+
+    def __init__(
+        self,
+        tools: list[Callable] | None = None,
+        environment_factory: Callable[[], Any] | None = None,
+        max_tool_calling_iterations: int | None = None,
+        tool_timeout: float = TOOL_TIMEOUT,
+    ):
+        if max_tool_calling_iterations is not None:
+            check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
+        check_positive("tool_timeout", tool_timeout)
+        self.tools, self.environment_factory = _listed_tools(tools), environment_factory
+        self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
+        self._seats: list[Seat] = []
+        self.kind: type | None = None  # of the environments
+        methods: list[Callable] = []
+        if environment_factory is not None:
+            if not callable(environment_factory):
+                expected = "expected a class, or another function without arguments that returns an environment"
+                raise InputTypeError("environment_factory", environment_factory, expected)
+            first = self._new_seat()
+            self._seats, self.kind = [first], type(first.environment)
+            self._check_kind()
+            methods = _methods(first.environment)
+        self.schemas = _schemas([*self.tools, *methods])
+
+    @property
+    def has_reward(self) -> bool:
+        """True if the environment rewards its episodes itself."""
+        return callable(getattr(self.kind, "get_reward", None))
+
+    @property
+    def ingredients(self) -> tuple[list[Callable], dict]:
+        """The code that it is made of, and its settings: what a resumed run compares."""
+        functions = [*self.tools, *([] if self.environment_factory is None else [self.environment_factory])]
+        settings = ("max_tool_calling_iterations", "tool_timeout")
+        return functions, {name: getattr(self, name) for name in settings}
+
+    def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
+        """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
+        Dialogue(tokenizer, self.schemas)
+        if "environments" in rows[0]:
+            found = "has the column 'environments', which is the trainer's own keyword"
+            raise InputError(name, rows, "expected another name", found=found)
+        for index, row in enumerate(rows):
+            if not isinstance(row["prompt"], list):
+                found = f"is {row['prompt']!r:.60}"
+                expected = "expected a list of messages, since tools are called in a chat"
+                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=found)
+        if self.kind is not None:
+            self._check_reset(rows[0], name)
+        prompts = (row["prompt"] for row in rows)
+        check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
+
+    def sample(
+        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling
+    ) -> Rollout:
+        """Sample G episodes of each row of the data: reset its environments, then let the policy write and call."""
+        dialogue, rows = Dialogue(tokenizer, self.schemas), [row for row in rows for _ in range(num_generations)]
+        class_state = _class_state(self.kind)
+        with _seeded():
+            seats = self._take_seats(len(rows))
+            prompts = [self._begin(seat, row) for seat, row in zip(seats, rows, strict=True)]
+            is_shared = all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
+            each = num_generations if is_shared else 1  # else each episode has a prompt of its own
+            encoded = encode_prompts(tokenizer, prompts[::each], tools=self.schemas)
+            prompt_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
+            players = [_Player(self, seat, dialogue, prompt_ids[i // each]) for i, seat in enumerate(seats)]
+            limit = self.max_tool_calling_iterations
+            rollout = sample_turns(
+                model, tokenizer, encoded, each, max_completion_length,
+                lambda turns: _reply(players, turns),
+                stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
+                max_turns=None if limit is None else limit + 1, **sampling,
+            )  # fmt: skip
+            rollout.episodes = [
+                player.episode(rollout, row, None if prompt == data["prompt"] else prompt)
+                for row, (player, prompt, data) in enumerate(zip(players, prompts, rows, strict=True))
+            ]
+        rollout.group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
+        self._check_class_state(class_state)
+        return rollout
+
+    def _new_seat(self) -> Seat:
+        seat = Seat()
+        if self.environment_factory is not None:
+            try:
+                seat.environment = seat.run(self.environment_factory)
+            except (Exception, SystemExit) as error:
+                found = f"cannot be made: {type(error).__name__}: {error}"
+                raise RunError("environment_factory", self.environment_factory, found=found) from error
+        return seat
+
+    def _take_seats(self, count: int) -> list[Seat]:
+        """As many as there are episodes; one whose call never came back is replaced, and so is its environment."""
+        self._seats = [self._new_seat() if seat.is_lost else seat for seat in self._seats]
+        self._seats += [self._new_seat() for _ in range(count - len(self._seats))]
+        return self._seats[:count]
+
+    def _begin(self, seat: Seat, row: dict) -> list[dict]:
+        """Reset the environment of an episode; returns the prompt, with what the environment says at its end."""
+        prompt = row["prompt"]
+        if seat.environment is None:
+            return prompt
+        observation = self._call(seat, "reset", **row)
+        if observation is None:
+            return prompt
+        if not isinstance(observation, str):
+            found = f"returned {observation!r:.60}"
+            raise InputTypeError(f"{self.kind.__name__}.reset", observation, "expected a text, or None", found=found)
+        return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
+
+    def _call(self, seat: Seat, method: str, **keywords) -> Any:
+        """A method that only the trainer calls; what it raises ends the run."""
+        try:
+            return seat.run(getattr(seat.environment, method), keywords)
+        except (Exception, SystemExit) as error:
+            found = f"failed: {type(error).__name__}: {error}"
+            raise RunError(f"{self.kind.__name__}.{method}", found=found) from error
+
+    def _check_kind(self) -> None:
+        if not callable(getattr(self.kind, "reset", None)):
+            found = f"makes a {self.kind.__name__}, which has no method reset"
+            expected = "expected `def reset(self, **row) -> str | None`, which begins an episode"
+            raise InputTypeError("environment_factory", self.environment_factory, expected, found=found)
+        if inspect.iscoroutinefunction(self.kind.reset):
+            found = f"makes a {self.kind.__name__}, whose reset is asynchronous"
+            raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=found)
+
+    def _check_reset(self, row: dict, name: str) -> None:
+        try:
+            inspect.signature(self._seats[0].environment.reset).bind(**row)
+        except TypeError as error:
+            found = f"has the columns {sorted(row)}, which {self.kind.__name__}.reset cannot take: {error}"
+            raise InputError(name, row, "expected those that it names, or **kwargs in it", found=found) from error
+
+    def _check_class_state(self, before: dict[str, str]) -> None:
+        changed = [name for name, state in _class_state(self.kind).items() if before.get(name) != state]
+        if changed:
+            found = f"makes a {self.kind.__name__}, which changes {changed[0]!r} of its class"
+            expected = "keep it in the instance and set it in reset: episodes are played at the same time"
+            raise InputError("environment_factory", self.environment_factory, expected, found=found)
+
+
+class _Player:
+    """One episode: its seat, what was said in it, and how its calls went."""
+
+    def __init__(self, owner: ToolEnvironment, seat: Seat, dialogue: Dialogue, prompt_ids: list[int]):
+        self.owner, self.seat, self.dialogue, self.prompt_ids = owner, seat, dialogue, prompt_ids
+        functions = [*owner.tools, *([] if seat.environment is None else _methods(seat.environment))]
+        self.functions = {function.__name__: function for function in functions}
+        self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
+        self.calls = self.failures = 0
+
+    def start(self, turn: Turn) -> list[tuple[str, Any]]:
+        """Read a turn and begin its calls: for each a name, with its future, its result as a text, or an error."""
+        message, problem = self._read(turn.ids, turn.before)
+        self.turns.append((message, []))
+        calls = message.get("tool_calls") or ()
+        self.calls += len(calls) + bool(problem)
+        if problem:
+            return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
+        return [self._start(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+    def _read(self, ids: list[int], before: list[int]) -> tuple[dict, str]:
+        return self.dialogue.read(ids, self.prompt_ids + before)
+
+    def _start(self, name: str, arguments: Any) -> tuple[str, Any]:
+        function, limit = self.functions.get(name), self.owner.tool_timeout
+        if function is None:
+            return name, ValueError(f"Tool {name} not found.")
+        if self.seat.is_lost:
+            return name, RuntimeError("an earlier call has not come back")
+        future = self.seat.start(function, arguments, limit)
+        # Asynchronous calls of several episodes run at the same time; others one by one, in order, so that a run that
+        # is repeated has the same results.
+        return name, future if inspect.iscoroutinefunction(function) else self._text(future)
+
+    def _text(self, future) -> str | Exception:
+        try:
+            return _shortened(str(self.seat.result(future, self.owner.tool_timeout)))
+        except (Exception, SystemExit) as error:
+            return error
+
+    def finish(self, started: list[tuple[str, Any]]) -> list[int] | None:
+        """Wait for the results of a turn's calls, and write them; None where there was no call: the episode is over."""
+        results = []
+        for name, outcome in started:
+            result = outcome if isinstance(outcome, str | BaseException) else self._text(outcome)
+            if isinstance(result, BaseException):
+                self.failures += 1
+                result = _shortened(str({"error": str(result)}))
+            results.append({"role": "tool", "name": name, "content": result})
+        if not results:
+            return None
+        self.turns[-1][1].extend(results)
+        return self.dialogue.write(results)
+
+    def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
+        """What is known of it when it is over; a result that had no room was never said."""
+        length = int(rollout.mask[row].sum())
+        ids, turn = rollout.completion_ids[row, :length].tolist(), rollout.turn[row, :length].tolist()
+        is_policy, messages = rollout.policy_mask[row, :length].tolist(), []
+        for number, (message, results) in enumerate(self.turns):
+            messages.append(message)
+            if any(t == number and not policy for t, policy in zip(turn, is_policy, strict=True)):
+                messages += results
+        rest = [index for index, number in enumerate(turn) if number == len(self.turns)]
+        if rest:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
+            messages.append(self._read(ids[rest[0] :], ids[: rest[0]])[0])
+        environment, reward = self.seat.environment, None
+        if self.owner.has_reward and not self.seat.is_lost:
+            reward = self.owner._call(self.seat, "get_reward")
+        return Episode(self.calls, self.failures, prompt, messages, environment, reward)
+
+
+def pick_environment(
+    config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
+) -> TextEnvironment | ToolEnvironment | None:
+    """What the arguments of `train` stand for, with the settings of the run; None where the policy writes alone."""
+    limit = config.max_tool_calling_iterations
+    if tools or environment_factory is not None:
+        if environment is not None:
+            name = "tools" if tools else "environment_factory"
+            raise InputError("environment", environment, f"expected either it or {name}", found="is given, too")
+        return ToolEnvironment(tools, environment_factory, limit, config.tool_timeout)
+    if limit is not None:
+        if environment is None:
+            raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
+        if isinstance(environment, TextEnvironment):
+            return replace(environment, max_turns=limit + 1)
+    return environment
+
+
+def _reply(players: list[_Player], turns: list[Turn]) -> list[list[int] | None]:
+    started = [players[turn.row].start(turn) for turn in turns]
+    return [players[turn.row].finish(calls) for turn, calls in zip(turns, started, strict=True)]
+
+
+def _listed_tools(tools: Any) -> list[Callable]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
+        raise InputTypeError("tools", tools, "expected a list of functions")
+    return list(tools)
+
+
+def _methods(environment: Any) -> list[Callable]:
+    """The public methods of an environment, which are its tools. Looked for in the class: a property is not asked."""
+    names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
+    return [getattr(environment, name) for name in names if name not in NO_TOOLS and not name.startswith("_")]
+
+
+def _schemas(functions: list[Callable]) -> list[dict]:
+    """The JSON schemas of tools; raises InputError for one without types or docstring, and for two of one name."""
+    from transformers.utils import get_json_schema
+
+    schemas: dict[str, dict] = {}
+    for function in functions:
+        name = getattr(function, "__name__", None)
+        if name is None or not (inspect.isfunction(function) or inspect.ismethod(function)):
+            raise InputTypeError("tools", function, "expected functions", found=f"has {function!r:.60}")
+        if name in schemas:
+            raise InputError("tools", name, "expected one of each name", found=f"has {name!r} twice")
+        try:
+            schemas[name] = get_json_schema(function)
+        except Exception as error:  # of its own classes, which are not exported
+            expected = "expected a type and, in the docstring, a description of each argument"
+            problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
+            raise InputTypeError("tools", function, expected, found=problem) from error
+    return list(schemas.values())
+
+
+def _shortened(text: str) -> str:
+    """A result that the policy can read, which says where it was cut."""
+    if len(text) <= LONGEST_RESULT:
+        return text
+    return f"{text[:LONGEST_RESULT]} ... [cut: the first {LONGEST_RESULT:,} of {len(text):,} characters]"
+
+
+def _class_state(kind: type | None) -> dict[str, str]:
+    """What the attributes of a class hold that are neither functions nor properties."""
+    classes = [each for each in (kind.__mro__ if kind else ()) if each is not object]
+    return {
+        name: repr(value)
+        for each in reversed(classes)
+        for name, value in vars(each).items()
+        if not (name.startswith("__") or callable(value) or hasattr(value, "__get__") or name.startswith("_abc_"))
+    }
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Random numbers of Python and NumPy follow from torch's for a while: a step made again has the same world."""
+    state, numpy_state, seed = random.getstate(), numpy.random.get_state(), int(torch.randint(2**31, ()))  # noqa: NPY002
+    random.seed(seed)
+    numpy.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        numpy.random.set_state(numpy_state)  # noqa: NPY002

@@ -1,0 +1,60 @@
+"""Tools and environments by name, for the commands: `--tools my_tools.py:search`, `--environment my_world.py:World`."""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
+
+
+def load_agent(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
+    """The keywords `tools` and `environment_factory` of `train`, for those that are named. Importing a file runs it."""
+    loaded: dict[str, Any] = {}
+    if tools:
+        loaded["tools"] = [_load("tools", name) for name in tools]
+    if environment is not None:
+        loaded["environment_factory"] = _load("environment", environment)
+        if not inspect.isclass(loaded["environment_factory"]):
+            raise InputTypeError("environment", environment, "expected the name of a class")
+    return loaded
+
+
+def _load(option: str, name: str) -> Any:
+    path, _, attribute = name.rpartition(":")
+    if not path.endswith(".py") or not attribute.isidentifier():
+        example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
+        raise InputError(option, name, f"expected a file and what is in it, such as {example}")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
+    try:
+        module = _module(file.resolve())
+    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+        problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
+        raise InputPackageError(option, name, found=problem) from error
+    if not callable(found := getattr(module, attribute, None)):
+        raise InputError(option, name, f"expected something that {file.name} defines", found=f"is {name!r}")
+    return found
+
+
+def _module(file: Path):
+    """The module of a file, which finds what lies beside it; imported once, however many of its names are asked for."""
+    name = f"own_{file.stem}"
+    known = sys.modules.get(name)
+    if known is not None and Path(known.__file__ or "") == file:
+        return known
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # a resumed run looks there for the file that defines what it compares
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        if str(file.parent) in sys.path:
+            sys.path.remove(str(file.parent))
+    return module

@@ -1,0 +1,149 @@
+"""Whose turn it is in each row: the policy draws tokens until its turn ends, then the environment's reply is written.
+
+No row waits and nothing is read twice. A reply is a queue of tokens that the row writes one by one in the place of what
+would be drawn, while the other rows draw theirs: keys and values of a row stay where they are, its positions have no
+gap, and a rollout takes as many token steps as its longest episode has tokens.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+DRAWN = -1  # in the place of a token id: the policy draws it
+
+
+class Turn(NamedTuple):
+    """What the policy wrote from the environment's last reply to the stop string that ended its turn."""
+
+    row: int
+    ids: list[int]  # as they were sampled
+    before: list[int]  # the ids of the episode before this turn, without the prompt's
+
+
+class StopStrings:
+    """Texts that end a turn as soon as they stand in what the policy wrote in it.
+
+    They are looked for in the decoded text, however the tokenizer splits them. A turn ends with the token that
+    completes one, and keeps that token whole, also where it goes on after the stop string.
+    """
+
+    def __init__(self, tokenizer, stop_strings: Iterable[str]):
+        self.tokenizer, self.stop_strings = tokenizer, tuple(stop_strings)
+        self.last_characters = {text[-1] for text in self.stop_strings}
+        self.always = any(character.isspace() for character in self.last_characters)  # which decoding may strip
+        self._may_complete: dict[int, bool] = {}
+
+    def end(self, ids: list[int]) -> bool:
+        """True if the last of these tokens completes a stop string."""
+        return self._can_complete(ids[-1]) and any(text in self._text(ids) for text in self.stop_strings)
+
+    def _can_complete(self, token_id: int) -> bool:
+        """False for a token without the last character of any stop string, so that few texts are decoded."""
+        if token_id not in self._may_complete:
+            text = self._text([token_id])
+            # A replacement character is a part of a character, whose rest is in other tokens.
+            is_open = self.always or "\N{REPLACEMENT CHARACTER}" in text
+            possible = bool(self.stop_strings) and (is_open or not self.last_characters.isdisjoint(text))
+            self._may_complete[token_id] = possible
+        return self._may_complete[token_id]
+
+    def _text(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+class Turns:
+    """The tokens of B episodes as they grow, who wrote each of them, and what each row is to write next.
+
+    An end token ends the episode, unless it is one of the stop strings, which end a turn.
+    limit: tokens of an episode, the environment's among them.
+    reply: gives for each of some turns that have ended the ids to append, or None where the episode is over.
+    max_turns: turns of the policy; the end of the last one is the end of the episode, and nobody is asked. None: any.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        limit: int,
+        eos_token_ids: Iterable[int],
+        stop_strings: StopStrings,
+        reply: Callable[[list[Turn]], Sequence[list[int] | None]],
+        max_turns: int | None = None,
+    ):
+        self.limit, self.ends, self.stop_strings = limit, {*eos_token_ids}, stop_strings
+        self.reply, self.max_turns = reply, max_turns
+        self.ids: list[list[int]] = [[] for _ in range(rows)]
+        self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
+        self.turn: list[list[int]] = [[] for _ in range(rows)]  # of each token: whose turn, or to which the reply
+        self.queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
+        self.count, self.start = [0] * rows, [0] * rows  # of the present turn: its number and its first token
+        self.done, self.truncated = [False] * rows, [False] * rows
+        self.replies = [0] * rows  # that were written
+
+    def forced(self) -> list[int]:
+        """The id that each row has to write next; `DRAWN` where the policy draws."""
+        return [queue[0] if queue else DRAWN for queue in self.queue]
+
+    def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
+        """Add the token that each of these rows has just written, and ask the environment where that ended a turn."""
+        ended = []
+        for row, token in zip(rows, tokens, strict=True):
+            if self.done[row]:
+                continue
+            is_policy = not self.queue[row]
+            if not is_policy:
+                token = self.queue[row].popleft()
+            self.ids[row].append(token)
+            self.is_policy[row].append(is_policy)
+            self.turn[row].append(self.count[row])
+            if is_policy and self.stop_strings.end(self.ids[row][self.start[row] :]):
+                ended.append(row)
+            elif is_policy and token in self.ends:
+                self.done[row] = True
+            else:
+                if not is_policy and not self.queue[row]:
+                    self.count[row], self.start[row] = self.count[row] + 1, len(self.ids[row])
+                self._stop_at_limit(row)
+        self._end_turns(ended)
+
+    def _end_turns(self, rows: list[int]) -> None:
+        asked = []
+        for row in rows:
+            if self.max_turns is not None and self.count[row] + 1 >= self.max_turns:
+                self.done[row], self.truncated[row] = True, self.ids[row][-1] not in self.ends
+            else:
+                asked.append(row)
+        turns = [Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in asked]
+        for row, ids in zip(asked, self.reply(turns) if turns else (), strict=True):
+            if ids is None:
+                self.done[row] = True
+            elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all
+                self.done[row] = self.truncated[row] = True
+            elif ids:
+                self.queue[row].extend(ids)
+                self.replies[row] += 1
+            else:
+                self.count[row], self.start[row] = self.count[row] + 1, len(self.ids[row])
+                self._stop_at_limit(row)
+
+    def _stop_at_limit(self, row: int) -> None:
+        if len(self.ids[row]) >= self.limit:
+            self.done[row] = self.truncated[row] = True
+
+    def tensors(
+        self, pad_token_id: int, device
+    ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
+        """The ids, padded on the right; which tokens exist; which the policy wrote; and the turn of each, else -1."""
+        ids, is_policy, turn = (
+            _padded(rows, value, device)
+            for rows, value in ((self.ids, pad_token_id), (self.is_policy, False), (self.turn, -1))
+        )
+        return ids, turn >= 0, is_policy, turn
+
+
+def _padded(rows: list[list], value, device) -> Tensor:
+    length = max(map(len, rows))
+    return torch.tensor([row + [value] * (length - len(row)) for row in rows], device=device)

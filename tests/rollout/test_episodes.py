@@ -1,0 +1,356 @@
+"""Episodes: the policy's tokens and the environment's, each with its mask, and the ids as they were sampled."""
+
+import pytest
+import torch
+
+from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.objective import policy_loss
+from grpo_lab.rollout import end_token_ids, sample_episodes, score
+from grpo_lab.rollout.episodes import encode_reply
+from grpo_lab.rollout.turns import StopStrings, Turns
+from grpo_lab.trainer.experience import make_experience, rollout_metrics
+from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
+from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
+from tests.support.tape import capture_on_the_cpu
+from tests.support.worlds import END, make_config, make_exact, make_world
+
+G, T = 8, 24
+WAYS = [None, "dynamic"]
+STOPS = ("=", "b+", END)  # PAD ends an episode, END a turn
+
+
+def answers(texts):
+    """Replies of several lengths, of none, and ends; made from the text alone."""
+    replies = ["ab0", "", "=", None, "c" + "d" * 3, "f"]
+    return [replies[len(text) % len(replies)] for text in texts]
+
+
+def episodes(model, tokenizer, respond=answers, seed=0, stop_strings=STOPS, length=T, generations=G, **settings):
+    torch.manual_seed(seed)
+    keywords = {"stop_strings": stop_strings, **settings}
+    return sample_episodes(model, tokenizer, PROMPTS, generations, length, respond, **keywords)
+
+
+def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_turns=None):
+    """The masks of a row, walked again token by token: who has to write each token, and where the episode ends."""
+    ids, ends = tokens_of(rollout, row)[1], end_token_ids(model, tokenizer)
+    policy, turn, number, start, queue, truncated, over = [], [], 0, 0, [], False, False
+    for position, token in enumerate(ids):
+        assert not over, "nothing is written after the end"
+        policy.append(not queue)
+        turn.append(number)
+        if queue:
+            assert token == queue.pop(0), "the environment's ids, as it encodes them alone"
+            if not queue:
+                number, start = number + 1, position + 1
+        else:
+            text = tokenizer.decode(ids[start : position + 1])
+            if any(stop in text for stop in stop_strings):
+                written = ids[: position + 1]
+                if number + 1 == max_turns:
+                    over, truncated = True, token not in ends
+                    continue
+                (reply,) = respond([tokenizer.decode(written, skip_special_tokens=True)])
+                queue = [] if reply is None else tokenizer(reply, add_special_tokens=False)["input_ids"]
+                if reply is None:
+                    over = True
+                elif position + 1 + len(queue) > limit:
+                    over = truncated = True
+                elif not queue:
+                    number, start = number + 1, position + 1
+            elif token in ends:
+                over = True
+        if not over and position + 1 == limit:
+            over = truncated = True
+    assert over and not (queue and not truncated)
+    return policy, turn, truncated
+
+
+@pytest.mark.parametrize("max_turns", [None, 1, 2])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
+    model, tokenizer = make_world()
+    rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns)
+    for row in range(len(rollout.mask)):
+        policy, turn, truncated = literal(model, tokenizer, rollout, row, answers, STOPS, T, max_turns)
+        length = len(policy)
+        assert rollout.mask[row].tolist() == [t < length for t in range(rollout.mask.shape[1])]
+        assert rollout.policy_mask[row, :length].tolist() == policy and not rollout.policy_mask[row, length:].any()
+        assert rollout.turn[row, :length].tolist() == turn and (rollout.turn[row, length:] == -1).all()
+        assert rollout.truncated[row].item() is truncated
+        assert (rollout.completion_ids[row, length:] == tokenizer.pad_token_id).all()
+        assert rollout.texts[row] == tokenizer.decode(tokens_of(rollout, row)[1], skip_special_tokens=True)
+        assert rollout.episodes[row].calls == len(
+            set(rollout.turn[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
+        )
+    if max_turns is None:
+        assert rollout.turn.max() > 3 and rollout.truncated.any() and not rollout.truncated.all()
+        assert (rollout.mask & ~rollout.policy_mask).any()
+        assert (rollout.mask.sum(-1) < T)[rollout.truncated].any(), "a reply that has no room is left out"
+    else:
+        assert rollout.turn.max() == max_turns - 1
+
+
+@pytest.mark.parametrize("scorer", ["packed", "plain"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_sampler_and_scorer_agree_in_every_turn(temperature, way, scorer, monkeypatch):
+    model, tokenizer = make_world()
+    if scorer == "plain":
+        monkeypatch.setattr(score, "is_fast", lambda model: False)
+    rollout = episodes(model, tokenizer, temperature=temperature, cache_implementation=way)
+    logp, entropy = logprobs_of(model, rollout, temperature=temperature, policy_mask=rollout.policy_mask)
+    for turn in range(rollout.turn.max() + 1):
+        tokens = rollout.policy_mask & (rollout.turn == turn)
+        assert (logp - rollout.logp)[tokens].abs().max() < 1e-4, turn
+        assert (entropy - rollout.entropy)[tokens].abs().max() < 1e-4, turn
+    assert (rollout.logp[~rollout.policy_mask] == 0).all() and (rollout.entropy[~rollout.policy_mask] == 0).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning(way):
+    """No cache, no padding, no other row: whatever a row went on with, its positions have no gap."""
+    model, tokenizer = make_world()
+    rollout = episodes(model, tokenizer, cache_implementation=way)
+    for row in range(0, len(rollout.mask), 5):
+        prompt, completion = tokens_of(rollout, row)
+        for t in rollout.policy_mask[row].nonzero()[:, 0].tolist():
+            expected = next_logits(model, prompt + completion[:t]).log_softmax(-1)[completion[t]]
+            assert abs(expected - rollout.logp[row, t]) < 1e-4
+
+
+def test_without_an_environment_an_episode_is_a_completion():
+    """The same draws, bit for bit."""
+    model, tokenizer = make_world()
+    for way in WAYS:
+        one = sample(model, tokenizer, cache_implementation=way)
+        other = episodes(
+            model, tokenizer, lambda texts: [None] * len(texts), stop_strings=(), length=6, generations=5,
+            cache_implementation=way,
+        )  # fmt: skip
+        for name in ("mask", "policy_mask", "turn", "logp", "entropy", "truncated"):
+            assert torch.equal(getattr(one, name), getattr(other, name)), name
+        assert one.texts == other.texts
+        assert torch.equal(one.completion_ids[one.mask], other.completion_ids[one.mask])
+        assert torch.equal(one.policy_mask, one.mask) and torch.equal(one.turn, one.mask.long() - 1)
+
+
+def test_what_one_row_is_told_changes_no_other():
+    model, tokenizer = make_world()
+
+    def told(texts):
+        return ["cc" if "a" in text else "=0" for text in texts]
+
+    one, other = episodes(model, tokenizer), episodes(model, tokenizer, told)
+    changed = [a != b for a, b in zip(one.texts, other.texts, strict=True)]
+    alone = [row for row in range(len(one.mask)) if one.turn[row].max() == 0]
+    assert any(changed) and alone
+    for row in alone:  # rows that nobody answered, or that the answer ended
+        length = min(one.mask[row].sum(), other.mask[row].sum())
+        assert torch.equal(one.completion_ids[row, :length], other.completion_ids[row, :length])
+
+
+def test_a_captured_step_draws_what_generate_draws(monkeypatch):
+    """What a card repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
+    tapes = capture_on_the_cpu(monkeypatch)
+    world = make_world()
+    expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
+    assert len(tapes) == 1 and (rollout.mask & ~rollout.policy_mask).any()
+    for name in ("completion_ids", "mask", "policy_mask", "turn", "truncated"):
+        assert torch.equal(getattr(rollout, name), getattr(expected, name)), name
+    assert (rollout.logp - expected.logp).abs().max() < 1e-5
+
+
+def test_an_environment_may_write_what_the_sampler_could_not(monkeypatch):
+    """With top_k = 1 a reply of other tokens has no probability, and that is no broken model."""
+    model, tokenizer = make_world()
+    for way in WAYS:
+        rollout = episodes(model, tokenizer, top_k=1, cache_implementation=way)
+        assert (rollout.mask & ~rollout.policy_mask).any() and rollout.logp.isfinite().all()
+
+
+# What enters the loss.
+
+
+def experience_of(rollout, **settings):
+    rewards = torch.randn(len(rollout.mask), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    config = make_config(num_generations=G, generation_batch_size=len(rewards), max_completion_length=T, **settings)
+    return make_experience(rollout, rewards, config), config
+
+
+@pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"mask_truncated_completions": True}])
+def test_what_the_environment_wrote_has_no_gradient(settings):
+    """The logits there may be anything: the loss stays as it is, and its gradient at them is exactly zero."""
+    model, tokenizer = make_world()
+    rollout = episodes(model, tokenizer)
+    experience, config = experience_of(rollout, **settings)
+    theirs = rollout.mask & ~rollout.policy_mask
+    assert theirs.any() and not (experience.mask & theirs).any()
+    logits = torch.randn(*rollout.mask.shape, len(tokenizer), requires_grad=True)
+    changed = torch.where(theirs[..., None], 7 * torch.randn_like(logits), logits)
+
+    def loss(values):
+        logp = values.log_softmax(-1).gather(-1, rollout.completion_ids[..., None])[..., 0]
+        old = logp.detach() + 0.1 * rollout.logp
+        keywords = {**config.loss_arguments(), "beta": 0.1}
+        return policy_loss(logp, experience.advantages, experience.mask, old, rollout.logp, **keywords)[0]
+
+    assert torch.equal(loss(logits), loss(changed))
+    (gradient,) = torch.autograd.grad(loss(logits), logits)
+    assert (gradient[~experience.mask] == 0).all() and (gradient[experience.mask] != 0).any()
+
+
+@pytest.mark.parametrize("scorer", ["packed", "plain"])
+def test_the_models_own_logits_have_none_either(scorer, monkeypatch):
+    """Through the trainer's log-probabilities: with zero advantage but for one row, the head sees that row's tokens."""
+    model, tokenizer = make_world()
+    if scorer == "plain":
+        for module in ("grpo_lab.rollout.score", "grpo_lab.trainer.experience_logprobs"):
+            monkeypatch.setattr(f"{module}.is_fast", lambda model: False)
+    rollout = episodes(model, tokenizer)
+    experience, config = experience_of(rollout)
+    heads = []
+    model.get_output_embeddings().register_forward_hook(
+        lambda module, inputs, output: (output.retain_grad() if output.requires_grad else None, heads.append(output))[1]
+    )
+    logp, _ = completion_logprobs(model, experience, config)
+    torch.where(experience.mask, logp, 0).sum().backward()
+    (logits,) = heads
+    if scorer == "packed":  # where logits are made for the policy's tokens alone
+        assert len(logits[0]) <= rollout.policy_mask.sum() < rollout.mask.sum()
+    else:
+        lengths = rollout.prompt_mask[rollout.prompt_of_row].sum(-1)
+        for row in range(len(rollout.mask)):
+            gradient = logits.grad[row, lengths[row] - 1 :][: rollout.mask.shape[1]].abs().sum(-1)
+            expected = rollout.policy_mask[row, : len(gradient)]
+            assert torch.equal(gradient > 0, expected), row
+
+
+def test_both_scorers_have_one_gradient(monkeypatch):
+    """In float64: the packed one, which leaves the environment's logits out, and the model's own over whole rows."""
+    model, tokenizer = make_world()
+    make_exact(model)
+    rollout = episodes(model, tokenizer)
+    found = []
+    for fast in (True, False):
+        monkeypatch.setattr(score, "is_fast", lambda model, fast=fast: fast)
+        logp, entropy = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
+        loss = torch.where(rollout.policy_mask, logp * rollout.turn.sin() + entropy * 0.3, 0).sum()
+        found.append(torch.autograd.grad(loss, list(model.parameters())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_lengths_entropy_and_tokens_are_the_policys():
+    model, tokenizer = make_world()
+    rollout = episodes(model, tokenizer)
+    metrics = rollout_metrics(rollout, seconds=2.0)
+    lengths = rollout.policy_mask.sum(-1).float()
+    assert metrics["completions/mean_length"] == lengths.mean() < rollout.mask.sum(-1).float().mean()
+    assert metrics["completions/max_length"] == lengths.max()
+    assert metrics["entropy"] == pytest.approx(rollout.entropy[rollout.policy_mask].mean().item())
+    assert metrics["tokens_per_second"] == lengths.sum() / 2
+    assert metrics["completions/clipped_ratio"] == pytest.approx(rollout.truncated.float().mean().item())
+
+
+def test_rows_can_be_cut_out_and_scored_as_they_were():
+    model, tokenizer = make_world()
+    rollout = episodes(model, tokenizer)
+    experience, config = experience_of(rollout)
+    rows = torch.tensor([5, 0, 17])
+    cut = all_logprobs(model, experience[rows], config)
+    difference = (cut - all_logprobs(model, experience, config)[rows])[experience.mask[rows]]
+    assert difference.abs().max() < 1e-5
+    assert torch.equal(experience[rows].rollout.turn, rollout.turn[rows])
+
+
+# Stop strings.
+
+
+@pytest.mark.parametrize(
+    ("stop", "pieces", "ends_at"),
+    [
+        ("b+c", ["a", "b", "+", "c", "0"], 3),  # split by the tokenizer
+        ("a", ["0", "ab", "c"], 1),  # in the midst of a token, which stays whole
+        ("bc", ["ab", "cd", "="], 1),  # from the midst of one to the midst of the next
+        ("ab", ["a", "b", "="], 1),  # sampled as two tokens, encoded it would be one
+        (END, ["a", END, "="], 1),  # a special token
+        ("0=", ["=", "0", "0"], None),
+    ],
+)
+def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, ends_at):
+    _, tokenizer = make_world()
+    ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
+    found = next((index for index in range(len(ids)) if stops.end(ids[: index + 1])), None)
+    assert found == ends_at
+    turns = Turns(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
+    for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
+        turns.append([0], [token])
+    assert turns.ids[0] == ids[: len(turns.ids[0])], "as sampled"
+    assert turns.forced() == ([-1] if ends_at is None else tokenizer.convert_tokens_to_ids(["1"]))
+
+
+def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
+    """Not across the environment's text, and not twice."""
+    _, tokenizer = make_world()
+    asked = []
+
+    def reply(turns):
+        asked.extend(tokenizer.decode(turn.ids) for turn in turns)
+        return [encode_reply(tokenizer, "b=") for _ in turns]
+
+    turns = Turns(1, 12, [], StopStrings(tokenizer, ["="]), reply)
+    for token in tokenizer.convert_tokens_to_ids(["a", "=", "0", "0", "f", "=", "0", "0", "e"]):
+        turns.append([0], [token])
+    assert asked == ["a=", "f="]
+    assert tokenizer.decode(turns.ids[0]) == "a=b=f=b=e"
+    assert turns.is_policy[0] == [True, True, False, False, True, True, False, False, True]
+    assert turns.turn[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+
+
+def test_a_character_split_over_tokens_is_found(tiny):
+    """The shipped tokenizer writes a Chinese character as bytes."""
+    _, tokenizer = tiny
+    ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
+    assert len(tokenizer("。", add_special_tokens=False)["input_ids"]) > 1
+    stops = StopStrings(tokenizer, ["。"])
+    assert [stops.end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
+
+
+@pytest.mark.parametrize("reply_length", [3, 4])
+def test_a_reply_is_appended_whole_or_not_at_all(reply_length):
+    _, tokenizer = make_world()
+    (a,) = tokenizer.convert_tokens_to_ids(["a"])
+    turns = Turns(1, 5, [], StopStrings(tokenizer, ["b"]), lambda turns: [[a] * reply_length])
+    for token in tokenizer.convert_tokens_to_ids(["0", "b", "0", "0", "0"]):
+        turns.append([0], [token])
+    assert turns.done == turns.truncated == [True]
+    assert len(turns.ids[0]) == (5 if reply_length == 3 else 2)
+
+
+# Wrong input.
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"stop_strings": "="}, "stop_strings is '='; expected a list of texts"),
+        ({"stop_strings": [""]}, "expected a list of texts, none of them empty"),
+        ({"max_turns": 0}, "max_turns is 0; it must be at least 1"),
+        ({"respond": lambda texts: None}, "respond returned None; expected a list of"),
+        ({"respond": lambda texts: ["a"] * 99}, "respond returned 99 replies; expected a list of"),
+        ({"respond": lambda texts: [7] * len(texts)}, "respond returned 7; expected a text, or None"),
+        ({"length": 200}, "the model's context"),
+    ],
+)
+def test_wrong_input_is_named(settings, words):
+    with pytest.raises(InputError, match=words.replace("(", r"\(")):
+        episodes(*make_world(), **settings)
+
+
+def test_an_environment_that_fails_says_so():
+    def respond(texts):
+        raise KeyError("secret")
+
+    with pytest.raises(RunError, match="respond failed: KeyError: 'secret'"):
+        episodes(*make_world(), respond)

@@ -1,0 +1,111 @@
+"""Worlds with tools: a tokenizer in whose vocabulary whole calls are tokens, so that a random model makes some."""
+
+import copy
+import functools
+import json
+from collections.abc import Callable
+
+import torch
+from tokenizers import AddedToken
+
+from grpo_lab.models import load_policy
+from grpo_lab.rollout import episodes
+from tests.support.worlds import make_model
+
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system{% for tool in tools %} {{ tool.function.name }}{% endfor %}
+{{- '<|im_end|>\\n' }}{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'tool' %}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
+{{- '[' ~ message.content ~ ']' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}
+{%- else %}
+{{- '<|im_start|>' ~ message.role }}{% if message.content %}{{ '\\n' ~ message.content }}{% endif %}
+{%- for call in message.tool_calls or [] %}
+{{- '\\n<tool_call>\\n{"name": "' ~ call.function.name ~ '", "arguments": ' ~ (call.function.arguments | tojson) }}
+{{- '}\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+END = "<|im_end|>"
+ROWS = [
+    {"prompt": [{"role": "user", "content": "1+2"}], "answer": "3"},
+    {"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "40+2"}], "answer": "42"},
+]
+
+
+def call(name: str, **arguments) -> str:
+    """A call as the template writes it."""
+    content = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{content}\n</tool_call>"
+
+
+CALLS = [
+    call("add", a=1, b=2),
+    call("add", a=40, b=2),
+    call("add", a=1),  # an argument is missing
+    call("nix", a=1),  # no such tool
+    '<tool_call>\n{"name": "add", "arguments": {"a": 1\n</tool_call>',  # no JSON
+]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+
+
+def make_tool_world(seed: int = 0, template: str = TEMPLATE):
+    """A random model that often calls a tool and often ends its turn, and its tokenizer; copies of one that is kept."""
+    model, tokenizer = map(copy.deepcopy, _tool_world(seed))
+    tokenizer.chat_template = template
+    return model, tokenizer
+
+
+@functools.cache
+def _tool_world(seed: int):
+    tokenizer = copy.deepcopy(load_tiny_tokenizer())
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in CALLS])
+    model = make_model(tokenizer, seed, max_position_embeddings=4096)
+    frequent = tokenizer.convert_tokens_to_ids([END, *CALLS])
+    with torch.no_grad():
+        head = model.get_output_embeddings().weight
+        factor = torch.full((len(head), 1), 0.3)
+        factor[frequent] = 3.5
+        head.mul_(factor)
+    return model, tokenizer
+
+
+def load_tiny_tokenizer():
+    return load_policy("tiny")[1]
+
+
+def scripted(monkeypatch, scripts: list[list[str]]) -> None:
+    """A policy that says what is written: the turns of each row in order, end tokens included."""
+
+    def sample(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, way, turns):
+        encode: Callable = scripted.tokenizer
+        tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
+        queues = [[token for turn in row for token in turn] for row in tokens]
+        assert len(queues) == len(turns.ids), "a script for each row"
+        steps = 0
+        while not all(turns.done) and steps < max_completion_length:
+            forced = turns.forced()
+            drawn = [
+                forced[row] if forced[row] >= 0 else (queues[row].pop(0) if queues[row] and not turns.done[row] else 0)
+                for row in range(len(queues))
+            ]
+            turns.append(range(len(queues)), drawn)
+            steps += 1
+        assert all(turns.done)
+        zeros = torch.zeros(len(queues), max_completion_length)
+        return None, zeros, zeros
+
+    monkeypatch.setattr(episodes, "sample_sequences", sample)

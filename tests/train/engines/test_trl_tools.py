@@ -1,0 +1,158 @@
+"""The same tools and the same class under TRL: the same ids, masks, rewards and gradients of the same episodes.
+
+What the policy says in each turn is given to both. TRL's own loop then calls the tools, writes the results and makes
+the masks; of each turn it is asked whether what stands before it is what stands there in our rollout.
+"""
+
+import copy
+
+import pytest
+import torch
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.trainer import experience, train
+from tests.parity.engines import engine as installed
+from tests.rollout.test_tools import World, soon, writes_much
+from tests.support.replay import updates
+from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
+from tests.support.worlds import make_config, weights
+
+installed("trl")
+trl = pytest.importorskip("grpo_lab.train.engines.trl")
+templates = installed("trl.chat_template_utils")
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
+T = 240
+SCRIPTS = [
+    [call("add", a=1, b=2) + END, "It is 3." + END],
+    ["no" + END],
+    ["Well.\n" + call("step", by=1) + "\n" + call("step", by=2) + END, call("fail") + END],
+    [call("add", a=1) + END, "oh" + END],
+    [call("nix") + END, call("soon", text="a") + END],
+    [call("step", by=40) + END, "abc" * 120],  # the limit cuts it
+    [call("writes_much", n=700) + END],  # the result has no room
+    ["42" + END],
+]
+
+
+def messages_reward(completions, prompts, answer, **kwargs):
+    """Depends on all that a reward may see of the conversation."""
+    return [
+        len(completion) + sum(len(message["content"]) for message in completion if message["role"] == "tool") / 50
+        + 0.1 * len(prompt[-1]["content"]) + 0.01 * int(a)
+        for completion, prompt, a in zip(completions, prompts, answer, strict=True)
+    ]  # fmt: skip
+
+
+def environment_reward(completions, environments, **kwargs):
+    return [float(environment.count) for environment in environments]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    scripted(monkeypatch, SCRIPTS)
+    return model, tokenizer
+
+
+def in_trls_loop(monkeypatch, rollouts):
+    """Let TRL's trainer take each turn of the policy from our rollouts; returns what it makes of the episodes."""
+    outputs, make = [], trl.make_trainer
+
+    def make_replaying(*arguments):
+        trainer = make(*arguments)
+        score = trainer._generate_and_score_completions
+        state = {}
+
+        def generate(prompt_ids, images, fields, num_generations, **_):
+            if not state.get("rows"):
+                state["rows"], state["rollout"] = range(len(prompt_ids)), rollouts[len(outputs)]
+                state["place"] = [0] * len(prompt_ids)
+            r, turns, waiting = state["rollout"], [], list(state["rows"])
+            for given in prompt_ids:
+                for row in waiting:
+                    length, place = int(r.mask[row].sum()), state["place"][row]
+                    ids, policy = r.completion_ids[row, :length].tolist(), r.policy_mask[row, :length].tolist()
+                    while place < length and not policy[place]:
+                        place += 1
+                    asked = r.prompt_ids[r.prompt_of_row[row]][r.prompt_mask[r.prompt_of_row[row]]].tolist()
+                    if given == asked + ids[:place]:
+                        break
+                else:
+                    raise AssertionError("TRL goes on from other tokens than we do")
+                waiting.remove(row)
+                end = next((t for t in range(place, length) if not policy[t]), length)
+                turn = r.turn[row, place:length].tolist()
+                end = min(end, place + sum(number == turn[0] for number in turn) if turn else place)
+                turns.append(ids[place:end])
+                state["place"][row] = end
+            return turns, None
+
+        def scored(inputs):
+            output = score(inputs)
+            outputs.append(output)
+            state.clear()
+            return output
+
+        trainer._generate_single_turn, trainer._generate_and_score_completions = generate, scored
+        return trainer
+
+    monkeypatch.setattr(trl, "make_trainer", make_replaying)
+    return outputs
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"loss_type": "grpo", "beta": 0.1, "num_iterations": 2, "max_tool_calling_iterations": 1},
+        {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "per_device_train_batch_size": 4,
+         "gradient_accumulation_steps": 2, "num_iterations": 2},
+    ],
+)  # fmt: skip
+def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, world, monkeypatch):
+    model, tokenizer = world
+    usual = {"max_completion_length": T, "max_steps": 2, "precision": "fp32", "reward_weights": [1.0, 0.5]}
+    config = make_config(**(usual | settings))
+    arguments = [ROWS, [messages_reward, environment_reward], config]
+    agent = {"tools": [add, soon, writes_much], "environment_factory": World}
+    policy, rollouts, sample = copy.deepcopy(model), [], experience.sample_rows
+    with monkeypatch.context() as patch, updates() as wanted:
+        patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        ours = train(model, tokenizer, *arguments, **agent)
+    outputs = in_trls_loop(monkeypatch, rollouts)
+    with updates() as found:
+        theirs = trl.train(policy, tokenizer, *arguments, **agent)
+    assert tokenizer.response_template is None, "as it was"
+    assert len(rollouts) == len(outputs) == 2
+    for rollout, output in zip(rollouts, outputs, strict=True):
+        length = rollout.mask.shape[1]
+        assert output["completion_ids"].shape[1] == length
+        assert torch.equal(output["completion_mask"].bool(), rollout.mask)
+        assert torch.equal(output["completion_ids"][rollout.mask], rollout.completion_ids[rollout.mask])
+        assert torch.equal((output["completion_mask"] * output["tool_mask"]).bool(), rollout.policy_mask)
+        assert (rollout.mask & ~rollout.policy_mask).any()
+    assert len(wanted) == len(found) == config.updates_per_step * 2
+    for one, other in zip(wanted, found, strict=True):
+        torch.testing.assert_close(other["gradients"], one["gradients"], rtol=2e-3, atol=5e-6)
+    torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=2e-4)
+    others = {"step_time", "entropy", "grad_norm", "completions/clipped_ratio"}
+    others |= {name for name in ours[0] if "terminated" in name}
+    shared = ours[0].keys() & theirs[0].keys() - others
+    needed = {"loss", "reward", "rewards/World/mean", "rewards/environment_reward/mean", "tools/call_frequency"}
+    assert needed | {"tools/failure_frequency", "completions/mean_length", "num_tokens"} <= shared
+    for one, other, rollout in zip(ours, theirs, rollouts, strict=True):
+        for name in sorted(shared):
+            assert other[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
+        # An episode whose result had no room is one that the limit cut; TRL looks at its last token, an end.
+        last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[:, 0]
+        left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
+        assert 0 < left_out == one["completions/clipped_ratio"] - other["completions/clipped_ratio"]
+        assert rollout.turn.max() >= 1 and rollout.truncated.sum() < 5
+
+
+def test_trl_has_no_environment_of_texts(world):
+    config = make_config(max_steps=1, precision="fp32")
+    with pytest.raises(InputError, match="engine is trl, which has no environment that replies within a completion"):
+        trl.train(*world, ROWS, messages_reward, config, environment=TextEnvironment(list))
