@@ -1,0 +1,104 @@
+"""Tools and environments by name: what is imported and what is refused, and the commands with them."""
+
+import json
+
+import pytest
+
+import grpo_lab.models
+from grpo_lab import chat, evaluate
+from grpo_lab import train as command
+from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.tools.named import load_agent
+from tests.support.tool_worlds import make_tool_world
+
+WORLD = '''
+import helper_beside
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b + helper_beside.NOTHING
+
+class World:
+    def reset(self, **row):
+        self.total = 0
+
+    def get_reward(self):
+        return 0.5
+
+NUMBER = 7
+'''
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_world.py").write_text(WORLD, encoding="utf-8")
+    (tmp_path / "helper_beside.py").write_text("NOTHING = 0", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
+    for part in make_tool_world():
+        part.save_pretrained(tmp_path / "model")
+    return tmp_path
+
+
+def test_what_is_named_is_loaded(here):
+    agent = load_agent(["my_world.py:add"], "my_world.py:World")
+    assert agent["tools"][0](1, 2) == 3 and agent["environment_factory"].__name__ == "World"
+    assert load_agent([f"{here}/my_world.py:add"], None)["tools"] == agent["tools"], "one file is imported once"
+    assert load_agent(None, None) == {}
+
+
+@pytest.mark.parametrize(
+    ("tools", "environment", "words"),
+    [
+        (
+            ["my_world:add"],
+            None,
+            "tools is 'my_world:add'; expected a file and what is in it, such as my_tools.py:search",
+        ),
+        (["my_world.py"], None, "expected a file and what is in it"),
+        (["nowhere.py:add"], None, "there is no such file in"),
+        (["broken.py:add"], None, "broken.py cannot be imported: ZeroDivisionError"),
+        (["my_world.py:other"], None, "expected something that my_world.py defines"),
+        (["my_world.py:NUMBER"], None, "expected something that my_world.py defines"),
+        (None, "my_world.py:add", "expected the name of a class"),
+    ],
+)
+def test_what_cannot_be_had_is_named(tools, environment, words, here):
+    with pytest.raises(InputError, match=words):
+        load_agent(tools, environment)
+
+
+def test_a_run_of_the_command_and_what_follows_it(here, capsys):
+    (here / "mine.jsonl").write_text('{"prompt": "1+2", "answer": "3"}\n' * 1, encoding="utf-8")
+    typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
+    size = ["--num_generations", "2", "--max_completion_length", "60"]
+    words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
+    assert command.main([*words, *typed, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
+    metrics = json.loads((here / "out" / "metrics.jsonl").read_text("utf-8"))
+    assert metrics["rewards/World/mean"] == 0.5 and "tools/call_frequency" in metrics
+    said = capsys.readouterr().out
+    assert "--tools my_world.py:add --environment my_world.py:World" in said, "the command that measures it"
+    again = ["--resume_from_checkpoint", "out", "--max_steps", "2"]
+    assert command.main(again) == 2 and "if you trust it, type --tools my_world.py:add" in capsys.readouterr().err
+    assert command.main([*again, *typed]) == 0
+    measured = ["--model", "out", "--split", "train", "--n", "1", *size]
+    capsys.readouterr()
+    assert evaluate.main(measured) == 2 and "type --tools my_world.py:add" in capsys.readouterr().err
+    assert evaluate.main([*measured, *typed]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["rewards/World/mean"] == 0.5 and "tools/failure_frequency" in result
+
+
+def test_chat_shows_what_tools_say(here, monkeypatch, capsys):
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_world())
+    words = ["--model", "any", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
+    outputs = []
+    for temperature in ("0", "0", "1"):
+        assert chat.main([*words, "--temperature", temperature]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] and all(outputs)

@@ -1,0 +1,41 @@
+"""The calculator inside a thought: what it answers, and that the shipped model can be asked with it."""
+
+import re
+
+import pytest
+import torch
+
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.tasks import TASKS
+from grpo_lab.tasks.calculator import calculate, calculators
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<think>17+58=", "75"), ("17+58=75\n75+42=", "117"), ("3*4=", "12"), ("2+3*4-1=", "13"), ("10-20=", "-10"),
+        ("17+58= ", "75"), ("a=", ""), ("5=", ""), ("=", ""), ("", ""), ("17+58", ""), ("1+=", ""),
+        ("9" * 100 + "+1=", str(int("9" * 37) + 1)),  # it looks at the last 40 characters
+    ],
+)  # fmt: skip
+def test_it_writes_the_value_of_the_term_before_the_last_sign(text, value):
+    assert calculate(text) == value
+
+
+def test_it_is_right_wherever_python_is():
+    terms = ["1+2", "12*3+4", "7-8*9", "5*5*5", "100-1-1+2*3", "0*9"]
+    assert calculators([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]  # noqa: S307
+
+
+def test_the_shipped_model_asks_it(tiny):
+    task = TASKS["sums-calculator"]
+    rows = task.rows("train", 8)
+    torch.manual_seed(0)
+    rollout = TextEnvironment(task.respond, task.stop_strings).sample(*tiny, rows, 8, 64)
+    asked = [text for text in rollout.texts if "=" in text]
+    assert len(asked) > 5
+    for text in asked:
+        for a, b, total in re.findall(r"(\d+)\+(\d+)=(\d+)", text):
+            assert int(a) + int(b) == int(total)
+    assert {episode.calls for episode in rollout.episodes} >= {0, 2}
+    assert rows == TASKS["sums"].rows("train", 8), "the problems are those of sums"
