@@ -74,7 +74,8 @@ def test_what_cannot_be_had_is_named(tools, environment, words, here):
 
 
 def test_a_run_of_the_command_and_what_follows_it(here, capsys):
-    (here / "mine.jsonl").write_text('{"prompt": "1+2", "answer": "3"}\n' * 1, encoding="utf-8")
+    rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
+    (here / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]

@@ -106,9 +106,8 @@ def in_trls_loop(monkeypatch, rollouts):
     "settings",
     [
         {},
-        {"loss_type": "grpo", "beta": 0.1, "num_iterations": 2, "max_tool_calling_iterations": 1},
-        {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "per_device_train_batch_size": 4,
-         "gradient_accumulation_steps": 2, "num_iterations": 2},
+        {"loss_type": "grpo", "num_iterations": 2, "max_tool_calling_iterations": 1},
+        {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "num_iterations": 2},
     ],
 )  # fmt: skip
 def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, world, monkeypatch):
