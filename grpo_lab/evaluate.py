@@ -242,12 +242,10 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"prompts: {line}")
     if environment is not None:
         environment.check(policy, tokenizer, rows, settings["max_completion_length"], "task")
+        settings["environment"] = environment
     samples: list[dict] = []
     settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
-    result = evaluate(
-        policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, environment=environment,
-        **settings,
-    )  # fmt: skip
+    result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
     if output is not None:
         write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
         print(f"{len(samples):,} completions written to {output.as_posix()}")

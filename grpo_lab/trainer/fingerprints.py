@@ -108,9 +108,10 @@ def _code_fingerprint(functions: list[Callable]) -> dict:
 
 
 def _module_file(function: Callable) -> Path | None:
-    """The file of the module in which a plain function stands under its own name; None for anything else."""
+    """The file of the module in which a plain function or a class stands under its own name; None for anything else."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    is_plain = inspect.isfunction(function) and getattr(module, function.__qualname__, None) is function
+    is_definition = inspect.isfunction(function) or inspect.isclass(function)
+    is_plain = is_definition and getattr(module, function.__qualname__, None) is function
     return Path(file) if is_plain and (file := getattr(module, "__file__", None)) else None
 
 
