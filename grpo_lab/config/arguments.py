@@ -53,7 +53,12 @@ def option_words(file: Path, parser: Parser) -> list[str]:
 
     Raises InputError for a name that is no option of the parser, too.
     """
-    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+    actions = {
+        name: action
+        for action in parser._actions
+        if action.dest not in ("help", "version", "config")
+        for name in (action.dest, *(option.lstrip("-") for option in action.option_strings))
+    }
     may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
     may_be_none -= {"output_dir"}
     words = []

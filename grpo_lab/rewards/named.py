@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputPackageError, InputTypeError
+from grpo_lab.base.checks import InputError, InputPackageError, InputTypeError, together
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
@@ -36,6 +36,7 @@ NAMED: dict[str, Callable] = {
 }
 READ_TAGS = set(NAMED) - {"contains", "last"}
 NUMBERS = ("number", "last")  # these compare with a number
+TRAINERS = ("trainer_state", "log_metric", "log_extra")  # what the trainer gives a reward beside columns, as in TRL
 
 
 def registered(name: str) -> str:
@@ -90,20 +91,27 @@ def read_tags(names: Iterable[str]) -> bool:
 def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
-    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none.
+    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none. All of it is
+    said at once.
     """
     locations = locations or [f"row {index}" for index in range(len(rows))]
     needs = {registered(name): _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
-    available = {"prompts", "completions", "completion_ids", *rows[0]}
+    available = {"prompts", "completions", "completion_ids", *TRAINERS, *rows[0]}
+    errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
-            need = f"has {name!r}, which needs the column {missing[0]!r}"
-            raise InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need)
+            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
+            errors.append(InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need))
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
     for location, row in zip(locations, rows, strict=True):
         if "answer" in row:
-            _check_answer(row["answer"], location, comparing, others_apply)
+            try:
+                _check_answer(row["answer"], location, comparing, others_apply)
+            except InputError as error:
+                errors.append(error)
+    if errors:
+        raise together(errors)
 
 
 def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:

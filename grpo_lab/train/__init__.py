@@ -16,6 +16,7 @@ from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
 from grpo_lab.tasks import TASKS, Rows
+from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 
@@ -151,7 +152,7 @@ def _closing_lines(last: dict) -> Iterator[str]:
 def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
-    for name in ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
+    for name in ("task", *DATA_OPTIONS, "reward_funcs", "system_prompt", "max_completion_length", "chat_template"):
         if (value := options.get(name)) not in (None, USUAL.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)

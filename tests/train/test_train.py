@@ -18,6 +18,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
+from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
 from tests.support.worlds import make_world, same_weights, weights
@@ -42,7 +43,7 @@ GIVEN = {
     "chat_template": "model",
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
-}
+} | dict.fromkeys(DATA_OPTIONS)
 SMALL = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
