@@ -50,7 +50,7 @@ def evaluate(
         ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
         to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
-        share of completions to which it did not apply, if any.
+        share of completions to which it did not apply, if any. What reward functions log has their names.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
         completion); mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning
         between think tags; n and num_generations.
@@ -81,6 +81,7 @@ def evaluate(
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(sampled.names, sampled.per_func),
+        **sampled.logged,
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": sampled.lengths.double().mean().item(),
         "format_rate": mean(format_reward(sampled.texts)),

@@ -60,8 +60,8 @@ def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or module:function, one "
-        "of your own, looked for in the current folder first; the first says what is right (default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or FILE:function, one "
+        "of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
@@ -79,7 +79,8 @@ def check_names(options: dict[str, Any], file: Path) -> None:
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
-    for option, words, is_ours in (("reward_funcs", rewards, our_rewards), ("task", [task], our_task)):
+    formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
+    for option, words, is_ours in (("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas):
         if not is_ours:
             typed = shell_line([f"--{option}", *map(str, words)])
             expected = (

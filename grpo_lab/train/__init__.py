@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, command, command_name, shell_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig, own_formulas
 from grpo_lab.config.arguments import option_words, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
@@ -78,6 +78,9 @@ def read_options(arguments: list[str] | None = None) -> dict:
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
+    for setting in own_formulas.TABLES:
+        if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
+            own_formulas.register(setting, options[setting])
     return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {})
 
 

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
@@ -38,13 +40,19 @@ def fingerprints(model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Ro
     }
 
 
+def formula_fingerprints(config: GRPOConfig) -> dict:
+    """Of a loss and an advantage of one's own, by setting; None for one of this package, which has a name."""
+    functions = {name: own_function(name, getattr(config, name)) for name in TABLES}
+    return {name: function and _reward_fingerprint([function]) for name, function in functions.items()}
+
+
 def check_same_ingredients(began: dict, prints: dict, folder: str) -> None:
     """Raise InputError for the first ingredient that would lead to other numbers than those of the run in the folder.
 
     Evaluations may begin, or stop, and a loop of one's own has no rewards to compare.
     """
     for name, new in prints.items():
-        if new is None or (old := began[name]) is None:
+        if new is None or (old := began.get(name)) is None:
             continue
         if unknown := new.get(UNKNOWN):
             raise InputError(

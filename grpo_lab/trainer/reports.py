@@ -14,6 +14,7 @@ from tqdm import tqdm
 from grpo_lab.base.checks import InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
+from grpo_lab.rewards.logs import Columns
 from grpo_lab.trainer.experience import Experience
 
 WIDTH = 100  # characters of a prompt with its completion, in a line
@@ -87,8 +88,11 @@ def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:
-    """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean."""
-    advantages, mask = experience.advantages, experience.mask
+    """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean.
+
+    "extra" is what reward functions logged of it, if they did.
+    """
+    advantages, mask, columns = experience.advantages, experience.mask, experience.reward_columns or Columns({})
     if advantages.ndim == 2:
         advantages = torch.where(mask, advantages, 0).sum(-1) / mask.sum(-1).clamp(min=1)
     values = zip(
@@ -107,8 +111,9 @@ def completion_records(step: int, rows: list[dict], experience: Experience, name
             "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
+            **({"extra": columns.row(row)} if columns.values else {}),
         }
-        for prompt, text, each, reward, advantage in values
+        for row, (prompt, text, each, reward, advantage) in enumerate(values)
     ]
 
 
