@@ -205,5 +205,5 @@ def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, here
     said = capsys.readouterr().err
     assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in said
     assert "--loss_type is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
-        command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2], *QUICK
+        command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )
