@@ -21,7 +21,7 @@ from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.objective.table import LEVEL, LossBatch
 
-TABLES = {"loss_type": LOSSES, "advantage": ADVANTAGES}
+TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")
 NAMES = {"loss_type": "loss", "advantage": "advantage"}  # what it is, in words
 

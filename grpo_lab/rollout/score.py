@@ -31,7 +31,8 @@ def score_logprobs(
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
-        mask: True from a completion's first token to its last: the tokens that exist, whether a loss counts them or not.
+        mask: True from a completion's first token to its last: the tokens that exist, whether a loss counts them or
+            not.
         prompt_of_row: which prompt each row answers, shape (B,).
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
 
