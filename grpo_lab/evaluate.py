@@ -201,6 +201,8 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     if explicit.get("task") not in (None, run_settings.get("task")):
         run_settings = {}
+    if explicit.keys() & {"prompt_column", "prompt_template"}:  # one takes the place of the other
+        run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
     for option, default in USUAL.items():
         if option not in explicit and run_settings.get(option) not in (None, default):
