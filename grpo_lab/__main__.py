@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": "how good a model is on problems that it was not trained on",
     "chat": "talk to a model",
     "diagnose": "what looks wrong in the log of a run, ours or TRL's, and what to try",
+    "plot": "curves of one or several runs as a picture",
     "models": "fetch SmolLM2-135M, a real language model for a laptop",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "where the time of a step goes; speed and memory against TRL",

@@ -13,8 +13,9 @@ from statistics import fmean as mean
 
 import torch
 
-from grpo_lab.base import Parser, command, shell_line
+from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.parser import write_at_once
 from grpo_lab.base.setting import check_range
 from grpo_lab.config import SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
@@ -37,12 +38,16 @@ def evaluate(
     batch_size: int = 512,
     seed: int = 1,
     disable_tqdm: bool = True,
+    reward_weights: list[float] | None = None,
+    samples: list[dict] | None = None,
 ) -> dict:
     """Sample `num_generations` completions of each problem and count.
 
     Args:
         rows: problems with "prompt" and whatever columns `correct` reads.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
+        reward_weights: those of the training, for the mean of the whole reward.
+        samples: a list to which each completion is added, with its prompt and rewards.
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
@@ -50,7 +55,8 @@ def evaluate(
         ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
         to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
-        share of completions to which it did not apply, if any. What reward functions log has their names.
+        share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
+        reward functions log has their names.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
         completion); mean_length in tokens; format_rate: share in think/answer form; think_rate: share with reasoning
         between think tags; n and num_generations.
@@ -58,6 +64,7 @@ def evaluate(
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
+    from grpo_lab.rewards.scoring import check_weights
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares
 
@@ -67,6 +74,10 @@ def evaluate(
         disable_tqdm=disable_tqdm,
     )  # fmt: skip
     G = num_generations
+    weights = check_weights(reward_weights, sampled.names)
+    rewards = (weights * sampled.per_func).nansum(1).masked_fill(sampled.per_func.isnan().all(1), torch.nan)
+    if samples is not None:
+        samples += _records(rows, sampled._replace(rewards=rewards), G)
     marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(sampled.marks)
     marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
@@ -82,6 +93,7 @@ def evaluate(
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(sampled.names, sampled.per_func),
         **sampled.logged,
+        **({} if reward_weights is None else {"reward": mean_and_std(rewards.double())[0]}),
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": sampled.lengths.double().mean().item(),
         "format_rate": mean(format_reward(sampled.texts)),
@@ -89,6 +101,28 @@ def evaluate(
         "n": len(rows),
         "num_generations": G,
     }
+
+
+def _records(rows: Rows, sampled, G: int) -> list[dict]:
+    """One record for each completion, ready for JSON; a reward that does not apply is None."""
+    columns = (sampled.per_func, sampled.rewards, sampled.lengths, sampled.truncated)
+    values = zip(sampled.texts, *(column.tolist() for column in columns), strict=True)
+    return [
+        {
+            "problem": number // G,
+            "prompt": rows[number // G]["prompt"],
+            "completion": text,
+            "rewards": {name: _known(value) for name, value in zip(sampled.names, per_func, strict=True)},
+            "reward": _known(reward),
+            "length": length,
+            "truncated": truncated,
+        }
+        for number, (text, per_func, reward, length, truncated) in enumerate(values)
+    ]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 @torch.no_grad()
@@ -167,15 +201,16 @@ def main(arguments: list[str] | None = None) -> None:
     print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
 
 
-def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> dict:
-    """Run `evaluate` with the options of the command; its result, with task and split."""
+def _measure(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
+    """Run `evaluate` with the options of the command; its result, with task and split. The samples go to `output`."""
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
-    task_spec = choose(**_with_run_settings(model, {option: settings.pop(option) for option in USUAL}), small=small)
+    options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL})
+    task_spec = choose(**options, small=small)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.described(rows), sep="\n")
     if not task_spec.task.held_out:
@@ -186,7 +221,17 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
         print(f"prompts: {line}")
+    samples: list[dict] = []
+    settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
     result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
+    if output is not None:
+        write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
+        print(f"{len(samples):,} completions written to {output.as_posix()}")
+    if samples and result["num_generations"] > 1 and len({(s["problem"], s["reward"]) for s in samples}) == result["n"]:
+        print(
+            "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
+            "with right and wrong completions, or more of each (num_generations); --output shows them"
+        )
     if result["accuracy"] is None:
         first = reward_names(task_spec.functions)[0]
         reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
@@ -195,7 +240,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, **settings) -> di
 
 
 def _with_run_settings(model: str, typed: dict) -> dict:
-    """The typed options; the others as in the run whose folder or checkpoint the model is, if it is of that task."""
+    """The typed options; the others as in the run whose folder or checkpoint the model is, if it is of that task; and
+    the weights of the run's rewards, where they are these."""
     explicit = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
@@ -208,17 +254,22 @@ def _with_run_settings(model: str, typed: dict) -> dict:
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_names(inherited, folder / SETTINGS_FILE)
+    rewards = run_settings.get("reward_funcs")
+    weights = run_settings.get("reward_weights") if explicit.get("reward_funcs", rewards) == rewards else None
     if inherited:
         words = []
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    return USUAL | inherited | explicit
+    return USUAL | inherited | explicit | ({} if weights is None else {"reward_weights": weights})
 
 
 def _parser() -> Parser:
     description = "Sample completions of problems that the training does not see, and count the right ones. "
-    description += f"{', '.join(USUAL)} are those of the run, where the model is its folder and you give none."
+    description += (
+        f"{', '.join(USUAL)} and the rewards' weights are those of the run, where the model is its folder and "
+    )
+    description += "you give none."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
@@ -232,6 +283,8 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
+    about = "write each completion with its prompt and rewards, a JSON object a line"
+    add("--output", type=writable_file, metavar="FILE", help=about)
     return parser
 
 

@@ -122,6 +122,44 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     assert means == want and json.dumps(result, allow_nan=False)
 
 
+def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_completion_is_on_record(monkeypatch):
+    plant(monkeypatch)
+
+    def length(completions, **columns):
+        return [None if not text else float(len(text)) for text in completions]
+
+    samples = []
+    measure = {"num_generations": 4, "max_completion_length": 3, "correct": [accuracy_reward, length]}
+    result = evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5], samples=samples)
+    said = [text for texts in TEXTS.values() for text in texts]
+    assert [sample["completion"] for sample in samples] == said and [s["problem"] for s in samples] == [0] * 4 + [1] * 4
+    assert [sample["prompt"] for sample in samples] == ["a"] * 4 + ["f"] * 4
+    for sample, right in zip(samples, [1, 1, 0, 0, 0, 0, 1, 0], strict=True):
+        text = sample["completion"]
+        assert sample["rewards"] == {"accuracy_reward": right, "length": float(len(text)) if text else None}
+        assert sample["reward"] == right + 0.5 * len(text) and 1 <= sample["length"] <= 3
+    assert result["reward"] == pytest.approx(sum(sample["reward"] for sample in samples) / 8)
+    assert "reward" not in evaluate(*make_world(), PLANTED_ROWS, **measure) and json.dumps(samples)
+
+
+def test_the_command_keeps_the_weights_of_the_run_writes_samples_and_warns_where_all_are_equal(base, tmp_path, capsys):
+    out = Path(shutil.copytree(base, tmp_path / "out"))
+    run = {"task": "sums", "reward_funcs": ["number", "format"], "reward_weights": [1.0, 0.25]}
+    (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
+    quick = ["--model", str(out), "--n", "3", "--num_generations", "2", "--max_completion_length", "3"]
+    assert main([*quick, "--output", str(tmp_path / "samples.jsonl")]) == 0
+    shown = capsys.readouterr()
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(samples) == 6 and f"6 completions written to {(tmp_path / 'samples.jsonl').as_posix()}" in shown.err
+    assert "reward = 1 number + 0.25 format" in shown.err
+    mean = sum(sample["reward"] for sample in samples) / 6
+    assert json.loads(shown.out)["reward"] == pytest.approx(mean, abs=1e-4)
+    assert main([*quick, "--reward_funcs", "accuracy"]) == 0, "the weights belong to the rewards of the run"
+    shown = capsys.readouterr()
+    assert "reward" not in json.loads(shown.out)
+    assert "all rewards were equal within each problem, so a training on these would have no gradient" in shown.err
+
+
 def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_callers_state():
     model, tokenizer = make_world()
     model.train()
@@ -171,6 +209,7 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, asked, mon
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
         sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
+        sampling |= {"reward_weights": None, "samples": []}
         assert keywords == sampling | {"disable_tqdm": False, "correct": [accuracy_reward, think_rate], "seed": seed}
 
 

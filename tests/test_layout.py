@@ -14,7 +14,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("config", "tasks", "rewards", "rollout", "models")
 TRAINING = ("trainer", "memory", "evaluate", "train", "chat")
-INSTRUMENTS = ("formulas", "teaching", "diagnose", "doctor", "bench")
+INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")
 PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 
 

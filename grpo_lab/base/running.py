@@ -25,11 +25,12 @@ class Stopped(KeyboardInterrupt):
     """A run was asked to stop, by Ctrl-C or by SIGTERM, and has saved its state; the message says what it did.
 
     exit_code: what a shell expects of a process that this signal ended: 130 or 143.
+    go_on: how to go on, which ends the message; None where there is nothing to go on from.
     """
 
-    def __init__(self, message: str, exit_code: int = INTERRUPTED):
-        super().__init__(message)
-        self.exit_code = exit_code
+    def __init__(self, message: str, exit_code: int = INTERRUPTED, go_on: str | None = None):
+        super().__init__(message if go_on is None else f"{message} {go_on}")
+        self.message, self.exit_code, self.go_on = message, exit_code, go_on
 
 
 def command(module: str) -> Callable:

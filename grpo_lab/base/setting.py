@@ -98,7 +98,8 @@ def check_range(spec: Field, value, infinite: bool = False) -> None:
     # Entries may have come to a table since: a loss of one's own.
     interval, choices = spec.metadata["range"], tuple(spec.metadata["entries"]) or spec.metadata["choices"]
     if choices:
-        check_choice(spec.name, value, (None, *choices) if types.NoneType in options(spec.type) else choices)
+        for each in value if isinstance(value, list) else [value]:
+            check_choice(spec.name, each, (None, *choices) if types.NoneType in options(spec.type) else choices)
     elif interval is not None and value is not None:
         may_be_infinite = interval.high == math.inf and (infinite or not interval.high_open)
         if not may_be_infinite:

@@ -51,21 +51,23 @@ def read_settings(file: Path) -> dict:
     return content
 
 
-def option_words(file: Path, parser: Parser) -> list[str]:
-    """The options in a file, as words of a command line; null is "none", or else as not given.
+def option_actions(parser: Parser) -> dict:
+    """The options of a parser that a file may hold, by name."""
+    return {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+
+
+def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
+    """The options that a file holds, as words of a command line; null is "none", or else as not given.
 
     Raises InputError for a name that is no option of the parser, too.
     """
-    actions = {
-        name: action
-        for action in parser._actions
-        if action.dest not in ("help", "version", "config")
-        for name in (action.dest, *(option.lstrip("-") for option in action.option_strings))
+    actions = option_actions(parser) | {
+        option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
     }
     may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
     may_be_none -= {"output_dir"}
     words = []
-    for name, value in read_settings(file).items():
+    for name, value in content.items():
         if value is None and name not in may_be_none:
             continue  # not given; or a setting of another version, which was not used
         if name not in actions:
@@ -75,7 +77,7 @@ def option_words(file: Path, parser: Parser) -> list[str]:
             origin = f"is {str(file)!r}, which has {name!r}"
             raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
-            words.append(f"--{name}={value}")
+            words.append(f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}")
         elif value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words
@@ -95,6 +97,8 @@ def argparse_type(annotation) -> dict:
     """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
     kinds = options(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)
+    if list[str] in kinds:
+        return {"type": lambda text: text.split(",") if "," in text else text, "metavar": f"{METAVARS[kind]}[,...]"}
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
         return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}

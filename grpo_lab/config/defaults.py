@@ -25,7 +25,8 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
 
     task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
     explicit: settings that somebody chose, from which the others follow: the batch is a multiple of the completions of
-        a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is explicit.
+        a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is explicit. Where
+        both are and the batch is not, it is their product, one update, as in TRL.
     """
     explicit = explicit or {}
     _, rate, group_size, batch_size, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])
@@ -33,6 +34,9 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
     settings["max_completion_length"] = task.completion_length(small=parameters < FEW_PARAMETERS)
     group_size = max(1, explicit.get("num_generations", group_size))
     settings["generation_batch_size"] = max(1, batch_size // group_size) * group_size
+    if explicit.get("per_device_train_batch_size") and "gradient_accumulation_steps" in explicit:
+        product = explicit["per_device_train_batch_size"] * explicit["gradient_accumulation_steps"]
+        settings["generation_batch_size"] = product
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
     if rows_at_once and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
         most_rows = rows_at_once[device_type != "cuda"]

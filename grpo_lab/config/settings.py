@@ -19,6 +19,8 @@ from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
 SETTINGS_FILE = "grpo_config.json"  # where a run keeps them, in its folder
 LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
+# As accelerate and pip call them.
+TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # Why --engine trl refuses a setting.
 OUR_LOOP_ALONE = "only our own loop has it"
 THE_END_ALONE = "it saves the end alone, and a run does not go on"
@@ -47,9 +49,9 @@ class RunSettings:
     )  # fmt: skip
 
     disable_tqdm: bool = setting(False, group="what it shows", trl="ours", may_change=True)
-    report_to: str = setting(
-        "none", "where metrics go beside metrics.jsonl",
-        choices=("none", "tensorboard"), read_if=("output_dir",), trl="ours", may_change=True,
+    report_to: str | list[str] = setting(
+        "none", "where metrics go beside metrics.jsonl, such as tensorboard,wandb",
+        choices=("none", *TRACKERS), read_if=("output_dir",), trl="ours", may_change=True,
     )  # fmt: skip
     logging_steps: int = setting(
         10, "with log_completions: every so many steps",
@@ -170,6 +172,12 @@ class GRPOConfig(LossSettings, RunSettings):
     @property
     def prompts_per_step(self) -> int:
         return self.generation_batch_size // self.num_generations
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names in `report_to`, each once."""
+        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
+        return tuple(dict.fromkeys(name for name in names if name != "none"))
 
     @property
     def needs_reference(self) -> bool:

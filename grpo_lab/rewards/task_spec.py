@@ -75,19 +75,21 @@ def check_names(options: dict[str, Any], file: Path) -> None:
 
     options: as the file has them, without those that were typed.
     """
+    for option, words in typed_names(options).items():
+        expected = "from a file only names of this package and problems on this machine are taken, since others may "
+        expected += f"run code; if you trust it, type {shell_line(words)}"
+        raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
+
+
+def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
+    """What of the rewards, the task and the formulas has to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
-    for option, words, is_ours in (("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas):
-        if not is_ours:
-            typed = shell_line([f"--{option}", *map(str, words)])
-            expected = (
-                "from a file only names of this package and problems on this machine are taken, since others may "
-            )
-            expected += f"run code; if you trust it, type {typed}"
-            raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
+    names = (("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas)
+    return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
 
 
 def _is_our_task(name: str) -> bool:

@@ -8,17 +8,27 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from grpo_lab.base import Parser, command, command_name, shell_line, writable_folder
+from grpo_lab.base import Parser, Stopped, command, command_name, shell_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig, own_formulas
-from grpo_lab.config.arguments import option_words, settings_parser
+from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import SUMS, USUAL, TaskSpec, add_reward_options, add_task_option, check_names, choose
+from grpo_lab.rewards.task_spec import (
+    SUMS,
+    USUAL,
+    TaskSpec,
+    add_reward_options,
+    add_task_option,
+    check_names,
+    choose,
+    typed_names,
+)
 from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
+from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -30,33 +40,52 @@ HELD_OUT = 100  # problems of an evaluation during the run
 
 
 @command("grpo_lab.train")
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int | None:
     options = read_options(arguments)
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
+    from grpo_lab.memory import fitted
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.train import checks
     from grpo_lab.trainer.folder import check_folder
+    from grpo_lab.trainer.trackers import check_trackers
 
+    attempt = checks.Attempts(raises=not options.pop("dry_run", False))
     name, engine = options["model"], take_engine(options)
     device = pick_device()
     parameters = count_parameters(name, device.type)
+    small = parameters < FEW_PARAMETERS
     task_spec, config, chosen = plan_run(options, parameters, device.type)
-    engine.check(config)
-    check_folder(config)  # before a model is loaded; the run checks it again
+    for check in (engine.check, check_folder, check_trackers):  # before a model is loaded; the run checks again
+        attempt(check, config)
     rows = task_spec.rows("train", None, config.seed)
+    config = count_epochs(config, options, len(rows))
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
-    if engine.name == OURS and device.type == "cuda" and parameters >= FEW_PARAMETERS:
-        config = _fitted_to_gpu(name, rows, config, device, options)
-    model, tokenizer = load_policy(name, precision=engine.precision(config, device, parameters < FEW_PARAMETERS))
+    attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
+    if not (attempt.raises and small):  # what is small is loaded at once, and checked by the run
+        model_config, tokenizer = _parts_without_weights(name, device)
+        attempt(checks.check_lengths, model_config, tokenizer, config, rows, eval_rows)
+        if not attempt.raises:
+            precision = engine.precision(config, device, small)
+            return attempt.report(checks.plan_lines(model_config, tokenizer, rows, config, device, precision, options))
+        if engine.name == OURS and device.type == "cuda":
+            config = fitted(model_config, tokenizer, rows, config, device, options)
+    model, tokenizer = load_policy(name, precision=engine.precision(config, device, small))
     one_thread_if_small(model)
-    history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows)
+    try:
+        history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows)
+    except Stopped as stop:
+        if stop.go_on is None:
+            raise
+        raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(options, config)}") from None
     if history:
         print(*_closing_lines(history[-1]), sep="\n")
     print(f"saved to {config.output_dir}")
     if task_spec.task.own is None or task_spec.task.own.rows("test"):
         problems = "held-out" if task_spec.task.held_out else "the same"
         print(f"measure it on {problems} problems: {_evaluation_command(options, config)}")
+    return None
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
@@ -75,6 +104,9 @@ def read_options(arguments: list[str] | None = None) -> dict:
             saved = {name: value for name, value in saved.items() if name not in BATCH_CUT}
     else:
         saved = {}
+    for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
+        if name in typed and replaced not in typed:
+            saved.pop(replaced, None)
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
@@ -105,7 +137,13 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         is_run = (run_folder / SETTINGS_FILE).is_file()
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
-    words, parser.where = option_words(file, parser), f" (in {str(file)!r})"
+    content, names = read_settings(file), option_actions(parser)
+    if option == "config" and is_trls(content, names):
+        translation = translate(content, names, typed)
+        print(translation.table(str(file)))
+        check_translation(translation, str(file))
+        content = translation.options
+    words, parser.where = option_words(content, file, parser), f" (in {str(file)!r})"
     options, parser.where = vars(parser.parse_args(words)), ""
     check_names({name: value for name, value in options.items() if name not in typed}, file)
     return options
@@ -117,22 +155,22 @@ def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = choose(**task_options, small=parameters < FEW_PARAMETERS)
     chosen = default_settings(parameters, task_spec.task, device_type, settings)
-    command = {name: value for name, value in options.items() if name not in SETTINGS}
+    if "num_train_epochs" in options and "max_steps" in options:
+        raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
+    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
     config = GRPOConfig(**(settings | chosen | {"reward_weights": task_spec.weights}), command=command)
     return task_spec, config, chosen
 
 
-def _fitted_to_gpu(name: str, rows: Rows, config: GRPOConfig, device, options: dict) -> GRPOConfig:
-    """The configuration with what the memory of a GPU asks for, before the weights of the model are loaded."""
+def _parts_without_weights(name: str, device) -> list:
+    """The configuration and the tokenizer of a model, before its weights are loaded."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from grpo_lab.memory import fitted
     from grpo_lab.models.folders import usable_folder
     from grpo_lab.models.loading import open_part
 
     folder = usable_folder(name, device.type)[0]
-    model_config, tokenizer = (open_part(part, folder) for part in (AutoConfig, AutoTokenizer))
-    return fitted(model_config, tokenizer, rows, config, device, options)
+    return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
@@ -161,6 +199,12 @@ def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     return shell_line(words)
 
 
+def _resuming_command(options: dict, config: GRPOConfig) -> str:
+    """The command that goes on with the run: its folder, and what has to be typed again since it is code."""
+    words = [*command_name("train").split(), "--resume_from_checkpoint", config.output_dir]
+    return shell_line(words + [word for typed in typed_names(options).values() for word in typed])
+
+
 def _parser() -> Parser:
     optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
@@ -175,6 +219,12 @@ def _parser() -> Parser:
         f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given anew: "
     )
     add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
+    dry_run = "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop"
+    about = "how often each problem of the training is sampled, instead of max_steps"
+    add("--dry_run", action="store_true", help=dry_run)
+    add("--num_train_epochs", type=float, metavar="X", help=about)
+    about = "the share of the steps in which the learning rate rises, instead of warmup_steps"
+    add("--warmup_ratio", type=float, metavar="X", help=about)
     add_task_option(parser)
     add_reward_options(parser)
     add_engine_options(parser)

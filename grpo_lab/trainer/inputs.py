@@ -33,9 +33,8 @@ def check_inputs(
         if config.eval_steps is not None:
             missing, present = present, missing
         raise InputError(missing, None, f"expected one where {present} is given")
-    if eval_dataset is not None and (lacking := sorted(dataset[0].keys() - eval_dataset[0].keys())):
-        expected = f"expected those of dataset, with {', '.join(lacking)}"
-        raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
+    if eval_dataset is not None:
+        check_columns(dataset, eval_dataset)
     ensure_checked(model)
     for name, rows in datasets.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
@@ -43,6 +42,13 @@ def check_inputs(
     prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
     for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
+
+
+def check_columns(dataset: Rows, eval_dataset: Rows) -> None:
+    """Raise InputError unless held-out rows have the columns of those that are trained on."""
+    if lacking := sorted(dataset[0].keys() - eval_dataset[0].keys()):
+        expected = f"expected those of dataset, with {', '.join(lacking)}"
+        raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
 
 
 def check_types(model, tokenizer, config) -> None:

@@ -1,35 +1,33 @@
-"""Reports of a run while it goes: a progress bar, curves on TensorBoard, completions to read."""
+"""Reports of a run while it goes: a progress bar, curves on trackers, completions to read."""
 
-import importlib
 import math
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 
 import torch
 from tqdm import tqdm
 
-from grpo_lab.base.checks import InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.trackers import Trackers
 
 WIDTH = 100  # characters of a prompt with its completion, in a line
 FIRST_STEPS = 5  # after which a run without signal is reported
 
 
 class Reports:
-    """Reports of a run while it goes: a progress bar short enough for 80 columns, and a board for curves, or None.
+    """Reports of a run while it goes: a progress bar short enough for 80 columns, and trackers of its curves.
 
     A run in which no group has ever had different rewards is reported on stderr, early and at its end.
     history: the metrics of the steps before.
     """
 
-    def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, board=None):
-        self._config, self._bar, self._board = config, bar, board
+    def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, trackers: Trackers):
+        self._config, self._bar, self._trackers = config, bar, trackers
         self._steps, self._has_signal = len(history), any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
@@ -37,12 +35,13 @@ class Reports:
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
-        length = f"{metrics['completions/mean_length']:.1f}"
-        self._bar.set_postfix({"reward": _number(metrics["reward"]), "length": length})
-        if self._board is not None:
-            for name, value in metrics.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, metrics["step"])
+        length, postfix = metrics.get("completions/mean_length"), {}
+        if "reward" in metrics:
+            postfix["reward"] = _number(metrics["reward"])
+        if length is not None:
+            postfix["length"] = f"{length:.1f}"
+        self._bar.set_postfix(postfix)
+        self._trackers.log(metrics)
         self._steps += 1
         self._has_signal = self._has_signal or _has_signal(metrics)
         if self._steps == FIRST_STEPS:
@@ -68,23 +67,10 @@ class Reports:
 def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
     """The reports of a run that begins, or goes on after the steps of this history; closed at its end."""
     settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
-    with _open_board(config, len(history)) as board, tqdm(desc="GRPO", unit="step", **settings) as bar:
-        reports = Reports(config, history, bar, board)
+    with Trackers(config, len(history)) as trackers, tqdm(desc="GRPO", unit="step", **settings) as bar:
+        reports = Reports(config, history, bar, trackers)
         yield reports
         reports.finish()
-
-
-def _open_board(config: GRPOConfig, first_step: int) -> AbstractContextManager:
-    """The writer of curves that `report_to` names; None where it names none."""
-    if config.report_to == "none":
-        return nullcontext()
-    try:
-        module = importlib.import_module("torch.utils.tensorboard")
-    except ImportError as error:
-        problem = "report_to is 'tensorboard', which is not installed: python -m pip install 'grpo-lab[tensorboard]'"
-        raise InputPackageError(problem) from error
-    # What a killed run showed of steps that are now made again is struck out.
-    return module.SummaryWriter(str(Path(config.output_dir) / "tensorboard"), purge_step=first_step + 1)
 
 
 def completion_records(step: int, rows: list[dict], experience: Experience, names: list[str]) -> list[dict]:

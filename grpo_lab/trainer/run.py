@@ -147,15 +147,17 @@ class Run:
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step wherever the settings say; then a checkpoint, if this is a step to make one.
 
-        metrics: those of `collect`, and whatever else is to be kept: numbers by name, or None.
+        metrics: numbers by name, or None; such as those of `collect`, of which "num_tokens", if it is there, is added
+            up over the run, and "reward" and "completions/mean_length" go into the bar.
         """
         if step != self._step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
         done, metrics = step + 1, plain_numbers(metrics)
         self._step = None
         metrics = metrics | self._evaluate(done)
-        tokens = (self.history[-1]["num_tokens"] if self.history else 0) + metrics["num_tokens"]
-        metrics = {"step": done} | metrics | {"num_tokens": tokens, "step_time": time.perf_counter() - self._started}
+        if "num_tokens" in metrics:
+            metrics["num_tokens"] += next((m["num_tokens"] for m in reversed(self.history) if "num_tokens" in m), 0)
+        metrics = {"step": done} | metrics | {"step_time": time.perf_counter() - self._started}
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:

@@ -43,9 +43,10 @@ class Stopping:
     def stop(self, moment: str) -> None:
         """Raise Stopped: by which signal, where the run stands, what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
+        go_on = None
         if self.saved is not None:
-            outcome = f"{self.saved()} Go on with {RESUME} and everything else as it was."
-        raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number)
+            outcome, go_on = self.saved(), f"Go on with {RESUME} and everything else as it was."
+        raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number, go_on)
 
     def _note(self, number: int, frame) -> None:
         is_second, self.number = self.requested, signal.Signals(number)

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate import tracking
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_lab import evaluate, trainer
+from grpo_lab import evaluate, models, trainer
 from grpo_lab import train as command
+from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, options
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
@@ -52,6 +54,8 @@ REWARD = """
 def length(completions, **kwargs):
     return [float(len(completion[0]["content"])) for completion in completions]
 def needs_price(completions, price):
+    return [0.0] * len(completions)
+def has_a_setting(completions, answer="42", **kwargs):
     return [0.0] * len(completions)
 """
 
@@ -292,3 +296,80 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
         config = command.plan_run(given, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
+
+
+# --- before a model is loaded, and after Ctrl-C -----------------------------------------------------------------------
+
+
+def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, here, capsys, monkeypatch):
+    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    given = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
+    assert command.main(given) == 0
+    shown = capsys.readouterr().out
+    assert "2 steps of 2 problems x 4 completions, 1 updates each, 8 completions at a time; to out" in shown
+    assert "\npeak: " in shown and "the first prompt as the model sees it, " in shown
+    prompt = find_task("sums").rows("train", None, 0)[0]["prompt"]
+    text = AutoTokenizer.from_pretrained(base).apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    assert "\n".join(f"  {line}" for line in text.splitlines()) in shown and shown.endswith("dry run: no problems\n")
+    assert not (here / "out").exists()
+    (here / "out").mkdir()
+    (here / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr(tracking, "get_available_trackers", list)
+    wrong = [
+        "--report_to",
+        "wandb,mlflow",
+        "--reward_funcs",
+        "my_rewards:has_a_setting",
+        "--max_completion_length",
+        "9999",
+    ]
+    code, shown = command.main([*given, *wrong]), capsys.readouterr()
+    assert code == 1, shown.err
+    problems = [line for line in shown.out.splitlines() if line.startswith("problem: ")]
+    assert len(problems) == 4, problems
+    for problem, begins in zip(
+        problems,
+        (
+            "output_dir 'out' holds metrics.jsonl",
+            "--report_to is 'wandb' and 'mlflow'",
+            "reward function",
+            "dataset row 0",
+        ),
+        strict=True,
+    ):
+        assert problem.startswith(f"problem: {begins}")
+
+
+def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_model_is_loaded(
+    base, here, capsys, monkeypatch
+):
+    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(command, "FEW_PARAMETERS", 1)  # as of a model that takes its time
+    monkeypatch.setattr(tracking, "get_available_trackers", list)
+    given = ["--model", base, "--output_dir", "out", *SMALL]
+    for words, message in [
+        (["--report_to", "trackio"], "--report_to is 'trackio', which is not installed: python -m pip install trackio"),
+        (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
+        (["--max_completion_length", "9999"], "dataset row 0: prompt has "),
+    ]:
+        assert command.main([*given, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(base, here, capsys, monkeypatch):
+    def interrupt(*arguments, **keywords):
+        raise Stopped("Stopped after step 1 of 2 by Ctrl-C. 'out/checkpoint-1' is saved.", 130, "Go on.")
+
+    given = ["--model", base, "--output_dir", "out dir", *SMALL]
+    rewards = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "math"]
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train", interrupt)
+        for words, again in (([], ""), (rewards, " --reward_funcs my_rewards:length math")):
+            assert command.main([*given, *words]) == 130
+            said = capsys.readouterr().err
+            folder = '"out dir"' if sys.platform == "win32" else "'out dir'"
+            go_on = f"Go on with\n  python -m grpo_lab.train --resume_from_checkpoint {folder}{again}\n"
+            assert said.endswith(f"'out/checkpoint-1' is saved. {go_on}")
+    assert command.main([*given, *rewards, "--max_steps", "1"]) == 0
+    go_on = ["--resume_from_checkpoint", "out dir", "--reward_funcs", "my_rewards:length", "math", "--max_steps", "2"]
+    assert command.main(go_on) == 0 and len(metrics_in(here / "out dir")) == 2

@@ -85,7 +85,7 @@ def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    for name, value in history[0].items():
+    for name, value in history[0].items() - {("step", 1)}:
         events = board.Scalars(name)
         assert [event.step for event in events] == [1, 2, 3, 4]
         assert events[0].value == pytest.approx(value, rel=1e-6)

@@ -126,14 +126,24 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
         for message, wrong in WRONG.items():
             with pytest.raises(TypeError, match=re.escape(message)):
                 run.record(step, COLLECTED | wrong)
-        with pytest.raises(ValueError, match="metrics has no 'reward'"):
-            run.record(step, {"loss": 1.0})
         run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
         for other in (0, 1):
             with pytest.raises(ValueError, match=f"step is {other}; expected each step of"):
                 run.record(other, COLLECTED)
         raise InterruptedError
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
+
+
+def test_a_loop_of_ones_own_records_what_it_has_and_tokens_add_up_where_they_are_counted(tmp_path, capsys):
+    config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
+    recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
+    with Run(*make_world(), ROWS, config) as run:
+        for step in run.steps():
+            run.record(step, recorded[step])
+    assert [sorted(metrics.keys() - {"step", "step_time"}) for metrics in run.history] == [*map(sorted, recorded)]
+    assert [metrics.get("num_tokens") for metrics in run.history] == [None, 5, None, 7]
+    bar = capsys.readouterr().err
+    assert "reward=none" in bar and "length=3.0" in bar
 
 
 @pytest.mark.parametrize("wrong", [None, [1.0] * 4, torch.ones(2, 2), torch.ones(3), torch.ones(4, 4)], ids=str)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from dataclasses import replace
 
 import pytest
@@ -29,14 +28,6 @@ def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
     assert history[0]["frac_reward_zero_std"] == 1.0 and same_weights(weights(model), weights(make_world()[0]))
     (found, *_) = lines(tmp_path / "out")
     assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
-
-
-def test_a_board_that_is_not_installed_is_named_with_its_remedy(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(
-        ImportError, match="report_to is 'tensorboard', .* not installed: python -m pip install 'grpo-lab.tensorboard.'"
-    ):
-        run(output_dir=str(tmp_path / "out"), report_to="tensorboard")
 
 
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):

@@ -25,7 +25,13 @@ from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publi
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
-CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard")  # files and folders that a run keeps changing
+CHANGING = (
+    METRICS,
+    SETTINGS_FILE,
+    COMPLETIONS,
+    "tensorboard",
+    "trackers.json",
+)  # files and folders that a run keeps changing
 CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
 MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}

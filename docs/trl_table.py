@@ -1,0 +1,65 @@
+"""Write docs/trl.md, every setting of TRL's GRPOConfig here and with `--engine trl`: `python docs/trl_table.py`."""
+
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import trl
+
+from grpo_lab.base.display import markdown_table
+from grpo_lab.config import SETTINGS
+from grpo_lab.config.arguments import option_actions
+from grpo_lab.train import _parser, trl_names
+
+PAGE = Path(__file__).with_name("trl.md")
+HEAD = """# TRL's settings
+
+Every setting of TRL {version}'s `GRPOConfig`: what it is in a run of this package, and with `--engine trl`.
+`python docs/trl_table.py` writes this page from the tables by which `grpo-lab train --config FILE` reads a
+configuration of TRL's ([commands](commands.md)). "another meaning" stands there, under
+[the names of TRL](commands.md#the-names-of-trl-116).
+"""
+TRANSLATED = {
+    "num_train_epochs": "counted into max_steps",
+    "steps_per_generation": "counted into generation_batch_size",
+    "eval_strategy": "eval_steps is enough",
+    "save_strategy": "no: save_steps 0",
+    "sync_ref_model": "ref_model_sync_steps is enough",
+    "ref_model_mixup_alpha": "1: the reference becomes the policy",
+}
+
+
+def page(meanings: dict[str, str]) -> str:
+    """The page. meanings: the settings that share a name and mean something else here."""
+    options = option_actions(_parser()).keys() - SETTINGS.keys() - set(TRANSLATED)
+    rows = [_row(each, meanings, options) for each in fields(trl.GRPOConfig)]
+    head = ("setting", "TRL's default", "here", "with `--engine trl`")
+    return HEAD.format(version=trl_names.VERSION) + "\n" + markdown_table(head, rows) + "\n"
+
+
+def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, str, str]:
+    name, default = each.name, each.default
+    shown = "" if default is MISSING else f"`{default!s}`"
+    if name in SETTINGS:
+        ours = SETTINGS[name].default
+        here = "another meaning" if name in meanings else "the same"
+        here += "" if ours == default else f", default `{ours}`"
+        reason = SETTINGS[name].metadata["trl"]
+        return (
+            f"`{name}`",
+            shown,
+            here,
+            {"same": "the same", "ours": "done by this package"}.get(reason, f"refused: {reason}"),
+        )
+    if name in TRANSLATED:
+        return f"`{name}`", shown, TRANSLATED[name], "as here"
+    if name in trl_names.MISSING:
+        here = f"its default alone: {trl_names.MISSING[name][1]}"
+    else:
+        here = f"no effect: {trl_names.WHY_NO_EFFECT[name]}"
+    return f"`{name}`", shown, here, "an option" if name in options else "as here"
+
+
+if __name__ == "__main__":
+    from tests.support.differences import MEANINGS
+
+    PAGE.write_text(page(MEANINGS), encoding="utf-8", newline="\n")

@@ -1,0 +1,211 @@
+"""Curves of one or several runs, side by side: `grpo-lab plot RUN [RUN ...]` writes a picture, `plot_runs` shows one.
+
+Matplotlib is imported when it is used: a machine that trains may lack it.
+"""
+
+import io
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base.checks import InputError, InputPackageError, check_at_least
+from grpo_lab.base.display import in_ipython
+from grpo_lab.diagnose.logs import Log, read_log
+from grpo_lab.teaching.plots.style import DASHES, DPI, LOOK, OKABE_ITO, finish
+
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+SUFFIXES = (".png", ".svg", ".pdf")
+FEW_POINTS = 25  # with no more, each is marked
+COLUMNS = 3
+
+
+class Panel(NamedTuple):
+    """A metric by the step, with the name of what it measures and its unit."""
+
+    metric: str
+    title: str
+    unit: str
+
+
+PANELS = (
+    Panel("reward", "reward", "mean of a step"),
+    Panel("completions/mean_length", "completion length", "tokens"),
+    Panel("kl", "KL to the reference", "nats per token"),
+    Panel("entropy", "entropy of the policy", "nats per token"),
+    Panel("eval/accuracy", "accuracy on held-out problems", "share of completions"),
+)
+
+
+def plot_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int | None = None):
+    """Draw metrics of one or several runs by the step; in a notebook the figure is shown.
+
+    Args:
+        runs: folders of runs of this package or of TRL, or what else `read_log` takes, at most seven.
+        metrics: their names, such as "loss" (docs/metrics.md); by default reward, completion length, KL, entropy and
+            held-out accuracy. Those that no run has are left out, and named.
+        smooth: steps of the centred mean that is drawn thick over the thin line of each step; 1 draws the steps alone.
+            By default a tenth of the longest run, at most 20.
+
+    Returns:
+        The matplotlib figure; None in a notebook, where it is shown.
+
+    Raises:
+        InputError: for a folder without metrics, for metrics that no run has, and for more than seven runs.
+    """
+    figure, notes = draw_runs(runs, metrics, smooth)
+    if not in_ipython():
+        return figure
+    finish(figure, caption=". ".join([*notes, ""]).strip(), alt=notes[0])
+    return None
+
+
+def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int | None = None) -> tuple:
+    """The figure of `plot_runs`, and what is to be said about it: what it shows, what is smoothed and what is left out.
+
+    See `plot_runs` for the arguments.
+    """
+    if find_spec("matplotlib") is None:
+        raise InputPackageError("plot needs matplotlib, which is not installed: python -m pip install matplotlib")
+    if not 1 <= len(runs) <= len(OKABE_ITO):
+        expected = f"expected 1 to {len(OKABE_ITO)} runs, as many as can be told apart"
+        raise InputError("runs", runs, expected, found=f"are {len(runs)}")
+    logs = [read_log(run) for run in runs]
+    names = run_names([log.name for log in logs])
+    panels = PANELS if metrics is None else [_panel(metric) for metric in metrics]
+    drawn = [panel for panel in panels if any(len(log.points(panel.metric)[0]) for log in logs)]
+    if not drawn:
+        raise InputError("metrics", metrics, f"none of {', '.join(panel.metric for panel in panels)} is in the log")
+    if smooth is None:
+        smooth = min(20, max(1, max(len(log.rows) for log in logs) // 10))
+    check_at_least("smooth", smooth, 1)
+    figure = _figure(drawn, logs, names, smooth)
+    return figure, _notes(panels, drawn, logs, names, smooth)
+
+
+def run_names(paths: Sequence[str]) -> list[str]:
+    """A short name for each run: the last part of its path, with as many before it as tell it from the others."""
+    parts = [Path(path).absolute().parts for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len(set(names)) == len(set(paths)):
+            return names
+    return list(paths)
+
+
+def centred_mean(values: Float[np.ndarray, " N"], window: int) -> Float[np.ndarray, " N"]:
+    """The mean of each value and its neighbours, (window - 1) // 2 on either side; at the ends, of those there are."""
+    sums, index, reach = np.concatenate([[0.0], np.cumsum(values)]), np.arange(len(values)), (window - 1) // 2
+    first, last = np.maximum(index - reach, 0), np.minimum(index + reach, len(values) - 1)
+    return (sums[last + 1] - sums[first]) / (last + 1 - first)
+
+
+def _panel(metric: str) -> Panel:
+    return next((panel for panel in PANELS if panel.metric == metric), Panel(metric, metric, metric))
+
+
+def _figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[str], smooth: int):
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    columns = 2 if len(panels) in (2, 4) else min(COLUMNS, len(panels))
+    lines = -(-len(panels) // columns)
+    with style.context(LOOK):
+        figure = Figure(figsize=(3.6 * columns, 2.8 * lines + 0.3 * (len(names) > 1)), layout="constrained")
+        grid = figure.subplots(lines, columns, squeeze=False).flatten()
+        for axes, panel in zip(grid, panels, strict=False):
+            for log, look in zip(logs, _looks(), strict=False):
+                _curve(axes, *log.points(panel.metric), look, smooth)
+            axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        if len(names) > 1:
+            handles = [_handle(look) for look, _ in zip(_looks(), names, strict=False)]
+            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), COLUMNS))
+        heading = [*names[: len(names) == 1], *filter(None, [_smoothing(panels, logs, smooth)])]
+        figure.suptitle("\n".join(heading), fontsize=10)
+    return figure
+
+
+def _looks() -> list[dict]:
+    """The looks of the runs: a colour each, and dashes and a marker that differ as well."""
+    keys = ("color", "linestyle", "marker")
+    return [dict(zip(keys, look, strict=True)) for look in zip(OKABE_ITO.values(), DASHES, MARKERS, strict=True)]
+
+
+def _curve(axes, steps, values, look: dict, smooth: int) -> None:
+    """One run's curve: its steps thin and pale, their mean thick; few points, such as evaluations, as they are."""
+    if not len(steps):
+        return
+    if smooth > 2 and len(steps) > FEW_POINTS:
+        axes.plot(steps, values, color=look["color"], linestyle="-", linewidth=0.7, alpha=0.3)
+        values = centred_mean(values, smooth)
+    every = 1 if len(steps) <= FEW_POINTS else max(1, len(steps) // 6)
+    axes.plot(steps, values, markevery=every, markersize=4, linewidth=1.6, **look)
+
+
+def _handle(look: dict):
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], markersize=4, linewidth=1.6, **look)
+
+
+def _smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str:
+    """How the curves are smoothed, in words; empty where none is."""
+    longest = max(len(log.points(panel.metric)[0]) for log in logs for panel in panels)
+    window = 2 * ((smooth - 1) // 2) + 1
+    if window == 1 or longest <= FEW_POINTS:
+        return ""
+    return f"thin and pale: each step; thick: the centred mean of {window} steps, of fewer at the ends"
+
+
+def _notes(panels, drawn, logs, names, smooth) -> list[str]:
+    """What the figure shows, how it is smoothed, and what is missing of which run."""
+    notes = [f"{', '.join(panel.title for panel in drawn)} by step of {', '.join(names)}"]
+    notes += filter(None, [_smoothing(drawn, logs, smooth)])
+    if left_out := [panel.metric for panel in panels if panel not in drawn]:
+        notes.append(f"left out, since no run has it: {', '.join(left_out)}")
+    for log, name in zip(logs, names, strict=True):
+        lacking = [panel.metric for panel in drawn if not len(log.points(panel.metric)[0])]
+        if lacking:
+            notes.append(f"{name} has no {', '.join(lacking)}")
+    return notes
+
+
+@command("grpo_lab.plot")
+def main(arguments: list[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    if options.output.suffix.lower() not in SUFFIXES:
+        raise InputError("output", str(options.output), f"expected a name that ends in one of {', '.join(SUFFIXES)}")
+    figure, notes = draw_runs(options.runs, options.metrics, options.smooth)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=options.output.suffix.lower()[1:], dpi=DPI)
+    options.output.write_bytes(picture.getvalue())
+    print(*notes, f"written: {options.output.as_posix()}", sep="\n")
+
+
+def _parser() -> Parser:
+    description = (
+        "Draw reward, completion length, KL, entropy and held-out accuracy of one or several runs by the step."
+    )
+    parser = Parser(prog="python -m grpo_lab.plot", description=description)
+    add = parser.add_argument
+    about = "the folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
+    add("runs", nargs="+", metavar="RUN", help=about)
+    about = f"the picture, {', '.join(SUFFIXES)}; one of this name is replaced (default %(default)s)"
+    add("--output", type=writable_file, default=Path("curves.png"), metavar="FILE", help=about)
+    about = "others than these, by their names in metrics.jsonl, such as loss grad_norm"
+    add("--metrics", nargs="+", metavar="NAME", help=about)
+    about = "steps of the centred mean; 1: none (default: a tenth of the longest run, at most 20)"
+    add("--smooth", type=int, metavar="N", help=about)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

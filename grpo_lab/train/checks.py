@@ -1,0 +1,83 @@
+"""What is checked before a model is loaded, and what `--dry_run` says instead of loading it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.running import line_for
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import pick_precision
+from grpo_lab.memory import fitted
+from grpo_lab.memory.planning import longest_prompt, plan
+from grpo_lab.rewards.scoring import check_signatures
+from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
+from grpo_lab.rollout.templates import templated
+from grpo_lab.tasks import Rows
+from grpo_lab.trainer.inputs import check_columns
+
+
+class Attempts:
+    """A caller of checks, whose errors it raises, or collects to report all of them at the end.
+
+    raises: whether the first error ends it.
+    """
+
+    def __init__(self, raises: bool):
+        self.raises, self.problems = raises, []
+
+    def __call__(self, check: Callable, *arguments, **keywords) -> None:
+        try:
+            check(*arguments, **keywords)
+        except (InputError, OSError) as error:
+            if self.raises:
+                raise
+            self.problems.append(line_for(error))
+
+    def report(self, lines: Iterable[str]) -> int:
+        """Print these lines and all problems; the exit code: 1 if there are some."""
+        try:
+            for line in lines:
+                print(line)
+        except InputError as error:
+            self.problems.append(line_for(error))
+        # A prompt that has no template is a problem of the prompts and of the plan.
+        problems = dict.fromkeys(self.problems)
+        print(*(f"problem: {line}" for line in problems), f"dry run: {len(problems) or 'no'} problems", sep="\n")
+        return int(bool(problems))
+
+
+def check_rewards(functions: list[Callable], dataset: Rows, eval_dataset: Rows | None = None) -> None:
+    """Raise InputError for a reward function that cannot take the columns of the rows."""
+    check_signatures(functions, dataset[0])
+    if eval_dataset is not None:
+        check_columns(dataset, eval_dataset)
+
+
+def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:
+    """Raise InputError for the first prompt that the tokenizer does not take, or that has no room in the context."""
+    for name, rows in {"dataset": dataset, "eval_dataset": eval_dataset or []}.items():
+        prompts = (rows[index]["prompt"] for index in range(len(rows)))
+        check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, config.max_completion_length, name)
+
+
+def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, precision, options) -> Iterator[str]:
+    """The plan of a run: steps and updates, memory by phase, and the first prompt as the model sees it.
+
+    options: those that are explicit, which the memory plan leaves as they are.
+    """
+    yield (
+        f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
+        f"{config.updates_per_step} updates each, {config.rows_at_once} completions at a time; to {config.output_dir}"
+    )
+    if device.type == "cuda":
+        fitted(model_config, tokenizer, rows, config, device, options)
+    else:
+        mode = precision or pick_precision(device).name
+        length = longest_prompt(tokenizer, rows)
+        try:
+            yield str(plan(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
+        except InputError as error:  # an architecture whose parts are not known can be trained all the same
+            yield f"memory: not planned, since {error}"
+    prompt = rows[0]["prompt"]
+    yield f"the first prompt as the model sees it, {len(encode_prompt(tokenizer, prompt))} tokens:"
+    yield from (f"  {line}" for line in templated(tokenizer, prompt).splitlines())

@@ -1,0 +1,277 @@
+"""A configuration of TRL's as options of ours: a YAML or JSON file for its TrlParser, or `GRPOConfig.to_dict()`.
+
+In such a file every name means what it means to TRL: steps are updates, the batch is that of one process, and what
+the file does not say is TRL's default where a run's outcome depends on it.
+"""
+
+import difflib
+import math
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from grpo_lab.base.checks import InputError, check_between, check_positive
+from grpo_lab.base.setting import unread
+from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.defaults import as_typed
+from grpo_lab.config.schedules import SCHEDULES
+from grpo_lab.train import trl_names
+
+TAKEN, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
+ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
+KINDS = (TAKEN, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
+REFUSED = (NOT_HERE, UNKNOWN)
+OURS_ALONE = {"advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device"}
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
+EPOCHS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
+WIDTH = 116  # characters of a line of the table
+
+
+def is_trls(content: dict, options: Container[str]) -> bool:
+    """True for a file with a name of TRL's that is no option here; no run of ours writes one."""
+    names = {name for name, value in content.items() if value is not None}
+    return not names & OURS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
+
+
+@dataclass
+class Translation:
+    """What a configuration of TRL's is here: options of the command, and what is to be said of each of its names."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    silent: dict[str, Any] = field(default_factory=dict)  # TRL's defaults of what the file does not say
+
+    def note(self, kind: str, name: str, text: str) -> None:
+        self.kinds[kind][name] = text
+
+    def take(self, name: str, value: Any, text: str | None = None) -> None:
+        """Take a value as an option; with a text, because it means something else here."""
+        self.options[name] = value
+        self.note(TAKEN if text is None else OTHERWISE, name, text or as_typed(value))
+
+    @property
+    def problems(self) -> list[str]:
+        return [name for kind in REFUSED for name in self.kinds[kind]]
+
+    def table(self, file: str) -> str:
+        """All names of the file in one table, those of a kind together."""
+        lines = [f"{file}, read as TRL {trl_names.VERSION} reads it:"]
+        for kind, notes in self.kinds.items():
+            if kind == TAKEN:
+                lines += _wrapped(kind, [f"{name} {text}" for name, text in notes.items()])
+            elif kind == NO_EFFECT:
+                for reason in dict.fromkeys(notes.values()):
+                    lines += _wrapped(kind, [name for name in notes if notes[name] == reason], f": {reason}")
+            else:
+                lines += [line for name, text in notes.items() for line in _wrapped(kind, [f"{name}: {text}"])]
+        if self.silent:
+            values = [f"{name} {as_typed(value)}" for name, value in self.silent.items()]
+            lines += _wrapped("not in it: TRL's defaults", values)
+        return "\n".join(lines)
+
+
+def translate(content: dict, options: Container[str], typed: dict) -> Translation:
+    """Translate a configuration of TRL's.
+
+    options: those that the command has. typed: those that were typed; what the file says of them is not looked at.
+    """
+    result = Translation()
+    values = _current_names({name: value for name, value in content.items() if value is not None}, result)
+    if "dataset_name" in values and "task" not in typed:
+        result.note(NOT_HERE, "dataset_name", f"{values['dataset_name']}: type --task")
+    typed_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
+    values = {name: value for name, value in values.items() if name not in typed_names}
+    _translate_batch(values, typed, result)
+    _translate_steps(values, typed, result)
+    _translate_rest(values, options, result)
+    for name, value in trl_names.DEFAULTS.items():
+        is_said = {name, "warmup_ratio" if name == "warmup_steps" else name} & {*result.options, *typed}
+        if not is_said:
+            result.options[name] = result.silent[name] = value
+    _drop_unread(typed, result)
+    noted = {name for notes in result.kinds.values() for name in notes}
+    for name, value in content.items():
+        if value is not None and name not in noted:
+            result.note(
+                NO_EFFECT, name, "it was typed" if name in typed_names else "it is so here, too, or nothing reads it"
+            )
+    return result
+
+
+def check_translation(result: Translation, file: str) -> None:
+    """Raise InputError for all names together that a run here cannot follow."""
+    if result.problems:
+        names = ", ".join(result.problems)
+        expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
+        raise InputError("config", file, expected, found=f"is {file!r}, which says what is not here: {names}")
+
+
+def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
+    """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
+
+    An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
+    """
+    epochs, ratio = (options.get(name) for name in EPOCHS)
+    if epochs is not None:
+        check_positive("num_train_epochs", epochs)
+        steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
+        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
+        config = replace(config, max_steps=steps)
+    if ratio is not None:
+        check_between("warmup_ratio", ratio, 0, 1)
+        config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
+    return config
+
+
+def _current_names(values: dict, result: Translation) -> dict:
+    """The values under the names of TRL 1.16; what another version called otherwise is noted."""
+    for name in [name for name in values if name in trl_names.OTHER_VERSIONS]:
+        origin, successor = trl_names.OTHER_VERSIONS[name]
+        value = values.pop(name)
+        result.note(ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else ""))
+        if successor is not None:
+            values.setdefault(successor, value)
+    return values
+
+
+def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
+    """The batch of a step: as TRL computes it for one process, or as a dump of its configuration has it."""
+    sizes = {name: values.pop(name) for name in BATCH if name in values}
+    for name, value in sizes.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
+    if typed.keys() & {*BATCH}:
+        for name in sizes:
+            result.note(NO_EFFECT, name, "another batch was typed")
+        return
+    rows, accumulation = sizes.get("per_device_train_batch_size", trl_names.BATCH), sizes.get(BATCH[1], 1)
+    parts, batch, processes = sizes.get("steps_per_generation"), sizes.get("generation_batch_size"), 1
+    if batch is None:
+        batch = rows * (parts or accumulation)
+        factors = f"{rows} x {parts or accumulation}"
+        result.take("generation_batch_size", batch, f"{batch} completions a step, {factors} of one process")
+    else:
+        processes = max(1, batch // (rows * parts)) if parts else 1
+        result.take("generation_batch_size", batch)
+    if "steps_per_generation" in sizes:
+        result.note(OTHERWISE, "steps_per_generation", f"{parts}: in generation_batch_size")
+    result.take("per_device_train_batch_size", rows)
+    if processes > 1:
+        text = f"{accumulation * processes}: those of {processes} processes one after another"
+        result.take("gradient_accumulation_steps", accumulation * processes, text)
+    else:
+        result.take("gradient_accumulation_steps", accumulation)
+
+
+def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
+    """What is counted in updates there and in rollouts here, and what decides whether it is read."""
+    everything = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
+    update_rows = (everything["per_device_train_batch_size"] or 1) * everything["gradient_accumulation_steps"]
+    if everything["per_device_train_batch_size"] is None:
+        update_rows = everything["generation_batch_size"]
+    iterations = values.get("num_iterations", everything["num_iterations"])
+    updates = max(1, everything["generation_batch_size"] // update_rows) * iterations
+
+    def count(name: str, value: float) -> None:
+        steps = math.ceil(value / updates)
+        result.take(name, steps, None if updates == 1 else f"{value} updates: {steps} steps of {updates} each")
+
+    total, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.EPOCHS)
+    if total > 0:
+        count("max_steps", total)
+    elif not typed.keys() & {"max_steps", "num_train_epochs"}:
+        result.take("num_train_epochs", float(epochs), f"{epochs:g}: counted into max_steps, once the rows are known")
+    warmup = values.pop("warmup_steps", None)
+    if warmup is not None and 0 < warmup < 1:
+        result.options["warmup_ratio"] = warmup
+        result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
+    elif warmup is not None:
+        count("warmup_steps", warmup)
+    strategy, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
+    shares = {"save_steps": saving == "steps", "eval_steps": strategy == "steps"}
+    if strategy == "steps" and "eval_steps" not in values:
+        values["eval_steps"] = values.get("logging_steps", 10)
+    if strategy not in ("no", "steps"):
+        result.note(NOT_HERE, "eval_strategy", f"{strategy}; type --eval_steps N")
+    if saving == "no":
+        values.pop("save_steps", None)
+        result.take("save_steps", 0, "0: save_strategy is no")
+    elif saving != "steps":
+        result.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
+    for name, is_read in shares.items():
+        value = values.pop(name, None)
+        if value is not None and not is_read:
+            result.note(NO_EFFECT, name, f"{'eval' if name == 'eval_steps' else 'save'}_strategy is not steps")
+        elif value is not None and 0 < value < 1:
+            result.note(NOT_HERE, name, f"{value:g} of the run; type --{name} N")
+        elif value is not None:
+            count(name, value)
+    logging = values.pop("logging_steps", None)
+    if logging is not None and values.get("log_completions", typed.get("log_completions")) and logging >= 1:
+        count("logging_steps", logging)
+    elif logging is not None:
+        result.note(NO_EFFECT, "logging_steps", "metrics are written at every step, report_to says where else")
+    sync, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
+    mixup = values.pop("ref_model_mixup_alpha", 0.6)
+    if sync:
+        count("ref_model_sync_steps", every)
+        if mixup != 1:
+            result.note(NOT_HERE, "ref_model_mixup_alpha", f"{mixup:g}; the reference becomes the policy, as with 1")
+
+
+def _translate_rest(values: dict, options: Container[str], result: Translation) -> None:
+    """Every other name: a setting of ours, an option of the command, or what its table says."""
+    for name, value in values.items():
+        if name == "resume_from_checkpoint":
+            result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
+        elif name == "model_name_or_path":
+            result.options["model"] = value
+            result.note(OTHERWISE, name, f"{value}: --model")
+        elif name == "scale_rewards" and isinstance(value, bool):
+            result.take(name, "group" if value else "none")
+        elif name == "lr_scheduler_type" and value not in SCHEDULES:
+            result.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
+        elif name in SETTINGS or name in options:
+            result.take(name, value)
+        elif name in trl_names.MISSING:
+            neutral, remedy = trl_names.MISSING[name]
+            if value not in neutral:
+                result.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
+        elif name in trl_names.WHY_NO_EFFECT:
+            result.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
+        elif name not in trl_names.DATASETS:
+            near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES}, n=1)
+            result.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
+
+
+def _drop_unread(typed: dict, result: Translation) -> None:
+    """Leave out what nothing reads, such as use_bias_correction_kl without a KL term: TRL takes it in silence."""
+    config = {name: spec.default for name, spec in SETTINGS.items()}
+    config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
+    config["output_dir"] = config["output_dir"] or "anywhere"
+    for name, choices in ((name, spec.metadata["choices"]) for name, spec in SETTINGS.items()):
+        if choices and not isinstance(config[name], list) and config[name] not in (None, *choices):
+            return  # which is refused by name afterwards
+    while unused := dict(unread(SimpleNamespace(**config), SETTINGS)):
+        for name, reason in unused.items():
+            config[name] = SETTINGS[name].default
+            if name in result.options:
+                del result.options[name]
+                result.silent.pop(name, None)
+                result.kinds[TAKEN].pop(name, None)
+                result.note(NO_EFFECT, name, f"nothing reads it with {reason}")
+        if not unused.keys() - typed.keys():
+            return
+
+
+def _wrapped(kind: str, parts: Iterable[str], ending: str = "") -> list[str]:
+    """Lines of the table: the kind, and its parts with commas between them; none if there are no parts."""
+    *first_parts, last_part = [*parts] or [""]
+    lines: list[str] = []
+    for part in [*first_parts, last_part + ending] if last_part else []:
+        if lines and len(lines[-1]) + len(part) + 2 <= WIDTH - 30:
+            lines[-1] += f", {part}"
+        else:
+            lines[-1:] = [*(f"{line}," for line in lines[-1:]), part]
+    return [f"  {kind if number == 0 else '':26}  {line}" for number, line in enumerate(lines)]

@@ -1,0 +1,231 @@
+"""Configurations of TRL's: every name has its place, the batch and the steps are TRL's, and one start tells all."""
+
+import importlib.util
+import json
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_lab import train as command
+from grpo_lab.base.checks import InputError
+from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.train import trl_file, trl_names
+from grpo_lab.train.trl_file import (
+    ANOTHER_VERSION,
+    NO_EFFECT,
+    NOT_HERE,
+    OTHERWISE,
+    TAKEN,
+    UNKNOWN,
+    count_epochs,
+    is_trls,
+    translate,
+)
+from tests.parity.engines import engine
+from tests.support.differences import MEANINGS
+
+trl = engine("trl")
+OPTIONS = {*SETTINGS, "model", "task", "reward_funcs", "num_train_epochs", "warmup_ratio"}
+TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
+SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
+
+
+def trls(folder, **settings) -> "trl.GRPOConfig":
+    return trl.GRPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to="none", **settings)
+
+
+def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
+    tables = [trl_names.TRANSLATED, trl_names.MISSING, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
+    for name in TRLS.keys() | SCRIPTS:
+        assert (name in SETTINGS) + sum(name in table for table in tables) == 1, name
+    known = TRLS.keys() | SCRIPTS | {"reward_model_name_or_path", "env", "datasets"}
+    assert all(name in known for table in tables for name in table)
+    assert not trl_names.OTHER_VERSIONS.keys() & known, "a name of another version has come back"
+    successors = {successor for _, successor in trl_names.OTHER_VERSIONS.values()} - {None}
+    assert successors <= known and sum(map(len, trl_names.NO_EFFECT.values())) == len(trl_names.WHY_NO_EFFECT)
+
+
+def test_what_is_neutral_is_trls_default_and_so_are_the_defaults():
+    for name, (neutral, _) in trl_names.MISSING.items():
+        if name in TRLS:
+            assert TRLS[name].default in (None, *neutral), name
+    for name, value in trl_names.DEFAULTS.items():
+        assert TRLS[name].default == value != SETTINGS[name].default, name
+    for name, value in zip(
+        ("per_device_train_batch_size", "num_train_epochs", "ref_model_sync_steps"),
+        (trl_names.BATCH, trl_names.EPOCHS, trl_names.SYNC_STEPS),
+        strict=True,
+    ):
+        assert TRLS[name].default == value
+
+
+BATCHES = [
+    {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
+    {"gradient_accumulation_steps": 2},
+    {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 8},
+    {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 3},
+    {"per_device_train_batch_size": 8, "generation_batch_size": 32},
+    {"per_device_train_batch_size": 8, "generation_batch_size": 32, "gradient_accumulation_steps": 4},
+]
+
+
+@pytest.mark.parametrize("dump", [False, True], ids=["yaml", "dump"])
+@pytest.mark.parametrize("sizes", BATCHES, ids=str)
+def test_the_batch_its_updates_and_the_epochs_are_trls(sizes, dump, tmp_path):
+    """Over an epoch our steps have as many updates, each of as many completions, as TRL's trainer makes."""
+    theirs = trls(tmp_path, num_generations=4, num_train_epochs=3, **sizes)
+    content = theirs.to_dict() if dump else {"num_train_epochs": 3, "num_generations": 4, "dataset_name": "x"} | sizes
+    result = translate(content, OPTIONS, {"task": "sums"})
+    assert not result.problems
+    settings = {name: value for name, value in result.options.items() if name in SETTINGS}
+    ours = GRPOConfig(**settings)
+    assert (ours.generation_batch_size, ours.num_generations) == (theirs.generation_batch_size, 4)
+    assert ours.update_batch_size == theirs.per_device_train_batch_size * theirs.gradient_accumulation_steps
+    rows = 103
+    sampler = trl.trainer.utils.RepeatSampler(
+        range(rows), 4, theirs.generation_batch_size // 4, theirs.num_iterations * theirs.steps_per_generation
+    )
+    loader = len(sampler) // (theirs.per_device_train_batch_size * theirs.steps_per_generation)
+    updates = math.ceil(theirs.num_train_epochs * math.ceil(loader / theirs.gradient_accumulation_steps))
+    assert count_epochs(ours, result.options, rows).max_steps * ours.updates_per_step == updates
+
+
+def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
+    dump = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 2}
+    result = translate(dump | {"generation_batch_size": 64, "local_rank": 0}, OPTIONS, {})
+    ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
+    assert (ours.generation_batch_size, ours.rows_at_once, ours.update_batch_size) == (64, 4, 64)
+    assert "those of 8 processes" in result.kinds[OTHERWISE]["gradient_accumulation_steps"]
+
+
+def test_what_is_counted_in_updates_is_counted_in_steps():
+    two = {"per_device_train_batch_size": 8, "generation_batch_size": 16, "dataset_name": "x"}
+    content = two | {"max_steps": 101, "save_steps": 50, "warmup_steps": 9, "eval_strategy": "steps", "eval_steps": 20}
+    content |= {"sync_ref_model": True, "ref_model_sync_steps": 10, "ref_model_mixup_alpha": 1.0, "beta": 0.1}
+    result = translate(content | {"logging_steps": 3, "log_completions": True}, OPTIONS, {"task": "sums"})
+    counts = {"max_steps": 51, "save_steps": 25, "warmup_steps": 5, "eval_steps": 10, "logging_steps": 2}
+    counts["ref_model_sync_steps"] = 5
+    assert {name: result.options[name] for name in counts} == counts and "num_train_epochs" not in result.options
+    assert result.kinds[OTHERWISE]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
+    once = translate(content | {"generation_batch_size": 8}, OPTIONS, {"task": "sums"})
+    assert once.options["max_steps"] == 101 and once.kinds[TAKEN]["max_steps"] == "101"
+    off = translate(two | {"eval_steps": 20, "save_strategy": "no", "logging_steps": 3}, OPTIONS, {"task": "sums"})
+    assert off.options["save_steps"] == 0 and not {"eval_steps", "logging_steps"} & off.options.keys()
+    mixed = translate(two | {"sync_ref_model": True, "beta": 0.1}, OPTIONS, {"task": "sums"})
+    assert mixed.problems == ["ref_model_mixup_alpha"] and mixed.options["ref_model_sync_steps"] == 256
+
+
+@pytest.mark.parametrize(
+    ("ratio", "name"), [({"warmup_ratio": 0.1}, ANOTHER_VERSION), ({"warmup_steps": 0.1}, OTHERWISE)], ids=str
+)
+def test_a_share_of_the_steps_warms_up(ratio, name):
+    result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTIONS, {"task": "sums"})
+    settings = {name: value for name, value in result.options.items() if name in SETTINGS}
+    config = count_epochs(GRPOConfig(**settings), result.options, 45)
+    assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
+    assert {*ratio} <= result.kinds[name].keys() and "warmup_steps" in result.kinds[OTHERWISE]
+
+
+def test_each_name_is_said_to_be_what_it_is():
+    content = {
+        "model_name_or_path": "tiny", "dataset_name": "org/set", "learning_rate": 1e-5, "use_vllm": True, "min_p": 0.1,
+        "vllm_mode": "server", "use_peft": False, "lora_r": 16, "max_prompt_length": 512, "use_liger_loss": True,
+        "epsilom": 1, "scale_rewards": False, "use_bias_correction_kl": True, "optim": "adamw_torch",
+        "logging_first_step": True, "resume_from_checkpoint": "there", "torch_dtype": "bfloat16", "env": {"A": "1"},
+        "lr_scheduler_type": "polynomial", "report_to": ["tensorboard", "wandb"],
+    }  # fmt: skip
+    result = translate(content, OPTIONS, {"output_dir": "out"})
+    assert set(result.problems) == {"dataset_name", "use_vllm", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
+    assert result.kinds[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
+    assert "1.0" not in result.kinds[NOT_HERE]["min_p"] and "take top_p" in result.kinds[NOT_HERE]["min_p"]
+    assert result.kinds[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
+    quiet = {"vllm_mode", "lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
+    assert quiet | {"use_bias_correction_kl", "use_peft", "optim"} == result.kinds[NO_EFFECT].keys()
+    options = result.options
+    assert (options["model"], options["scale_rewards"], options["seed"]) == ("tiny", "none", 42)
+    assert options["report_to"] == ["tensorboard", "wandb"] and result.silent["num_generations"] == 8
+    table = result.table("x.yaml")
+    assert all(name in table for name in content) and max(map(len, table.splitlines())) <= 120
+    typed = translate(content, OPTIONS, {"task": "sums", "lr_scheduler_type": "linear", "precision": "fp32"})
+    assert set(typed.problems) == {"use_vllm", "min_p", "dtype", "epsilom"}
+
+
+def test_a_file_of_ours_is_never_taken_for_one_of_trls():
+    assert not is_trls(GRPOConfig(command={"model": "tiny", "task": "sums"}).saved(), OPTIONS)
+    assert not is_trls({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
+    assert not is_trls({"logging_first_step": None, "beta": 0.1}, OPTIONS)
+    assert is_trls({"dataset_name": "x"}, OPTIONS) and is_trls({"max_prompt_length": 5}, OPTIONS)
+
+
+def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
+    result = translate(trls(tmp_path).to_dict(), OPTIONS, {"task": "sums"})
+    assert not result.problems
+    ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
+    for name in ("learning_rate", "num_generations", "seed", "beta", "epsilon", "loss_type", "max_completion_length"):
+        assert getattr(ours, name) == TRLS[name].default, name
+    assert not result.silent, "a dump says everything"
+
+
+def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = {"dataset_name": "org/set", "use_vllm": True, "min_p": 0.1, "learning_rate": 1e-5}
+    (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    assert command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
+    assert "--config is 'trl.yaml', which says what is not here: dataset_name, use_vllm, min_p; expected" in shown.err
+    (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
+    options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
+    config = command.plan_run(options, 1000, "cpu")[1]
+    assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
+    options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"])
+    assert options["max_steps"] == 3 and "num_train_epochs" not in options
+
+
+def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
+    given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
+    config = command.plan_run(command.read_options(given), 1000, "cpu")[1]
+    assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
+    config = command.plan_run(command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu")[1]
+    assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
+
+
+def test_epochs_are_counted_and_cannot_be_given_beside_steps():
+    options = command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
+    config = command.plan_run(options, 1000, "cpu")[1]
+    counted = count_epochs(config, options, 1000)
+    assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
+    assert (
+        count_epochs(config, {}, 1000) is config and count_epochs(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
+    )
+    assert "num_train_epochs" not in counted.saved()
+    both = command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
+    with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
+        command.plan_run(both, 1000, "cpu")
+    with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
+        count_epochs(config, {"num_train_epochs": 0.0}, 10)
+
+
+@pytest.mark.parametrize("size", ["4", 0, True, 2.5])
+def test_a_batch_of_another_kind_is_named(size):
+    with pytest.raises(InputError, match="per_device_train_batch_size is .*; expected a whole number of at least 1"):
+        translate({"per_device_train_batch_size": size, "dataset_name": "x"}, OPTIONS, {})
+
+
+def test_lines_of_the_table_hold_what_fits():
+    lines = trl_file._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
+    assert max(map(len, lines)) <= 120 and lines[0].startswith("  taken ") and lines[-1].endswith(": why")
+    text = " ".join(line.strip().removeprefix("taken").strip() for line in lines)
+    assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not trl_file._wrapped("x", [])
+
+
+def test_the_page_of_all_settings_is_what_its_script_writes():
+    path = Path(__file__).parents[2] / "docs" / "trl_table.py"
+    spec = importlib.util.spec_from_file_location("trl_table", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(MEANINGS), "python docs/trl_table.py writes it anew"
+    assert script.TRANSLATED.keys() == set(trl_names.TRANSLATED) - {"model_name_or_path"}

@@ -1,0 +1,155 @@
+"""Trackers: accelerate's, by its own classes; what they do never decides over a run."""
+
+import json
+import re
+
+import pytest
+from accelerate import tracking
+from accelerate.utils import LoggerType
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.settings import TRACKERS
+from grpo_lab.trainer import trackers
+from tests.support.axe import Killed
+from tests.support.worlds import run
+
+
+class Service:
+    """What a tracker's service knows: by the identifier of a run, what it was told at each step."""
+
+    def __init__(self):
+        self.runs, self.settings, self.finished = {}, [], 0
+
+
+def tracker_of(service: Service, name: str, fails: str = ""):
+    """A class of accelerate's form, whose named method fails: "start" without login, "log" at step 2, "finish"."""
+
+    class Tracker(tracking.GeneralTracker):
+        requires_logging_directory = False
+
+        def __init__(self, run_name, **keywords):
+            super().__init__(_blank=True)
+            self.project, self.keywords = run_name, keywords
+
+        def start(self):
+            if fails == "start" and self.keywords.get("mode") != "offline":
+                raise SystemExit("no login")
+            self.steps = service.runs.setdefault(self.keywords["id"], {})
+
+        def store_init_configuration(self, values):
+            service.settings.append(values)
+
+        def log(self, values, step):
+            if fails == "log" and step == 2:
+                raise OSError("the network\nis down")
+            self.steps[step] = values
+
+        def finish(self):
+            service.finished += 1
+            if fails == "finish":
+                raise RuntimeError("not uploaded")
+
+    Tracker.name = name
+    return Tracker
+
+
+@pytest.fixture
+def service(monkeypatch):
+    monkeypatch.setattr(tracking, "get_available_trackers", lambda: [LoggerType.WANDB, LoggerType.SWANLAB])
+    return Service()
+
+
+def use(monkeypatch, service, fails=""):
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", tracker_of(service, "wandb", fails))
+
+
+def metrics_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_names_are_those_of_accelerate():
+    assert set(TRACKERS) == {str(name) for name in LoggerType.list()} - {"all"} == tracking.LOGGER_TYPE_TO_CLASS.keys()
+
+
+def test_one_or_several_each_once_and_another_name_is_refused():
+    folder = {"output_dir": "out"}
+    assert GRPOConfig().trackers == GRPOConfig(report_to=["none"], **folder).trackers == ()
+    assert GRPOConfig(report_to="wandb", **folder).trackers == ("wandb",)
+    both = GRPOConfig(report_to=["wandb", "tensorboard", "wandb"], **folder)
+    assert both.trackers == ("wandb", "tensorboard") and json.loads(json.dumps(both.saved()))["report_to"][0] == "wandb"
+    with pytest.raises(InputError, match="^report_to is 'neptune'; expected one of 'none', 'aim', "):
+        GRPOConfig(report_to=["wandb", "neptune"], **folder)
+
+
+def test_those_that_are_not_installed_are_named_with_their_remedy(service, tmp_path):
+    config = GRPOConfig(report_to=["wandb", "mlflow", "comet_ml"], output_dir=str(tmp_path))
+    message = "report_to is 'mlflow' and 'comet_ml', which are not installed: python -m pip install mlflow comet_ml"
+    with pytest.raises(ImportError, match=f"^{message}$"):
+        trackers.check_trackers(config)
+    with pytest.raises(ImportError, match="report_to is 'trackio', which is not installed: "):
+        run(output_dir=str(tmp_path / "out"), report_to="trackio")
+
+
+def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_run(service, tmp_path, monkeypatch):
+    def kill(step, metrics):
+        if step == 3:
+            raise Killed
+
+    use(monkeypatch, service)
+    settings = {"output_dir": str(tmp_path / "out"), "report_to": ["wandb"], "max_steps": 4, "save_steps": 2}
+    with pytest.raises(Killed):
+        run(callback=kill, **settings)
+    _, history = run(resume_from_checkpoint=True, **settings)
+    (steps,) = service.runs.values()
+    assert [*steps] == [1, 2, 3, 4] and service.finished == 2
+    for metrics in history:
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        assert steps[metrics["step"]] == {name: value for name, value in numbers.items() if name != "step"}
+    (told,) = service.settings
+    assert told["report_to"] == "['wandb']" and told["max_steps"] == 4 and None not in told.values()
+    run(**settings | {"output_dir": str(tmp_path / "other")})
+    assert len(service.runs) == 2, "another run has curves of its own"
+
+
+@pytest.mark.parametrize(
+    ("fails", "warning"),
+    [
+        ("start", "report_to wandb: it could not start (no login); it keeps this run on this machine"),
+        ("log", "report_to wandb: it failed (the network is down); it is left out from here on, and metrics.jsonl has"),
+        ("finish", "report_to wandb: it failed (not uploaded); it is left out"),
+    ],
+)
+def test_one_that_fails_is_one_line_and_the_run_is_complete(fails, warning, service, tmp_path, monkeypatch, capsys):
+    use(monkeypatch, service, fails)
+    run(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=4)
+    assert [metrics["step"] for metrics in metrics_of(tmp_path / "out")] == [1, 2, 3, 4]
+    lines = [line for line in re.split("[\r\n]", capsys.readouterr().err) if line.startswith("report_to")]
+    assert len(lines) == 1 and lines[0].startswith(warning)
+    (steps,) = service.runs.values()
+    assert [*steps] == ([1] if fails == "log" else [1, 2, 3, 4])
+
+
+def test_without_an_offline_mode_it_is_left_out(service, tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(trackers.OFFLINE, "wandb")
+    use(monkeypatch, service, "start")
+    run(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=2)
+    assert "wandb: it could not start (no login); it is left out from here on" in capsys.readouterr().err
+    assert not service.runs and len(metrics_of(tmp_path / "out")) == 2
+
+
+def test_what_a_file_says_is_no_name_but_a_name(service, tmp_path, monkeypatch):
+    use(monkeypatch, service)
+    settings = {"output_dir": str(tmp_path / "out"), "report_to": "wandb", "save_steps": 1}
+    run(max_steps=1, **settings)
+    (tmp_path / "out/trackers.json").write_text(json.dumps({"run": "../x", "key": "y"}), encoding="utf-8")
+    run(max_steps=2, resume_from_checkpoint=True, **settings)
+    names = [*service.runs]
+    assert len(names) == 2 and all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
+
+
+def test_of_several_processes_the_first_one_reports(service, tmp_path, monkeypatch):
+    use(monkeypatch, service)
+    monkeypatch.setenv("RANK", "1")
+    run(output_dir=str(tmp_path / "out"), report_to="wandb")
+    assert not service.runs
