@@ -66,7 +66,8 @@ def evaluate(
         ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
         to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
-        share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights.
+        share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
+        reward functions log has their names.
         frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
         completion); tools/call_frequency and tools/failure_frequency where there is an environment; mean_length in
         tokens; format_rate: share in think/answer form; think_rate: share with reasoning between think tags; n and
@@ -104,6 +105,7 @@ def evaluate(
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(sampled.names, sampled.per_func),
+        **sampled.logged,
         **({} if reward_weights is None else {"reward": mean_and_std(rewards.double())[0]}),
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": sampled.lengths.double().mean().item(),
@@ -269,6 +271,8 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     if explicit.get("task") not in (None, run_settings.get("task")):
         run_settings = {}
+    if explicit.keys() & {"prompt_column", "prompt_template"}:  # one takes the place of the other
+        run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
     for option, default in (USUAL | CODE).items():
         if option not in explicit and run_settings.get(option) not in (None, default):

@@ -248,6 +248,22 @@ def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, asked, cap
             assert [line.endswith("'Be brief.' --chat_template none") for line in said] == [True] * plain
 
 
+def test_how_data_of_ones_own_was_read_is_as_in_the_run_too(base, asked, capsys, tmp_path):
+    out, school = Path(shutil.copytree(base, tmp_path / "out")), tmp_path / "school.csv"
+    lines = "".join(f"{n} + 1 = ?,{n + 1},{n % 3}\n" for n in range(60))
+    school.write_text("question,solution,grade\n" + lines, encoding="utf-8")
+    run = {"task": str(school), "prompt_column": "question", "answer_column": "solution"}
+    (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
+    for typed, start in [([], ""), (["--prompt_template", "Grade {grade}: {question}"], "Grade ")]:
+        assert main(["--model", str(out), "--n", "2", *typed]) == 0
+        rows, _ = asked.pop()
+        assert [row["answer"] for row in rows] == [row["solution"] for row in rows]
+        for row in rows:
+            grade = f"Grade {row['grade']}: " if start else ""
+            assert row["prompt"][-1]["content"] == f"{grade}{row['question']}"
+    assert "--answer_column solution" in capsys.readouterr().err
+
+
 EVIL = "open('ran', 'w').close()\ndef reward(completions, **_):\n    return [1.0] * len(completions)\n"
 CALLS = [
     *((main, ["--model", model]) for model in (".", "checkpoint-1")),
@@ -267,6 +283,11 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(base
         for command, words in CALLS:
             assert f"if you trust it, type --reward_funcs {reward}" in refused(command, *words)
         assert not (folder / "ran").exists() and not (folder / "out").exists() and "evil" not in sys.modules
+    for option, value, calls in (("task", "them/sums", CALLS), ("loss_type", "evil.py:reward", CALLS[2:])):
+        (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", option: value}), "utf-8")
+        for command, words in calls:
+            assert f"if you trust it, type --{option} {value}" in refused(command, *words)
+        assert not (folder / "ran").exists() and "evil" not in sys.modules
     (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": ["evil:reward"]}), "utf-8")
     assert main(["--model", ".", "--reward_funcs", "evil:reward"]) == 0 and (folder / "ran").exists()
     sys.modules.pop("evil")

@@ -2,8 +2,10 @@
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+SHOWN = 5  # errors of a message that has several
 
 
 class InputError(ValueError):
@@ -36,6 +38,23 @@ class InputPackageError(InputError, ImportError):
 
 class RunError(InputError, RuntimeError):
     """An error that ends a run: a reward function that fails, logits that are not finite."""
+
+
+def together(errors: Sequence[InputError], count: int | None = None) -> InputError:
+    """One error for several: the first one, and after it the beginning of the next ones.
+
+    count: how many there are, if some of them were not kept.
+    """
+    first, others = errors[0], (len(errors) if count is None else count) - 1
+    if not others:
+        return first
+    shown = "; ".join(one if len(one := str(error)) <= 150 else f"{one[:147]}..." for error in errors[1:SHOWN])
+    more = "" if others < SHOWN else f"; and {others + 1 - SHOWN:,} more"
+    found = first.details.partition("; ")[0].strip() or first.argument
+    allowed = f"{first.allowed}. And: {shown}{more}" if first.allowed else f"and: {shown}{more}"
+    error = type(first)(first.argument, first.value, allowed, found=found)
+    error.__cause__ = first.__cause__
+    return error
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

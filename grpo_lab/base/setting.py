@@ -95,7 +95,8 @@ def check_type(spec: Field, value) -> None:
 
 def check_range(spec: Field, value, infinite: bool = False) -> None:
     """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
-    interval, choices = spec.metadata["range"], spec.metadata["choices"]
+    # Entries may have come to a table since: a loss of one's own.
+    interval, choices = spec.metadata["range"], tuple(spec.metadata["entries"]) or spec.metadata["choices"]
     if choices:
         for each in value if isinstance(value, list) else [value]:
             check_choice(spec.name, each, (None, *choices) if types.NoneType in options(spec.type) else choices)

@@ -16,6 +16,7 @@ from grpo_lab.base.setting import options
 from grpo_lab.config import defaults
 from grpo_lab.config.settings import SETTINGS
 
+OTHER_NAMES = {"loss_type": ("--loss",)}
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
@@ -33,7 +34,9 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
         if setting.name in option_names:
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
-            groups[group_title].add_argument(f"--{setting.name}", help=_help(setting), **argparse_type(setting.type))
+            names = (*OTHER_NAMES.get(setting.name, ()), f"--{setting.name}")
+            how = {"dest": setting.name, "help": _help(setting)} | argparse_type(setting.type)
+            groups[group_title].add_argument(*names, **how)
     return parser
 
 
@@ -58,7 +61,9 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
 
     Raises InputError for a name that is no option of the parser, too.
     """
-    actions = option_actions(parser)
+    actions = option_actions(parser) | {
+        option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
+    }
     may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
     may_be_none -= {"output_dir"}
     words = []

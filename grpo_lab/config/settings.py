@@ -85,11 +85,14 @@ class RunSettings:
     tool_timeout: float = setting(30.0, "seconds that a call of a tool may take", above=0, trl=OUR_LOOP_ALONE)
 
     reward_weights: list[float] | None = setting(None, group="rewards and advantages")
-    advantage: str = setting("group", '"none": the reward itself', choices=ADVANTAGES, trl="TRL has that of the group")
+    advantage: str = setting(
+        "group", 'FILE:function, your own (docs/own-task.md); "none": the reward itself',
+        choices=ADVANTAGES, trl="TRL has that of the group",
+    )  # fmt: skip
     scale_rewards: str = setting("group", "by whose deviation", choices=SCALES)
     mask_truncated_completions: bool = setting(False)
 
-    loss_type: str = setting("dapo", group="objective", choices=LOSSES)
+    loss_type: str = setting("dapo", "FILE:function, your own (docs/own-task.md)", group="objective", choices=LOSSES)
     importance_sampling_level: str = setting("token", choices=LEVELS, read_if=("use_bias_correction_kl",))
 
 

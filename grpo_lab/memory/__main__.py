@@ -17,6 +17,7 @@ from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rewards.task_spec import add_task_option, choose
+from grpo_lab.tasks.data_options import OPTIONS
 
 SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
@@ -34,7 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
-    task_spec = choose(task, chat_template=options.pop("chat_template"), small=small)
+    data = {name: options.pop(name) for name in OPTIONS if name in options}
+    task_spec = choose(task, chat_template=options.pop("chat_template"), small=small, **data)
     chosen = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
+from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
 from grpo_lab.models import packaged
 
 TINY = Path(__file__).parent / "tiny-qwen2"
@@ -98,28 +99,6 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
             print(f"policy: passing over {readable(folder)}, which has no {missing}")
         elif folder:
             return folder, f"{hub_id}, found in the {hub} cache"
-    return None
-
-
-def modelscope_cache() -> Path:
-    return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
-
-
-def in_modelscope(hub_id: str) -> Path | None:
-    """Every layout ModelScope has used: with and without hub/ and models/, dots as ___, owner--name/snapshots/."""
-    owner, name = hub_id.lower().split("/")
-    spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")
-    for parents in ("models", "hub/models", "hub", ""):
-        base = modelscope_cache() / parents
-        # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
-        folders = {
-            path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()
-        }
-        if folder := next((folders[spelling] for spelling in spellings if spelling in folders), None):
-            if folder.name != "snapshots":
-                return folder
-            inside = sorted(path for path in folder.iterdir() if path.is_dir())
-            return next((path for path in inside if path.name in ("master", "main")), next(iter(inside), None))
     return None
 
 

@@ -15,4 +15,4 @@ from grpo_lab.objective.surrogates import (
     sapo_surrogate,
     vespo_surrogate,
 )
-from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, LossSettings
+from grpo_lab.objective.table import LOSS_TYPES, LOSSES, LOSSES_BY_TOKENS, Loss, LossSettings

@@ -1,6 +1,6 @@
 """The losses that are in use, each as one entry that says everything about it; and their settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple
 
@@ -135,7 +135,22 @@ LOSSES = {
     "vespo": Loss(vespo, "update", ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")),
 }
 LOSS_TYPES = tuple(LOSSES)
-LOSSES_BY_TOKENS = tuple(name for name, loss in LOSSES.items() if loss.divided_by == "update")  # of the whole update
+
+
+class _ByTokens(Collection):
+    """The losses that divide by the tokens of the whole update: also those that the table gets later."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in LOSSES and LOSSES[name].divided_by == "update"
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in LOSSES if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+LOSSES_BY_TOKENS = _ByTokens()
 
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:

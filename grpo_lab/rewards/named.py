@@ -1,20 +1,17 @@
-"""Reward functions by name, for the commands: those of this package, and your own as module:function."""
+"""Reward functions by name, for the commands: those of this package, and your own as FILE:function."""
 
-import contextlib
-import importlib
 import inspect
-import operator
-import os
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputPackageError, InputTypeError
+from grpo_lab.base.checks import InputError, together
+from grpo_lab.base.own_code import check_function, load
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.text import completion_text, expected_texts, shortened
+from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.tasks import Row, has_thinking
 
 
@@ -47,38 +44,22 @@ def registered(name: str) -> str:
 def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
-    A name is one of `NAMED` (or its function's own), or "module:function": the module is looked for in the current
-    folder first, then among those that are installed. Importing it runs it. An InputError names what cannot be had.
+    A name is one of `NAMED` (or its function's own), or "FILE:function", or "module:function": the module is looked for
+    in the current folder first, then among those that are installed. An InputError names what cannot be had.
     """
     shorts = [registered(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
         expected = "expected each once: reward_weights says how much it counts"
         raise InputError("reward_funcs", twice, expected, found=f"has {twice!r} twice")
     if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
-        expected = f"expected {', '.join(NAMED)}, or module:function of your own"
+        expected = f"expected {', '.join(NAMED)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
     return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
 
 
 def _own_reward(name: str) -> Callable:
-    module_name, _, attribute = name.rpartition(":")
-    parts = [*module_name.split("."), *attribute.split(".")]
-    if module_name.endswith(".py") or not all(part.isidentifier() for part in parts):
-        expected = "expected module:function, such as my_rewards:brief, the module without folders and .py"
-        raise InputError("reward_funcs", name, expected, found=f"has {name!r}")
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    try:
-        function = operator.attrgetter(attribute)(importlib.import_module(module_name))
-    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
-        problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
-        raise InputPackageError("reward_funcs", name, found=problem) from error
-    finally:
-        with contextlib.suppress(ValueError):  # the module may have taken it out
-            sys.path.remove(folder)
-    if inspect.isclass(function) or not callable(function):
-        problem = f"has {name!r}, which is {'a class' if inspect.isclass(function) else shortened(function)}"
-        raise InputTypeError("reward_funcs", name, "expected a function", found=problem)
+    function = load("reward_funcs", name, "my_rewards:brief")
+    check_function("reward_funcs", name, function)
     return function
 
 
@@ -90,20 +71,27 @@ def read_tags(names: Iterable[str]) -> bool:
 def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
-    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none.
+    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none. All of it is
+    said at once.
     """
     locations = locations or [f"row {index}" for index in range(len(rows))]
     needs = {registered(name): _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
-    available = {"prompts", "completions", "completion_ids", *rows[0]}
+    available = {"prompts", "completions", "completion_ids", *TRAINER_ARGUMENTS, *rows[0]}
+    errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
-            need = f"has {name!r}, which needs the column {missing[0]!r}"
-            raise InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need)
+            need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
+            errors.append(InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need))
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
     for location, row in zip(locations, rows, strict=True):
         if "answer" in row:
-            _check_answer(row["answer"], location, comparing, others_apply)
+            try:
+                _check_answer(row["answer"], location, comparing, others_apply)
+            except InputError as error:
+                errors.append(error)
+    if errors:
+        raise together(errors)
 
 
 def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:

@@ -10,11 +10,8 @@ import functools
 import inspect
 import math
 import numbers
-import sysconfig
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,10 +19,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
+from grpo_lab.base.own_code import location_in_own_code
+from grpo_lab.rewards.concurrent import Pending, is_async, start
+from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.text import check_column, shortened
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
+HANDED_OVER = (*TRAINER_ARGUMENTS, "environments")  # as they are: all else are copies, which a function may change
 _REPLACED = ("prompt", "completion", "completion_ids")
 
 
@@ -116,7 +117,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
     all_names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
-        names = [keyword for keyword in all_names if keyword not in settings_of(function)]
+        names = [keyword for keyword in all_names if _gets(function, keyword)]
         try:
             inspect.signature(function).bind(**dict.fromkeys(names))
         except ValueError:
@@ -125,7 +126,20 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
             expected = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
             mismatch = f"does not fit the batch: {error}"
             raise InputTypeError(f"reward function {name!r}", function, expected, found=mismatch) from error
-        _check_defaults(function, name, names)
+        _check_defaults(function, name, [name for name in names if name not in TRAINER_ARGUMENTS])
+
+
+def _gets(function: Callable, keyword: str) -> bool:
+    """Whether a function is called with a keyword: with all columns, and with those of the trainer that it takes."""
+    if keyword in settings_of(function):
+        return False
+    if keyword not in TRAINER_ARGUMENTS:
+        return True
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _check_defaults(function: Callable, name: str, columns: Iterable[str]) -> None:
@@ -172,39 +186,41 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
     passed_columns = {name: values for name, values in columns.items() if name not in _REPLACED}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **passed_columns}
     for name, values in keywords.items():
-        check_column(name, values, completions)
+        if name not in TRAINER_ARGUMENTS:
+            check_column(name, values, completions)
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float]:
-    settings = settings_of(function)
-    keywords = {keyword: values for keyword, values in keywords.items() if keyword not in settings}
-    try:
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | Pending:
+    """The rewards of one function; of a coroutine, a list that waits for them when it is read, as all have begun."""
+    copies = {
+        keyword: values if keyword in HANDED_OVER else list(map(copy.deepcopy, values))
+        for keyword, values in keywords.items()
+        if _gets(function, keyword)
+    }
+    count = len(keywords["completions"])
+    if is_async(function):
+        future = start(function(**copies))
+        return Pending(lambda: _finished(function, name, future.result, count))
+
+    def returned() -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
-            returned = function(**{keyword: _copies(keyword, values) for keyword, values in keywords.items()})
+            return function(**copies)
+
+    return _finished(function, name, returned, count)
+
+
+def _finished(function: Callable, name: str, returned: Callable[[], Any], count: int) -> list[float]:
+    """What a function returned, checked; a RewardError with its name for what it raised."""
+    try:
+        rewards = returned()
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
-        location = _location(error)
+        location = location_in_own_code(error)
         ours = getattr(unbound(function), "__module__", None) or ""
         if ours.startswith("grpo_lab.") and not location and not isinstance(error, InputError | OSError):
             raise  # a bug of this package, whose reader needs its traceback
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
-    return _checked(returned, name, len(keywords["completions"]))
-
-
-def _copies(keyword: str, values: Any) -> list:
-    """Copies of what a function may change; environments are handed over as they are."""
-    return list(values) if keyword == "environments" else list(map(copy.deepcopy, values))
-
-
-def _location(error: BaseException) -> str:
-    """File and line of the user's own code that it passed last, if there is any."""
-    library_folders = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
-        is_library = "site-packages" in file.parts or frame.filename.startswith("<frozen")
-        if not is_library and not any(file.is_relative_to(folder) for folder in library_folders):
-            return f" in {file.name}, line {frame.lineno}"
-    return ""
+    return _checked(rewards, name, count)
 
 
 def _checked(returned: Any, name: str, B: int) -> list[float]:

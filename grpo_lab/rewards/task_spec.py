@@ -12,8 +12,8 @@ from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
-from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, find_task, with_system
-from grpo_lab.tasks.own import SUFFIX
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK
 
 SUMS = "sums"  # the task where none is named
@@ -23,29 +23,46 @@ BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
 USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
+USUAL |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
 CODE = {"tools": None, "environment": None}  # likewise: files that are imported, which only somebody who types may ask
 
 
 def add_task_option(group: ArgumentParser) -> None:
-    """--task and --chat_template, as train, evaluate and memory take them."""
+    """--task, --chat_template and how data of one's own is read, as train, evaluate and memory take them."""
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
     group.add_argument(
-        "--task", default=SUMS, metavar="TASK",
-        help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); "
-        f'or FILE.jsonl, with a {{"prompt": ..., "answer": ...}} a line (default {SUMS})',
+        "--dataset_name", "--task", dest="task", default=SUMS, metavar="TASK",
+        help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); or data of your own with the columns "
+        f"prompt and answer: a file ({', '.join(KINDS)}), a folder of these, or OWNER/NAME of the Hugging Face hub "
+        f"(default {SUMS})",
     )  # fmt: skip
     group.add_argument(
         "--chat_template", default=OF_MODEL, choices=(OF_MODEL, "none"),
         help=f'"none" gives the problems as plain text, as a base model needs them (default: {OF_MODEL}, its own)',
     )  # fmt: skip
+    add_data_options(group)
+
+
+def add_data_options(parser: ArgumentParser) -> None:
+    """The options of `DataOptions`, under a heading of their own."""
+    add = parser.add_argument_group("data of your own").add_argument
+    add("--dataset_config", metavar="NAME", help="configuration of a hub data set, or a folder in the folder")
+    split = 'split to train on, or the beginning of its files\' names in a folder (default "train")'
+    add("--dataset_train_split", "--dataset_split", dest="dataset_split", metavar="NAME", help=split)
+    held_out = "split that is held out (default: of a hub data set a tenth of the problems; in a folder test, if any)"
+    add("--dataset_test_split", metavar="NAME", help=held_out)
+    add("--prompt_column", metavar="NAME", help="column with the prompts (default prompt)")
+    add("--answer_column", metavar="NAME", help="column with the answers, for rewards that read one (default answer)")
+    template = "prompt as a text with names of columns, such as 'Q: {question}'; in place of --prompt_column"
+    add("--prompt_template", metavar="TEXT", help=template)
 
 
 def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or module:function, one "
-        "of your own, looked for in the current folder first; the first says what is right (default: the task's)",
+        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or FILE:function, one "
+        "of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", default=BY_REWARDS, metavar="TEXT",
@@ -79,12 +96,13 @@ def check_names(options: dict[str, Any], file: Path) -> None:
 
 
 def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
-    """The rewards and the task among the options that have to be typed, as words of a command line, by option."""
+    """What of the rewards, the task and the formulas has to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
-    names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task)]
+    formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
+    names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
     for option in CODE:
         value = options.get(option)
         names.append((option, value if isinstance(value, list) else [value], value is None))
@@ -97,7 +115,8 @@ def _is_our_task(name: str) -> bool:
         return True
     path = name.removeprefix("gsm8k:")
     is_remote = re.match(r"\\|/[\\/]", path)
-    return not is_remote and (path != name or name.endswith(SUFFIX)) and Path(path).exists()
+    is_data = path != name or name.endswith(KINDS) or Path(path).is_dir()
+    return not is_remote and is_data and Path(path).exists()
 
 
 @dataclass(frozen=True)
@@ -159,9 +178,13 @@ def choose(
     chat_template: str = OF_MODEL,
     *,
     small: bool,
+    **data: str | None,
 ) -> TaskSpec:
-    """Look up what the options name, for a model as small as the tiny one or for a larger one."""
-    chosen_task = find_task(task)
+    """Look up what the options name, for a model as small as the tiny one or for a larger one.
+
+    data: how data of one's own is read, as `find_task` takes it.
+    """
+    chosen_task = find_task(task, **data)
     names = tuple(registered(name) for name in reward_funcs or chosen_task.reward_funcs)
     find_rewards(names)
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:

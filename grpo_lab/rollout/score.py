@@ -32,14 +32,17 @@ def score_logprobs(
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
-        mask: True from a completion's first token to its last.
+        mask: True from a completion's first token to its last: the tokens that exist, whether a loss counts them or
+            not.
         prompt_of_row: which prompt each row answers, shape (B,).
         with_entropy: False saves the time and memory of the entropy; None stands in its place.
         policy_mask: the tokens under the mask whose log-probability is needed, those that the policy wrote; the others
             are read, and no logits are made for them on the fast path. None: all.
 
     Returns:
-        Two tensors of shape (B, T); at masked positions their values mean nothing, but are finite.
+        Two tensors of shape (B, T); where the mask is False their values mean nothing, but are finite. The gradient of
+        a log-probability with respect to the logits is (onehot - p) / temperature, with p = softmax(logits /
+        temperature).
     """
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     if not is_fast(model):

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, check_at_least, check_choice
+from grpo_lab.base.checks import InputError, InputFileError, check_at_least, check_choice
+from grpo_lab.base.modelscope import in_modelscope
+from grpo_lab.tasks.records import parquet_records
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
 
 HUB_ID = "openai/gsm8k"
+MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k", HUB_ID)
 CONFIG = "main"
 KINDS = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
@@ -30,13 +33,13 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
     The answer is the number after "####", without commas and currency sign.
 
     source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it or
-    in its folder "main"; or an id on the Hugging Face hub.
+    in its folder "main"; or an id on the Hugging Face hub. GSM8K's own id is looked for in ModelScope's cache first.
     """
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
     files = _files(_on_this_machine(source, split), split)
-    records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file, split), 1))
+    records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file), 1))
     rows = [_row(record, origin) for origin, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
@@ -54,8 +57,15 @@ def _row(record: object, origin: str) -> Row:
 
 
 def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The folder of a source; that of an id comes from the Hugging Face hub and its cache."""
+    """The folder of a source; that of an id comes from the Hugging Face hub and its cache.
+
+    For GSM8K itself ModelScope's cache comes first: it needs no network, and may be all that can be reached.
+    """
     path, name = Path(source).expanduser(), str(source)
+    if name == HUB_ID and not path.exists():
+        folders = filter(None, (in_modelscope(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
+        if folder := next((folder for folder in folders if _files_in(folder, split)), None):
+            return folder
     if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
     from huggingface_hub import snapshot_download
@@ -69,24 +79,23 @@ def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
 
 def _files(folder: Path, split: str) -> list[Path]:
     """All files of a split: one kind, from one folder."""
-    for directory in (folder, folder / CONFIG):
-        for kind in KINDS:
-            if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
-                return files
+    if files := _files_in(folder, split):
+        return files
     verb = "holds" if folder.exists() else "is not there, so it has"
     message = f"is {os.fspath(folder)!r}, which {verb} no file of the split {split!r}"
     raise InputFileError("source", folder, _advice(split), found=message)
 
 
-def _read(file: Path, split: str) -> Iterable[object]:
-    if file.suffix == ".jsonl":
-        return (record for _, record in json_lines(file))
-    try:
-        from pyarrow.parquet import read_table
-    except ImportError as error:
-        message = f"is {file.name}, and pyarrow, which reads parquet files, is not installed: pip install pyarrow"
-        raise InputPackageError("source", file, f"or {_advice(split)}", found=message) from error
-    return read_table(file).to_pylist()
+def _files_in(folder: Path, split: str) -> list[Path]:
+    for directory in (folder, folder / CONFIG):
+        for kind in KINDS:
+            if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
+                return files
+    return []
+
+
+def _read(file: Path) -> Iterable[object]:
+    return parquet_records(file) if file.suffix == ".parquet" else (record for _, record in json_lines(file))
 
 
 def _advice(split: str) -> str:

@@ -1,32 +1,39 @@
-"""A task of one's own, from a file: one row a line, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
+"""A task of one's own, from a file, a folder or a data set of the hub: one row a problem, such as {"prompt": "6 * 7 =
+?", "answer": "42"}.
 
-The problems that are held out are the lines of NAME.test.jsonl beside NAME.jsonl. Where there is no such file, a hash
-of each problem decides, as for the other tasks: about a tenth of the file, the same tenth whatever else is in it.
+The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the
+split that `dataset_test_split` names. Where there is none of these, a hash of each problem decides, as for the other
+tasks: about a tenth of the rows, the same tenth whatever else is among them.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, json_lines, split_of
+from grpo_lab.base.checks import InputError, together
+from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
+from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
+from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
-SUFFIX = ".jsonl"
 # What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
+RESERVED += ("trainer_state", "log_metric", "log_extra")
 ROLES = ("system", "user", "assistant", "tool")
-EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
+MOST_ERRORS = 100  # that are kept to be shown
+TRAIN = "train"
 
 
 @dataclass(frozen=True)
 class OwnProblems:
-    """The problems of a file by split, each once and under its file and line, and notes about them for the user."""
+    """The problems of one's own data by split, each once and under where it stands, and notes about them."""
 
     of_split: dict[str, dict[str, Row]]
     notes: list[str]
 
     def rows(self, split: str) -> list[Row]:
-        """Copies of a split's rows, in the order of the file."""
+        """Copies of a split's rows, in the order of the data."""
         return [dict(row) for row in self.of_split[split].values()]
 
     def places(self, split: str) -> list[str]:
@@ -34,34 +41,33 @@ class OwnProblems:
         return [*self.of_split[split]]
 
 
-def own_problems(file: Path) -> OwnProblems:
-    """Read a file, and the one with the held-out problems if it is there.
+def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblems:
+    """Read a file or a folder, or (a text) a data set of the hub, with the held-out problems if it has them.
 
     A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout. What
-    is wrong is named with its file and line.
+    is wrong is named with its place and its column, all of it at once.
     """
-    notes: list[str] = []
-    rows = _read(file)
+    data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
+    notes = data.notes
+    rows = _read(data, data.train, options)
     problems = _distinct(rows, notes)
-    held_out_file = file.with_name(file.name.removesuffix(SUFFIX) + ".test" + SUFFIX)
-    if held_out_file.is_file():
-        rows |= _read(held_out_file, rows)
-        held_out = _distinct(
-            {location: row for location, row in rows.items() if location.startswith(held_out_file.name)}, notes
-        )
-        for key in problems.keys() & held_out.keys():
-            raise InputError(problems[key], found=f"has the problem of {held_out[key]}, which is held out")
+    if data.held_out is not None:
+        held_out_rows = _read(data, data.held_out, options, next(iter(rows.items())))
+        held_out = _distinct(held_out_rows, notes)
+        if common := [key for key in problems if key in held_out]:
+            verdict = "has the problem of {}, which is held out"
+            raise together([InputError(problems[key], found=verdict.format(held_out[key])) for key in common])
         locations_of_split = {"train": problems.values(), "test": held_out.values()}
+        rows |= held_out_rows
     else:
         locations_of_split = {
             split: [location for key, location in problems.items() if split_of("own", key) == split] for split in SPLITS
         }
     if not locations_of_split["train"]:
-        raise InputError(file.name, found="has no problem to train on; expected at least one, and better some hundreds")
+        raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
     if not locations_of_split["test"]:
         notes.append(
-            f"{file.name} has no held-out problem, since a hash of the problem picks about one in ten; "
-            f"others in a file {held_out_file.name} beside it would be held out"
+            f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
         )
     return OwnProblems(
         {
@@ -72,58 +78,157 @@ def own_problems(file: Path) -> OwnProblems:
     )
 
 
-def _read(file: Path, earlier_rows: dict[str, Row] | None = None) -> dict[str, Row]:
-    """The rows of a file by file and line, all with the columns of the first one, or of `earlier_rows`."""
+@dataclass
+class _Data:
+    """Where rows come from.
+
+    kind: the end of the files' names; "" for a data set of the hub. advice: how problems would be held out.
+    """
+
+    name: str
+    kind: str
+    train: Iterator[Record]
+    held_out: Iterator[Record] | None
+    advice: str
+    notes: list[str]
+
+    def check_columns(self, record: dict, location: str, options: DataOptions) -> None:
+        """Raise InputError for columns of the first row that are missing, or that the trainer needs the names of.
+
+        The names are left out, and that is noted, where nobody can easily change them.
+        """
+        is_json = self.kind in (".json", ".jsonl")
+        location = location if is_json else location.rpartition(", ")[0]
+        options.check_columns(record, location)
+        reserved = [name for name in RESERVED if name in record]
+        if reserved and self.kind in ("", ".parquet"):
+            self.notes.append(f"left out: {', '.join(reserved)}, since the trainer has other things of that name")
+        elif reserved:
+            expected = "expected another name, since this one is the trainer's"
+            raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
+
+
+def _data_set(name: str, options: DataOptions) -> _Data:
+    train, test = options.dataset_split or TRAIN, options.dataset_test_split
+    held_out = None if test is None else hub_records(name, options.dataset_config, test)
+    advice = "dataset_test_split names a split that would be held out"
+    return _Data(name, "", hub_records(name, options.dataset_config, train), held_out, advice, [])
+
+
+def _data_on_this_machine(path: Path, options: DataOptions) -> _Data:
+    if path.is_dir():
+        files, held_out_files, notes = _files_of_folder(path, options)
+        beside = f"a file test{files[0].suffix} in it"
+    else:
+        options.check_unused("a file has none", ("dataset_config", "dataset_split", "dataset_test_split"))
+        held_out_file = path.with_name(f"{path.name.removesuffix(path.suffix)}.test{path.suffix}")
+        files, held_out_files, notes = [path], [held_out_file] if held_out_file.is_file() else [], []
+        beside = f"a file {held_out_file.name} beside it"
+    train, held_out = _records(files), _records(held_out_files) if held_out_files else None
+    return _Data(path.name, files[0].suffix, train, held_out, f"others in {beside} would be held out", notes)
+
+
+def _records(files: list[Path]) -> Iterator[Record]:
+    return (record for file in files for record in file_records(file))
+
+
+def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], list[Path], list[str]]:
+    """The files to train on, those with held-out problems, and a note on those that are neither."""
+    files = files_in(folder / (options.dataset_config or ""))
+    train, test = options.dataset_split or TRAIN, options.dataset_test_split or "test"
+
+    def of_split(split: str) -> list[Path]:
+        return [
+            file for file in files if re.match(rf"{re.escape(split)}([^a-zA-Z]|$)|.*[.]{re.escape(split)}$", file.stem)
+        ]
+
+    for option, split in (("dataset_split", options.dataset_split), ("dataset_test_split", options.dataset_test_split)):
+        if split is not None and not of_split(split):
+            names = ", ".join(file.name for file in files)
+            found = f"is {split!r}, and no name of a file in {str(folder)!r} begins with it"
+            raise InputError(option, split, f"expected the beginning of {names:.300}", found=found)
+    held_out = of_split(test)
+    training = of_split(train) or [file for file in files if file not in held_out]
+    if not training:
+        raise InputError("task", str(folder), f"expected a file {train}{files[0].suffix}", found="has test files alone")
+    left_out = [file.name for file in files if file not in (*training, *held_out)]
+    return training, held_out, [f"left out: {', '.join(left_out)}"] if left_out else []
+
+
+def _read(
+    data: _Data, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
+) -> dict[str, Row]:
+    """The rows by where they stand, all with the columns of the first one, which may be one of other records."""
     rows: dict[str, Row] = {}
-    for number, value in json_lines(file):
-        location = f"{file.name}, line {number}"
-        rows[location] = _row(value, location)
-        first_location, first_row = next(iter((earlier_rows or rows).items()))
-        names, expected_names = (", ".join(sorted(row)) for row in (rows[location], first_row))
-        if names != expected_names:
-            raise InputError(
-                location,
-                names,
-                f"expected those of {first_location}: {expected_names}",
-                found=f"has the columns {names}",
-            )
+    errors: list[InputError] = []
+    count = 0
+    for location, record in records:
+        if not rows and not errors and isinstance(record, dict):
+            data.check_columns(record, location, options)
+        try:
+            row = _row(record, location, options)
+            first = first or (location, row)
+            _check_same_columns(location, row, *first)
+        except InputError as error:
+            count += 1
+            if len(errors) < MOST_ERRORS:
+                errors.append(error)
+        else:
+            rows[location] = row
+    if errors:
+        raise together(errors, count)
     if not rows:
-        raise InputError(file.name, file, f"expected one a line, such as {EXAMPLE}", found="has no row")
+        expected = f"expected one a line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
+        raise InputError(data.name, data.name, expected, found="has no row")
     return rows
 
 
+def _check_same_columns(location: str, row: Row, first_location: str, first_row: Row) -> None:
+    if row.keys() != first_row.keys():
+        names, expected_names = (", ".join(sorted(each)) for each in (row, first_row))
+        expected = f"expected those of {first_location}: {expected_names}"
+        raise InputError(location, names, expected, found=f"has the columns {names}")
+
+
 def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
-    """File and line of each problem, by the text of its messages except the system's; white space does not count.
+    """Where each problem stands, by the text of its messages except the system's; white space does not count.
 
     A repeated problem is noted; one with a second answer is refused.
     """
     location_of_problem: dict[str, str] = {}
+    contradictions, repeats = [], []
     for location, row in rows.items():
         messages = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
         first_location = location_of_problem.setdefault(" ".join("\n".join(messages).split()), location)
+        if first_location == location:
+            continue
+        repeats.append(location)
         if rows[first_location] | {"prompt": None} != row | {"prompt": None}:
             contradiction = f"has the problem of {first_location} with another answer"
-            raise InputError(location, row, "expected one of them", found=contradiction)
-    first_locations = {*location_of_problem.values()}
-    if repeats := [location for location in rows if location not in first_locations]:
+            contradictions.append(InputError(location, row, "expected one of them", found=contradiction))
+    if contradictions:
+        raise together(contradictions)
+    if repeats:
         notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {repeats[0]})")
     return location_of_problem
 
 
-def _row(value: Any, location: str) -> Row:
-    if not isinstance(value, dict) or "prompt" not in value:
+def _row(record: Any, location: str, options: DataOptions) -> Row:
+    if isinstance(record, InputError):
+        raise record
+    if not isinstance(record, dict):
         expected = f"expected an object with a prompt, such as {EXAMPLE}"
-        raise InputError(location, value, expected, found=f"is {value!r:.80}")
-    if reserved := [name for name in RESERVED if name in value]:
-        expected = "expected another name, since this one is the trainer's"
-        raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
-    prompt = value["prompt"]
+        raise InputError(location, record, expected, found=f"is {record!r:.80}")
+    options.check_columns(record, location)
+    prompt = options.prompt_of(record, location)
     messages = chat_messages(prompt) if isinstance(prompt, str) else prompt
     well_formed = isinstance(messages, list) and messages and all(map(_is_message, messages))
     if not well_formed or messages[-1]["role"] == "assistant":
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
-        raise InputError(f"{location}: prompt", prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
-    return value | {"prompt": messages}
+        name = f"{location}: {options.prompt_name}"
+        raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
+    answer = {"answer": record[options.answer_column]} if options.answer_column else {}
+    return {name: value for name, value in record.items() if name not in RESERVED} | answer | {"prompt": messages}
 
 
 def _is_message(message: Any) -> bool:

@@ -98,15 +98,44 @@ def check_number(n: int, split: str, limits: dict[str, int]) -> None:
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
     """The value of each line of a file with the line's number, from 1; empty lines are passed over."""
+    for number, value in parsed_lines(file):
+        if isinstance(value, InputError):
+            raise value
+        yield number, value
+
+
+def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """The value of each line with its number, as `json_lines` has it; an InputError in place of what is no JSON."""
+    for number, line in decoded_lines(file):
+        if isinstance(line, InputError):
+            yield number, line
+        elif text := line.strip():
+            try:
+                yield number, checked_json(json.loads(text))
+            except (ValueError, RecursionError) as error:
+                yield number, _no_json(file, number, error, line.encode("utf-8", "replace"))
+
+
+def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
+    """Each line of a file in UTF-8 with its number and its end; an InputError in place of what is no UTF-8."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                value = json.loads(text) if text else None
-                # NaN is no JSON, and half a letter, such as "\\ud83d", has no bytes.
-                json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-            except (ValueError, RecursionError) as error:
-                problem = f"is no JSON in UTF-8: {getattr(error, 'msg', error)}, {line[:60]!r}"
-                raise InputError(f"{file.name}, line {number}", found=problem) from error
-            if text:
-                yield number, value
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except ValueError as error:
+                yield number, _no_json(file, number, error, line)
+
+
+def checked_json(value: Any) -> Any:
+    """The value, unless it is no JSON: a NaN, or half a letter, such as "\\ud83d", which has no bytes."""
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    return value
+
+
+def _no_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
+    form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
+    found = InputError(
+        f"{file.name}, line {number}", found=f"is no {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
+    )
+    found.__cause__ = error
+    return found

@@ -15,9 +15,12 @@ from grpo_lab.base.checks import InputError, InputFileError, check_at_least
 from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculators
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
+from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
-from grpo_lab.tasks.own import SUFFIX, OwnProblems, own_problems
+from grpo_lab.tasks.own import OwnProblems, own_problems
+from grpo_lab.tasks.records import HUB_ID as HUB_NAME
+from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, as_text
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
@@ -109,37 +112,52 @@ TASKS = {
 }  # fmt: skip
 
 
-def find_task(name: str) -> Task:
-    """The task of this name, or that of a file of one's own.
+def find_task(name: str, **options: str | None) -> Task:
+    """The task of this name, or that of a file, a folder or a hub data set of one's own.
 
     "gsm8k:FOLDER" takes GSM8K from there; "gym:NAME" is a generator of reasoning-gym, "gym:NAME:a=1,b=2" with options.
+    A folder on this machine comes before a data set of the same name on the hub.
+
+    options: how one's own data is read, as `DataOptions` takes it: prompt_column="question", dataset_config="main".
     """
+    data_options, path = DataOptions(**options), Path(name).expanduser()
+    base, colon, source = name.partition(":")
+    is_ours = name in TASKS or (colon and base in ("gsm8k", PREFIX.rstrip(":")))
+    if not is_ours and (path.suffix in KINDS or path.is_dir()):
+        if not path.exists():
+            raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
+        return own_task(path, data_options)
+    if HUB_NAME.fullmatch(name) and not path.exists():
+        return own_task(name, data_options)
+    data_options.check_unused("it is for data of your own: a file, a folder, or a data set of the hub")
     if name in TASKS:
         return TASKS[name]
-    base, colon, source = name.partition(":")
-    if colon and base == "gsm8k" and source:
+    if base == "gsm8k" and source:
         return replace(TASKS["gsm8k"], name=name, problems=partial(_gsm8k, source=source))
-    if base == PREFIX.rstrip(":"):
+    if is_ours and base != "gsm8k":
         make_generator(source)
         problems = partial(gym_problems, generator=source)
         return Task(name, "", problems, ("gym",), None, max_completion_length=256, prompt_length=256)
-    if not name.endswith(SUFFIX):
-        known = ", ".join([*TASKS, f"{PREFIX}NAME"])
-        raise InputError("task", name, f"expected {known}, or a file of your own that ends in {SUFFIX}")
-    if not (file := Path(name).expanduser()).is_file():
-        raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
-    return own_task(file)
+    known = ", ".join([*TASKS, f"{PREFIX}NAME"])
+    kinds = ", ".join(KINDS[:-1])
+    expected = f"expected {known}, or a file of your own that ends in {kinds} or {KINDS[-1]}, a folder of such files, "
+    raise InputError("task", name, expected + "or OWNER/NAME, a data set of the Hugging Face hub")
 
 
-def own_task(file: Path) -> Task:
-    """The task of a file of one's own; its instructions are in Chinese where most of its problems are."""
-    own = own_problems(file)
-    prompts = [as_text(row["prompt"]) for split in own.of_split for row in own.rows(split)]
-    language = "zh" if 2 * sum(bool(re.search("[\u4e00-\u9fff]", text)) for text in prompts) > len(prompts) else "en"
+def own_task(source: Path | str, options: DataOptions) -> Task:
+    """The task of one's own data; its instructions are in Chinese where most of its problems are.
+
+    source: a file or a folder; a text is the name of a data set of the hub.
+    """
+    own = own_problems(source, options)
+    prompts = (as_text(row["prompt"]) for rows in own.of_split.values() for row in rows.values())
+    chinese = [bool(re.search("[\u4e00-\u9fff]", text)) for text in prompts]
+    name = source if isinstance(source, str) else source.name
     settings = {
         "reward_funcs": ("accuracy",),
         "reward_weights": None,
         "max_completion_length": 256,
         "prompt_length": 256,
     }
-    return Task(str(file), "", partial(_own, own=own, name=file.name), **settings, language=language, own=own)
+    problems, language = partial(_own, own=own, name=name), "zh" if 2 * sum(chinese) > len(chinese) else "en"
+    return Task(str(source), "", problems, **settings, language=language, own=own)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, Stopped, command, command_name, shell_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig, own_formulas
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
 from grpo_lab.rewards.named import find_rewards
@@ -27,6 +27,7 @@ from grpo_lab.rewards.task_spec import (
     typed_names,
 )
 from grpo_lab.tasks import TASKS, Rows
+from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
 from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
@@ -116,6 +117,9 @@ def read_options(arguments: list[str] | None = None) -> dict:
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
+    for setting in own_formulas.TABLES:
+        if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
+            own_formulas.register(setting, options[setting])
     return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {})
 
 
@@ -196,7 +200,7 @@ def _closing_lines(last: dict) -> Iterator[str]:
 def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
-    names = ("task", "reward_funcs", "system_prompt", "max_completion_length", "chat_template", *CODE)
+    names = ("task", *DATA_OPTIONS, "reward_funcs", "system_prompt", "max_completion_length", "chat_template", *CODE)
     for name in names:
         if (value := options.get(name)) not in (None, USUAL.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]

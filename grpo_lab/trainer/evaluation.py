@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm import tqdm
+from transformers import TrainerState
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
+from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience, reward_rollout, sample_rows, tool_metrics
@@ -29,20 +31,23 @@ class Rewarded(NamedTuple):
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     per_func: Float[Tensor, "B F"]
     marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
+    logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # where there is an environment
 
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
-    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, **sampling,
+    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
 ) -> Rewarded:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
     config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
         weight is 1.
     environment: as `collect` takes it.
+    trainer_state: for reward functions that read it; None is that before a run.
     sampling: further arguments of `sample_completions`.
     """
+    log = RewardLog(trainer_state or TrainerState())
     first_function = next(iter([] if reward_funcs is None else listed(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, names, batches, episodes = [], [], [], []
@@ -52,13 +57,15 @@ def sample_and_reward(
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
-            rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config)
+            rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config, log)
             marks = per_func[:, 0] if without_penalty is None else reward_rollout(rollout, batch, without_penalty)[0]
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
             batches.append((rollout.policy_mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
             bar.update(len(batch))
-    return Rewarded(texts, names, *map(torch.cat, zip(*batches, strict=True)), episodes if environment else None)
+    log.columns(len(texts))
+    columns = map(torch.cat, zip(*batches, strict=True))
+    return Rewarded(texts, names, *columns, log.metrics(), episodes if environment else None)
 
 
 def evaluate_policy(
@@ -68,14 +75,14 @@ def evaluate_policy(
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     environment=None,
-    **sampling,
+    **others,
 ) -> dict[str, float | None]:
     """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
 
     The random stream is the same each time: two evaluations of a run differ by the policy alone. eval/accuracy is that
     of the first reward function; of its `without_penalty` if it has one.
 
-    sampling: what `sample_completions` takes and the configuration does not say.
+    others: what `sample_and_reward` takes and the configuration does not say.
     """
     sampled = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -83,10 +90,10 @@ def evaluate_policy(
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
         config=config, environment=environment, max_completion_length=config.max_completion_length,
-        **config.sampling_arguments(), **sampling,
+        **config.sampling_arguments(), **others,
     )  # fmt: skip
     mean, std = mean_and_std(sampled.rewards.double())
-    metrics = {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
+    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
     for name, values in zip(sampled.names, sampled.per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics |= none_shares(sampled.names, sampled.per_func)

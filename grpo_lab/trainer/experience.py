@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -14,11 +15,13 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards import score_completions
+from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 
+METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
 
@@ -33,6 +36,7 @@ class Experience:
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
+    reward_columns: Columns | None = None  # what reward functions logged of each completion
 
     def __post_init__(self):
         if self.advantages is None:
@@ -64,12 +68,14 @@ def collect(
     config: GRPOConfig,
     clock: Clock | None = None,
     environment=None,
+    trainer_state: Any = None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
     clock: that of this step alone; `train` puts its seconds beside the metrics.
     environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
+    trainer_state: `run.trainer_state(step)`, for reward functions that read it.
 
     Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
     """
@@ -77,11 +83,13 @@ def collect(
     with clock("time/rollout"), autocast(model, config):
         sizes = (config.num_generations, config.max_completion_length)
         rollout = sample_rows(model, tokenizer, rows, *sizes, environment, **config.sampling_arguments())
+    log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config)
+        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config, log)
     experience = make_experience(rollout, rewards, config, per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"])
-    return experience, metrics | reward_metrics(experience, per_func, names)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, per_func, names)
+    experience = replace(experience, reward_columns=log.columns(len(experience)))
+    return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
 
 
 def sample_rows(
@@ -95,16 +103,23 @@ def sample_rows(
 
 
 def reward_rollout(
-    rollout: Rollout, rows: list[dict], reward_funcs: Callable | list | None, config: GRPOConfig | None = None
+    rollout: Rollout,
+    rows: list[dict],
+    reward_funcs: Callable | list | None,
+    config: GRPOConfig | None = None,
+    log: RewardLog | None = None,
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
     """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1.
 
     An environment that has a reward of its own is one more function, which weighs 1.
+    log: for what the functions log; without it nobody keeps that.
     """
     functions, weights = list_rewards(reward_funcs, rollout), None if config is None else config.reward_weights
     if weights is not None:
         weights = [*weights, *[1.0] * (len(functions) - len(weights))]
-    return score_completions(functions, *_reward_inputs(rollout, rows), weights)
+    prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
+    columns |= (log or RewardLog()).arguments()
+    return score_completions(functions, prompts, completions, completion_ids, columns, weights)
 
 
 def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:

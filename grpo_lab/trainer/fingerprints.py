@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
@@ -39,6 +41,12 @@ def fingerprints(
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},
     }
+
+
+def formula_fingerprints(config: GRPOConfig) -> dict:
+    """Of a loss and an advantage of one's own, by setting; None for one of this package, which has a name."""
+    functions = {name: own_function(name, getattr(config, name)) for name in TABLES}
+    return {name: function and _reward_fingerprint([function]) for name, function in functions.items()}
 
 
 def check_same_ingredients(began: dict, prints: dict, folder: str) -> None:

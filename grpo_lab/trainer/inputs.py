@@ -6,6 +6,7 @@ from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
+from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts
@@ -29,8 +30,11 @@ def check_inputs(
         check_dataset(rows, name)
     if reward_funcs is not None:  # what `score_completions` would say after the first rollout
         check_weights(config.reward_weights, reward_names(reward_funcs))
-        worlds = {"environments": None} if getattr(environment, "kind", None) else {}
-        check_signatures(reward_funcs, dataset[0] | worlds)
+        if clash := next((name for name in TRAINER_ARGUMENTS if name in dataset[0]), None):
+            expected = "expected another name, since reward functions get something else under this one"
+            raise InputError("dataset", dataset, expected, found=f"has the column {clash!r}")
+        worlds = ["environments"] if getattr(environment, "kind", None) else []
+        check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *worlds])
     if (config.eval_steps is None) != (eval_dataset is None):
         missing, present = "eval_steps", "eval_dataset"
         if config.eval_steps is not None:

@@ -70,8 +70,8 @@ def train(
     with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows = run.rows_of_step(step)
-            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config, clock, environment)
+            rows, state = run.rows_of_step(step), run.trainer_state(step)
+            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config, clock, environment, state)
             if config.beta > 0:
                 with clock("time/logprobs"):
                     ref_logp = all_logprobs(run.reference_model(step), experience, config)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
+from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.trainer.experience import Experience
@@ -80,9 +81,10 @@ def completion_records(
 ) -> list[dict]:
     """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean.
 
+    "extra" is what reward functions logged of it, if they did.
     tokenizer: of episodes, to write who wrote what; where only the policy writes, none is needed.
     """
-    advantages, mask = experience.advantages, experience.mask
+    advantages, mask, columns = experience.advantages, experience.mask, experience.reward_columns or Columns({})
     if advantages.ndim == 2:
         advantages = torch.where(mask, advantages, 0).sum(-1) / mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
@@ -104,9 +106,10 @@ def completion_records(
             "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
+            **({"extra": columns.row(row)} if columns.values else {}),
         }
         | turns
-        for group, text, each, reward, advantage, episode, turns in values
+        for row, (group, text, each, reward, advantage, episode, turns) in enumerate(values)
     ]
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from tqdm import tqdm
+from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
@@ -18,7 +19,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience, list_rewards
-from grpo_lab.trainer.fingerprints import fingerprints
+from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.inputs import check_inputs
@@ -79,6 +80,7 @@ class Run:
             if self.folder is not None:
                 data = self.dataset, self.reward_funcs, self.eval_dataset
                 prints = fingerprints(self.model, self.tokenizer, *data, self.environment)
+                prints |= formula_fingerprints(self.config)
                 self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
             with Stopping(self.folder and self.folder.saved) as self._stopping:
                 with (
@@ -113,6 +115,16 @@ class Run:
             order = _random_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)
             rows.append(self.dataset[order[index]])
         return rows
+
+    def trainer_state(self, step: int) -> TrainerState:
+        """How far the run is, for reward functions that read it: as in TRL, where steps count updates."""
+        updates = self.config.updates_per_step
+        return TrainerState(
+            global_step=step * updates,
+            max_steps=self.config.max_steps * updates,
+            epoch=step * self.config.prompts_per_step / len(self.dataset),
+            log_history=self.history,
+        )
 
     def learning_rate(self, step: int) -> float:
         config = self.config
@@ -170,7 +182,8 @@ class Run:
             return {}
         with clock("time/eval"):
             inputs = self.eval_dataset, self.reward_funcs, config, self.environment
-            metrics = evaluate_policy(self.model, self.tokenizer, *inputs)
+            state = self.trainer_state(done)
+            metrics = evaluate_policy(self.model, self.tokenizer, *inputs, trainer_state=state)
         return metrics | clock.seconds
 
     def _save(self, done: int) -> None:

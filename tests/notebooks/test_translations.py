@@ -15,7 +15,13 @@ NAMES = [*translations.PAGES, translations.PACKAGE]
 # What may stand for a term of the glossary besides its name there, since a word has other meanings and shorter forms.
 ALSO = {"logits": "logit", "seed": "种子", "bias": "偏", "token": "结束符", "discount": "折扣", "mask": "屏蔽"}
 ALSO |= {"score": "分 判 比较", "return": "返回", "reward to go": "奖励", "prompt": "题 问", "completion": "样本"}
-ALSO |= {"sampler": "采样", "trainer": "训练 框架", "estimator": "估计", "judge": "裁判 判断 验证器 只看"}
+ALSO |= {
+    "sampler": "采样",
+    "trainer": "训练 框架",
+    "estimator": "估计",
+    "judge": "裁判 判断 验证器 只看",
+    "control": "控制",
+}
 SPARED = {  # entries that do without the term, by how they begin
     ("policy", "Check the derivation without"),
     ("policy", "The same samples, used for f"),

@@ -25,6 +25,10 @@ LIMIT = 3
     "broken": "1 / 0",
     "leaves": "raise SystemExit(3)",
     "package/inner": "def half(completions, **k): return [0.5]",
+    "sub folder/apart": "import beside\ndef count(completions, **k): return [beside.TWO]",
+    "sub folder/beside": "TWO = 2.0",
+    "unread": "a = 1\ndef (",
+    "json": "def f(completions): return [0.0]",
     "colorsys": "def mine(completions): return [2.0]",
 }
 
@@ -32,11 +36,11 @@ LIMIT = 3
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A current folder with modules of one's own, one of a name in the standard library; other tests see none."""
-    (tmp_path / "package").mkdir()
     for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    modules = [*(name.replace("/", ".") for name in FILES), "package"]
+    modules = [*(name.replace("/", ".") for name in FILES if name != "json"), "package", "apart", "beside"]
     kept = {name: sys.modules.pop(name) for name in modules if name in sys.modules}
     yield tmp_path
     importlib.invalidate_caches()
@@ -62,12 +66,28 @@ def test_several_of_ones_own_beside_those_of_the_package(here):
     assert rewards.reward_names(found) == ["short", "accuracy_reward", "always", "half", "mine"]
 
 
+def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_once(here, tmp_path_factory):
+    before = list(sys.path)
+    paths = ["sub folder/apart.py:count", str(here / "sub folder" / "apart.py") + ":count"]
+    functions = [find_rewards([path])[0] for path in [*paths, "mine.py:short", "mine:short"]]
+    assert functions[0]([""]) == [2.0] and functions[0] is functions[1] and functions[2] is functions[3]
+    assert find_rewards(["mine.py:Kept.always"])[0](["", ""]) == [1.0, 1.0] and sys.path == before
+    other = tmp_path_factory.mktemp("other")
+    (other / "apart.py").write_text("def count(completions, **k): return [3.0]", encoding="utf-8")
+    assert find_rewards([f"{other / 'apart.py'}:count"])[0]([""]) == [3.0], "a file of the same name elsewhere"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
         ("acuracy", ValueError, "reward_funcs has 'acuracy'; expected accuracy, math, number, last, format"),
-        ("mine.py:short", ValueError, "expected module:function, such as .*, the module without folders and .py"),
-        ("mine:", ValueError, "expected module:function"),
+        ("mine:", ValueError, "expected module:function, such as my_rewards:brief, or FILE:function, such as my_rewar"),
+        ("mine.py:", ValueError, "expected module:function, such as"),
+        ("nowhere.py:short", FileNotFoundError, "reward_funcs has 'nowhere.py:short'; there is no such file in "),
+        ("broken.py:f", ImportError, "cannot be imported from .*: ZeroDivisionError: division by zero"),
+        ("unread.py:f", ImportError, r"SyntaxError: .*\(unread.py, line 2\)"),
+        ("mine.py:shrt", ImportError, "module 'mine' has no attribute 'shrt'"),
+        ("json.py:f", ValueError, "reward_funcs names the file json.py; expected another name for the file: a module"),
         ("nowhere:short", ImportError, "cannot be imported from .*: ModuleNotFoundError: .*'nowhere'"),
         ("broken:f", ImportError, "cannot be imported from .*: ZeroDivisionError: division by zero"),
         ("leaves:f", ImportError, "cannot be imported from .*: SystemExit: 3"),

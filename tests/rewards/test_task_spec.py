@@ -92,14 +92,24 @@ def test_what_does_not_fit_is_named():
 def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.jsonl").touch()
+    Path("mine.csv").touch()
     Path("school").mkdir()
     generator = "gym:chain_sum:max_terms=2,min_terms=1"
-    for task in [None, *TASKS, generator, "mine.jsonl", str(tmp_path / "mine.jsonl"), "gsm8k:school"]:
+    for task in [
+        None,
+        *TASKS,
+        generator,
+        "mine.jsonl",
+        str(tmp_path / "mine.jsonl"),
+        "mine.csv",
+        "school",
+        "gsm8k:school",
+    ]:
         for rewards in (None, [*NAMED], ["accuracy_reward"]):
             check_names({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
     monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the shares answer
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
-    for task in ["none.jsonl", "mine.csv", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
+    for task in ["none.jsonl", "mine.exe", "them/sums", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
             check_names({"task": task}, Path("run.json"))
         assert caught.value.argument == "task"

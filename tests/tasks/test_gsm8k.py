@@ -85,6 +85,19 @@ def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
         gsm8k_problems("test", 3)
 
 
+@pytest.mark.parametrize("layout", ["hub/datasets/AI-ModelScope/gsm8k", "datasets/modelscope/gsm8k/main"])
+def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
+    write_lines(tmp_path / layout / "train.jsonl", RECORDS["train"])
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: asked.append(name) or str(tmp_path))
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not asked
+    for split, source in (("test", HUB_ID), ("train", "somebody/gsm8k")):  # not there, and another data set
+        with pytest.raises(FileNotFoundError, match="holds no file of the split"):
+            gsm8k_problems(split, source=source)
+    assert asked == [(HUB_ID,), ("somebody/gsm8k",)]
+
+
 def test_a_place_that_is_not_there_or_holds_something_else(folder):
     for source in ("./gsm8k", "/no/such/folder", "data/gsm8k.jsonl", "a/b/c"):
         with pytest.raises(FileNotFoundError, match="which is not there.*; put train.jsonl"):

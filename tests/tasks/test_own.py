@@ -138,7 +138,7 @@ def test_the_task_of_a_file(file):
 
 def test_what_is_no_task(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("mine.csv", "mine", "gsm8k:", "sum"):
+    for name in ("mine.txt", "mine", "gsm8k:", "sum"):
         with pytest.raises(ValueError, match="expected sums, .*, gym:NAME, or a file of your own that ends in .jsonl"):
             find_task(name)
     with pytest.raises(FileNotFoundError, match="task is 'mine.jsonl'; there is no such file in "):

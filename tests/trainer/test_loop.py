@@ -129,7 +129,8 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
     answers = {str(row["prompt"]): row["answer"] for row in ROWS}
     tokenizer = make_world()[1]
     for prompts, completions, completion_ids, answer, rest in calls:
-        assert {len(x) for x in (prompts, completions, completion_ids, answer)} == {8} and not rest
+        assert {len(x) for x in (prompts, completions, completion_ids, answer)} == {8}
+        assert rest.keys() == {"trainer_state", "log_metric", "log_extra"}, "as TRL's trainer calls them"
         for prompt, completion, ids, expected in zip(prompts, completions, completion_ids, answer, strict=True):
             text = completion if isinstance(prompt, str) else completion[0]["content"]
             assert isinstance(prompt, str) or (len(completion) == 1 and completion[0]["role"] == "assistant")

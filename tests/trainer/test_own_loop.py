@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import Run, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.worlds import ROWS, make_config, make_world, ragged_experience, same_weights, weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-loop.md"
-WHOLE, ONLY_ADVANTAGE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+WHOLE, ONLY_ADVANTAGE, SCORE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 SHORTER = {
     "max_steps=30": "max_steps=2, disable_tqdm=True, max_completion_length=24",
     "generation_batch_size=128": "generation_batch_size=48",
@@ -76,6 +78,36 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     model, history = trained(made["run"])
     assert same_weights(weights(made["model"]), weights(model))
     assert [metrics["loss"] for metrics in made["run"].history] == [metrics["loss"] for metrics in history]
+
+
+def test_score_logprobs_is_what_the_page_says_with_its_gradient():
+    """The oracle: the model's own logits of each row alone, without padding, at the temperature."""
+    model, tokenizer = make_world()
+    texts = [row["prompt"] for row in ROWS[:2]]
+    prompt_ids, prompt_mask = encode_prompts(tokenizer, texts)
+    mask = torch.arange(4) < torch.tensor([[4], [1], [3]])
+    generator = torch.Generator().manual_seed(0)
+    completion_ids = torch.randint(0, 10, mask.shape, generator=generator)
+    prompt_of_row = torch.tensor([0, 0, 1])
+    scope = locals() | {}
+    exec(SCORE.replace("temperature=1.0", "temperature=0.7"), scope)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(scope["logp"][mask].sum(), parameters, retain_graph=True, allow_unused=True)
+    total, logps = 0.0, []
+    for row, length in enumerate(mask.sum(-1).tolist()):
+        prompt = prompt_ids[prompt_of_row[row]][prompt_mask[prompt_of_row[row]].bool()]
+        ids = torch.cat([prompt, completion_ids[row, :length]])
+        logits = model(ids[None]).logits[0, len(prompt) - 1 : -1] / 0.7
+        logps.append(logits.log_softmax(-1).gather(-1, ids[len(prompt) :, None])[:, 0])
+        total = total + logps[-1].sum()
+    expected = torch.autograd.grad(total, parameters, allow_unused=True)
+    torch.testing.assert_close(scope["logp"][mask], torch.cat(logps), rtol=1e-4, atol=1e-5)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    logits = torch.randn(1, 1, 5, generator=generator, requires_grad=True)
+    (slope,) = torch.autograd.grad(token_logprobs(logits, torch.tensor([[2]]), 0.7).sum(), logits)
+    p = (logits[0, 0] / 0.7).softmax(-1)
+    torch.testing.assert_close(slope[0, 0], (torch.eye(5)[2] - p) / 0.7)
 
 
 COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}

@@ -147,7 +147,7 @@ class Steps(TrainerCallback):
         metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
         metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
         if config.eval_steps is not None and (done % config.eval_steps == 0 or done == config.max_steps):
-            metrics |= self.evaluate()
+            metrics |= self.evaluate(trainer_state=state)
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
         self._started = now

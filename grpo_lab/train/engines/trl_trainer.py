@@ -1,5 +1,6 @@
 """TRL's GRPOTrainer for a run of ours: its settings, the rewards as it calls them, and what stays our own in it."""
 
+import asyncio
 import math
 import tempfile
 import warnings
@@ -13,6 +14,8 @@ from transformers import PrinterCallback
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.rewards import reward_names, score_completions
+from grpo_lab.rewards.concurrent import is_async
+from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
@@ -110,11 +113,15 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
         return texts if completions and isinstance(completions[0], str) else chats
 
     def wrapped(function: Callable, name: str) -> Callable:
-        def reward(prompts, completions, completion_ids, row, log_metric, environments=None, **_) -> list[float | None]:
+        def reward(
+            prompts, completions, completion_ids, row, log_metric, environments=None, **trainers
+        ) -> list[float | None]:
             batch = [rows[number] for number in row]
             completions = with_tags(completions, completion_ids, batch)
             columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
             columns |= {} if environments is None else {"environments": environments}
+            trainers |= {"log_metric": log_metric}
+            columns |= {key: trainers[key] for key in TRAINER_ARGUMENTS if key in trainers}
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
                 rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
@@ -122,8 +129,12 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
             log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
             return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
 
-        reward.__name__ = name
-        return reward
+        async def reward_beside(**keywords) -> list[float | None]:
+            return await asyncio.to_thread(reward, **keywords)
+
+        called = reward_beside if is_async(function) else reward
+        called.__name__ = name
+        return called
 
     functions = [] if reward_funcs is None else listed(reward_funcs)
     names = reward_names(functions) if functions else []

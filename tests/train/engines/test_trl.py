@@ -76,6 +76,22 @@ def compare_metrics(ours, theirs, config):
             assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-5), (one["step"], key)
 
 
+def test_what_rewards_log_and_coroutines_are_the_same_on_both(base):
+    async def waits(completions, log_metric, trainer_state, **kwargs):
+        log_metric("length/mean", sum(len(completion[0]["content"]) for completion in completions))
+        log_metric("length/mean", trainer_state.global_step)
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    config = make_config(max_steps=2, num_iterations=2, beta=0.0)
+    (model, tokenizer), rest = load_policy(base, precision="fp32"), (ROWS, [waits, with_a], config)
+    policy = copy.deepcopy(model)
+    ours, _, rollouts = recorded(model, tokenizer, *rest)
+    theirs, _ = replayed(rollouts, policy, tokenizer, *rest)
+    for name in ("length/mean", "rewards/waits/mean"):
+        assert [line[name] for line in theirs] == pytest.approx([line[name] for line in ours]), name
+    assert ours[1]["length/mean"] > 0
+
+
 def test_trl_shows_the_rewards_the_thought_that_a_template_opens(tiny):
     model, tokenizer = tiny[0], copy.deepcopy(tiny[1])
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"

@@ -1,0 +1,29 @@
+"""The cache of ModelScope on this machine, where `modelscope download` puts models and data sets."""
+
+import os
+from pathlib import Path
+
+
+def modelscope_cache() -> Path:
+    return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
+
+
+def in_modelscope(hub_id: str, kind: str = "models") -> Path | None:
+    """The folder of a model, or of one of the "datasets"; None if it is not in the cache.
+
+    Every layout ModelScope has used: with and without hub/ and models/, dots as ___, owner--name/snapshots/.
+    """
+    owner, name = hub_id.lower().split("/")
+    spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")
+    for parents in (kind, f"hub/{kind}", "hub", ""):
+        base = modelscope_cache() / parents
+        # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
+        folders = {
+            path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()
+        }
+        if folder := next((folders[spelling] for spelling in spellings if spelling in folders), None):
+            if folder.name != "snapshots":
+                return folder
+            inside = sorted(path for path in folder.iterdir() if path.is_dir())
+            return next((path for path in inside if path.name in ("master", "main")), next(iter(inside), None))
+    return None

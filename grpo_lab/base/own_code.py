@@ -1,0 +1,105 @@
+"""Code of one's own by name, as somebody types it: FILE:function, or module:function. Loading it runs the file."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import operator
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
+
+_modules: dict[str, ModuleType] = {}  # loaded from files, by the names of the files
+
+
+def load(option: str, name: str, example: str) -> Any:
+    """What a name such as "my_rewards.py:brief" or "my_rewards:brief" stands for: a function, or another object.
+
+    A file is what its path says; a module is looked for in the current folder first, then among those that are
+    installed. A class, or what cannot be called, is left to the caller to refuse.
+
+    option: the argument that the name was given for, such as "reward_funcs". example: a module:function of its kind.
+    """
+    module_name, _, attribute = name.rpartition(":")
+    is_file = module_name.endswith(".py")
+    parts = [*([] if is_file else module_name.split(".")), *attribute.split(".")]
+    if not all(part.isidentifier() for part in parts):
+        file, _, function = example.partition(":")
+        expected = f"expected module:function, such as {example}, or FILE:function, such as {file}.py:{function}"
+        raise InputError(option, name, expected, found=f"has {name!r}")
+    folder = Path(module_name).expanduser().absolute().parent if is_file else Path.cwd()
+    if is_file and not (folder / Path(module_name).name).is_file():
+        raise InputFileError(option, name, f"there is no such file in {folder}", found=f"has {name!r}")
+    try:
+        with _first_on_path(folder):
+            module = _from_file(option, folder / Path(module_name).name) if is_file else _imported(module_name)
+            return operator.attrgetter(attribute)(module)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+        problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
+        raise InputPackageError(option, name, found=problem) from error
+
+
+def check_function(option: str, name: str, function: Any) -> None:
+    """Raise InputTypeError for a class, and for what cannot be called."""
+    if inspect.isclass(function) or not callable(function):
+        text = repr(function)
+        value = f"{type(function).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+        problem = f"has {name!r}, which is {'a class' if inspect.isclass(function) else value}"
+        raise InputTypeError(option, name, "expected a function", found=problem)
+
+
+def location_in_own_code(error: BaseException) -> str:
+    """Such as " in my_rewards.py, line 7", the last line outside of libraries that an error passed; "" if none."""
+    library_folders = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        is_library = "site-packages" in file.parts or frame.filename.startswith("<frozen")
+        if not is_library and not any(file.is_relative_to(folder) for folder in library_folders):
+            return f" in {file.name}, line {frame.lineno}"
+    return ""
+
+
+def _imported(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _from_file(option: str, file: Path) -> ModuleType:
+    """The module of a file, under the file's name, which no other module may have."""
+    name = file.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None and Path(getattr(loaded, "__file__", None) or "") == file:
+        return loaded
+    if loaded is not None and loaded is not _modules.get(name):
+        expected = "expected another name for the file: a module with this one is in use"
+        raise InputError(option, str(file), expected, found=f"names the file {file.name}")
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    _modules[name] = module
+    return module
+
+
+@contextlib.contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    """Modules in the folder are found before others, for a while."""
+    place = os.fspath(folder)
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the module may have taken it out
+            sys.path.remove(place)

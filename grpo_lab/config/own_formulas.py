@@ -1,0 +1,142 @@
+"""A loss or an advantage of one's own, by name: it becomes an entry of its table, beside those of the package.
+
+The function says by the names of its arguments what it reads, as those of the entries do. Its name is the value of the
+setting (`loss_type`, `advantage`), so that settings, checks and resuming know it.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.advantages import ADVANTAGES, Advantage
+from grpo_lab.base.checks import InputTypeError, RunError
+from grpo_lab.base.own_code import check_function, load, location_in_own_code
+from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
+from grpo_lab.objective import LOSSES, Loss, LossSettings
+from grpo_lab.objective.surrogates import per_token
+from grpo_lab.objective.table import LEVEL, LossBatch
+
+TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
+LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")
+NAMES = {"loss_type": "loss", "advantage": "advantage"}  # what it is, in words
+
+
+def is_own(name: Any) -> bool:
+    """True for a name such as "my_loss.py:clip", which stands for code."""
+    return isinstance(name, str) and ":" in name
+
+
+def register(setting: str, name: str) -> None:
+    """Load FILE:function for "loss_type" or "advantage", and put it into the table under this name.
+
+    A loss is a function of some of `LOSS_INPUTS`, each (B, T) but for the advantages (B, 1), and of the settings of the
+    losses, such as epsilon. It returns what each token adds to the loss, (B, T) or (B, 1), which is to be minimised;
+    their mean over all tokens of an update is the loss, as for "dapo". A `Loss`, an entry of the table itself, chooses
+    another mean.
+
+    An advantage is a function of `rewards` (P, G), finite, and of other settings; it returns advantages (P, G). It gets
+    the groups with a reward that does not apply one by one, without that reward.
+
+    Raises InputError for a file, a function or arguments that are not right.
+    """
+    value = load(setting, name, f"my_{NAMES[setting]}:mine")
+    if setting == "loss_type" and isinstance(value, Loss):
+        surrogate = _marked(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
+        LOSSES[name] = replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
+        return
+    check_function(setting, name, value)
+    if setting == "loss_type":
+        read = _read(setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio"))
+        reads = (*(each for each in read if each not in LOSS_INPUTS), *([LEVEL] if "ratio" in read else []))
+        LOSSES[name] = Loss(_marked(partial(_surrogate, name, value, read), value), "update", reads, trl=OUR_LOOP_ALONE)
+    else:
+        read = _read(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
+        reads = tuple(each for each in read if each != "rewards")
+        ADVANTAGES[name] = Advantage(_marked(partial(_advantages, name, value, reads), value), reads, smallest_group=1)
+
+
+def own_function(setting: str, name: str) -> Callable | None:
+    """The function of one's own that stands under this name in the table; None for an entry of this package."""
+    entry = TABLES[setting][name]
+    function = entry.surrogate if setting == "loss_type" else entry.compute
+    function = getattr(function, "own_function", function)
+    module = getattr(function, "__module__", None) or ""
+    return None if module.startswith("grpo_lab.") else function
+
+
+def _read(setting: str, name: str, function: Callable, readable: Iterable[str], needed: tuple[str, ...]) -> list[str]:
+    """The arguments that the function reads; InputTypeError for others without a default, and for none that is needed.
+
+    Those with a default and another name keep their default.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(setting, name, "expected a function of Python", found=f"has {name!r}: {error}") from error
+    expected = f"expected some of {', '.join(readable)}"
+    keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if odd := [
+        str(p) for p in parameters if p.kind not in keyword or (p.default is p.empty and p.name not in readable)
+    ]:
+        found = f"has {name!r}, which takes {', '.join(odd)}"
+        raise InputTypeError(setting, name, expected, found=found)
+    names = [p.name for p in parameters if p.name in readable]
+    if not {*needed} & {*names}:
+        found = f"has {name!r}, which takes {', '.join(names) or 'nothing'}"
+        raise InputTypeError(setting, name, f"{expected}, and {' or '.join(needed)} among them", found=found)
+    return names
+
+
+def _marked(checked: partial, function: Callable) -> partial:
+    """The checked function, which tells whose it is."""
+    checked.own_function = function  # type: ignore[attr-defined]
+    return checked
+
+
+def _surrogate(name: str, function: Callable, read: list[str], batch: LossBatch, settings: LossSettings) -> Tensor:
+    """What a token contributes, to be maximised: the loss that the function returns, with the other sign."""
+    inputs = batch._asdict() | vars(settings)
+    inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
+    return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in read}), batch)
+
+
+def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, settings: LossSettings) -> Tensor:
+    return _checked_loss(name, _call("loss", name, function, {"batch": batch, "settings": settings}), batch)
+
+
+def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
+    rows, tokens = batch.mask.shape
+    if getattr(values, "shape", None) not in ((rows, tokens), (rows, 1)):
+        _refuse("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), a number a token")
+    if batch.logp.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
+        found = "returned a tensor without gradient; it must not detach logp or ratio"
+        raise RunError(f"loss {name!r}", found=found)
+    return values
+
+
+def _advantages(name: str, function: Callable, reads: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
+    values = _call("advantage", name, function, {"rewards": rewards} | {each: getattr(config, each) for each in reads})
+    if getattr(values, "shape", None) != rewards.shape:
+        _refuse("advantage", name, values, f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards")
+    if not values.isfinite().all():
+        raise RunError(f"advantage {name!r}", found="returned NaN or infinite values; expected finite ones")
+    return values.detach().to(rewards.dtype)
+
+
+def _call(kind: str, name: str, function: Callable, inputs: dict[str, Any]) -> Any:
+    try:
+        return function(**inputs)
+    except Exception as error:
+        found = f"failed{location_in_own_code(error)}: {type(error).__name__}: {error}"
+        raise RunError(f"{kind} {name!r}", found=found) from error
+
+
+def _refuse(kind: str, name: str, values: Any, expected: str) -> None:
+    shape = getattr(values, "shape", None)
+    found = f"returned {type(values).__name__}" if shape is None else f"returned shape {tuple(shape)}"
+    raise RunError(f"{kind} {name!r}", values, expected, found=found)

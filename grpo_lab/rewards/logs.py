@@ -1,0 +1,83 @@
+"""What reward functions log beside their rewards, by TRL's arguments `log_metric`, `log_extra`, `trainer_state`."""
+
+import json
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from grpo_lab.base.checks import InputError, RunError
+
+TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")  # a reward gets those that it takes
+
+
+class RewardLog:
+    """What the reward functions of one batch log.
+
+    trainer_state: how far the run is, as transformers says it (`global_step`, `max_steps`); None outside of a run,
+        where no reward gets one.
+    """
+
+    def __init__(self, trainer_state: Any = None):
+        self._state = trainer_state
+        self._values: dict[str, list[float]] = {}
+        self._columns: dict[str, list] = {}
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments for the reward functions."""
+        state = {} if self._state is None else {"trainer_state": self._state}
+        return state | {"log_metric": self.log_metric, "log_extra": self.log_extra}
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Log a number, which stands in `metrics.jsonl` under this name; of several, their mean."""
+        number = value.item() if hasattr(value, "item") else value
+        if not isinstance(name, str) or not isinstance(number, numbers.Real):
+            found = f"was called with {name!r:.60} and {value!r:.60}"
+            raise InputError("log_metric", value, "expected a text and a number", found=found)
+        self._values.setdefault(name, []).append(float(number))
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Log a value for each completion, which stands in `completions.jsonl` under this name."""
+        try:
+            values = values.tolist() if hasattr(values, "tolist") else list(values)
+            json.dumps([column, *values])
+        except (TypeError, ValueError) as error:
+            found = f"was called with {column!r:.60} and {values!r:.60}"
+            expected = "expected a text and a list of numbers, texts, or lists of these, one for each completion"
+            raise InputError("log_extra", values, expected, found=found) from error
+        self._columns.setdefault(str(column), []).extend(values)
+
+    def metrics(self, others: Iterable[str] = ()) -> dict[str, float | None]:
+        """The mean of each number, None for NaN; RunError for a name that is one of `others`, the trainer's own."""
+        if clash := sorted(self._values.keys() & set(others)):
+            raise RunError("log_metric", clash[0], "expected another name, since this metric is the trainer's")
+        means = {name: sum(values) / len(values) for name, values in self._values.items()}
+        return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
+
+    def columns(self, count: int) -> "Columns":
+        """The values of each column; RunError unless there is one for each of `count` completions."""
+        for name, values in self._columns.items():
+            if len(values) != count:
+                found = f"got {len(values)} values for {name!r}"
+                raise RunError("log_extra", values, f"expected {count}, one for each completion", found=found)
+        return Columns(self._columns)
+
+
+class Columns:
+    """Columns of values, one a completion; `columns[rows]` are those of some rows."""
+
+    def __init__(self, values: dict[str, list]):
+        self.values = values
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> "Columns":
+        count = max(map(len, self.values.values()), default=0)
+        if not count:
+            return self
+        indices = torch.arange(count)[rows if isinstance(rows, slice) else rows.cpu()].tolist()
+        return Columns({name: [values[index] for index in indices] for name, values in self.values.items()})
+
+    def row(self, index: int) -> dict[str, Any]:
+        """The value of each column in this row."""
+        return {name: values[index] for name, values in self.values.items()}

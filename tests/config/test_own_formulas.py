@@ -1,0 +1,209 @@
+"""A loss and an advantage of one's own by name: the same numbers as the package's, checked, compared on resuming."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from grpo_lab import train as command
+from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.own_formulas import own_function, register
+from grpo_lab.objective import LOSSES, LOSSES_BY_TOKENS, microbatch_loss, policy_loss
+from grpo_lab.trainer import train
+from tests.support.refused import refused
+from tests.support.resuming import metrics_in
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
+
+FILES = {
+    "my_loss": """
+import torch
+from grpo_lab.objective import Loss
+
+def clip(ratio, advantages, epsilon, epsilon_high, width=1.0):
+    "The clipped loss, as a paper writes it; advantages are (B, 1), so nothing has to be stretched."
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)
+    return -torch.minimum(width * ratio * advantages, clipped * advantages)
+
+def surrogate(batch, settings):
+    return batch.logp * batch.advantages[:, None]
+
+by_rows = Loss(surrogate, divided_by="rows", reads=())
+def stopped(logp, advantages): return -(logp.detach() * advantages)
+def one_number(logp, advantages): return (logp * advantages).mean()
+def breaks(logp): return logp / undefined
+def text(logp): return "0"
+def takes_more(logp, rewards, answer): return logp
+def takes_all(logp, **kwargs): return logp
+def no_policy(advantages, mask): return advantages * mask
+NUMBER = 3
+class Kind: pass
+""",
+    "my_advantage": """
+import torch
+def median(rewards):
+    return rewards - rewards.median(-1, keepdim=True).values
+def scaled(rewards, scale_rewards, times=2.0):
+    assert scale_rewards == "group"
+    return times * (rewards - rewards.mean(-1, keepdim=True))
+def flat(rewards): return rewards.flatten()
+def undefined(rewards): return rewards / 0
+def others(returns): return returns
+""",
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for table in (LOSSES, ADVANTAGES):
+        for name in [name for name in table if ":" in name]:
+            del table[name]
+    for name in FILES:
+        sys.modules.pop(name, None)
+
+
+def batch(rows=4, columns=4):
+    """As many rows as columns: a shape in which a wrong product of (B, T) and (B,) would not be noticed."""
+    torch.manual_seed(0)
+    logp = -torch.rand(rows, columns, requires_grad=True)
+    mask = torch.arange(columns) < torch.tensor([[4], [1], [3], [2]])
+    return logp, torch.randn(rows), mask, logp.detach() + 0.5 * torch.randn(rows, columns)
+
+
+def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(here):
+    register("loss_type", "my_loss.py:clip")
+    logp, advantages, mask, old_logp = batch()
+    found, metrics = policy_loss(logp, advantages, mask, old_logp, loss_type="my_loss.py:clip", epsilon=0.1)
+    expected, _ = policy_loss(logp, advantages, mask, old_logp, loss_type="dapo", epsilon=0.1)
+    gradients = [torch.autograd.grad(loss, logp, retain_graph=True)[0] for loss in (found, expected)]
+    assert found.item() == expected.item() and torch.equal(*gradients) and "ratio" in metrics
+    assert "my_loss.py:clip" in LOSSES_BY_TOKENS and "my_loss.py:clip" in [*LOSSES_BY_TOKENS]
+    parts = [
+        microbatch_loss(
+            logp[rows], advantages[rows], mask[rows], 4, mask.sum(), old_logp=old_logp[rows],
+            loss_type="my_loss.py:clip", epsilon=0.1,
+        )[0]
+        for rows in (slice(0, 1), slice(1, 4))
+    ]  # fmt: skip
+    torch.testing.assert_close(sum(parts), expected)
+
+
+def test_an_entry_of_ones_own_chooses_the_mean(here):
+    register("loss_type", "my_loss:by_rows")
+    logp, advantages, mask, _ = batch()
+    expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
+    torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type="my_loss:by_rows")[0], expected)
+
+
+def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(here):
+    for name in ("median", "scaled"):
+        register("advantage", f"my_advantage.py:{name}")
+    from grpo_lab.trainer.experience import compute_advantages
+
+    nan = float("nan")
+    rewards = torch.tensor([1.0, 2.0, 5.0, 4.0, nan, 1.0, nan, 4.0])
+    found = compute_advantages(rewards, make_config(advantage="my_advantage.py:median"))
+    assert found.tolist() == [-1, 0, 3, 2, 0, 0, 0, 3]
+    found = compute_advantages(rewards[:4], make_config(advantage="my_advantage.py:scaled"))
+    assert found.tolist() == [-4, -2, 4, 2]
+
+
+def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(here):
+    register("loss_type", "my_loss.py:clip")
+    runs = []
+    for loss_type in ("my_loss.py:clip", "dapo"):
+        model, tokenizer = make_world()
+        config = make_config(loss_type=loss_type, num_iterations=2, beta=0.1, epsilon=0.05, max_steps=2)
+        runs.append((model, train(model, tokenizer, ROWS, letter_reward, config)))
+    (one, mine), (other, its) = runs
+    assert same_weights(weights(one), weights(other))
+    assert [line["loss"] for line in mine] == [line["loss"] for line in its] and "kl" in mine[0]
+
+
+WRONG = {
+    "loss_type": {
+        "clip.py:f": "loss_type has 'clip.py:f'; there is no such file in ",
+        "my_loss.py:": "expected module:function, such as my_loss:mine, or FILE:function, such as my_loss.py:mine",
+        "my_loss.py:clop": "cannot be imported from .*AttributeError: module 'my_loss' has no attribute 'clop'",
+        "my_loss.py:NUMBER": "has 'my_loss.py:NUMBER', which is int 3; expected a function",
+        "my_loss.py:Kind": "which is a class; expected a function",
+        "my_loss.py:takes_more": "which takes rewards, answer; expected some of logp, old_logp, ratio, advantages, ma",
+        "my_loss.py:takes_all": r"which takes \*\*kwargs; expected some of",
+        "my_loss.py:no_policy": "which takes advantages, mask; expected some of .*, and logp or ratio among them",
+    },
+    "advantage": {
+        "my_advantage.py:others": "which takes returns; expected some of rewards, ",
+        "my_loss.py:stopped": "which takes logp, advantages; expected",
+    },
+}
+
+
+@pytest.mark.parametrize(("setting", "name"), [(setting, name) for setting in WRONG for name in WRONG[setting]])
+def test_a_file_a_name_or_arguments_that_are_not_right_are_named(here, setting, name):
+    with pytest.raises(InputError, match=WRONG[setting][name]):
+        register(setting, name)
+    assert name not in LOSSES and name not in ADVANTAGES
+
+
+def test_what_a_function_returns_is_checked(here):
+    logp, advantages, mask, _ = batch()
+    for name, message in {
+        "stopped": "returned a tensor without gradient; it must not detach",
+        "one_number": r"returned shape \(\); expected a tensor of shape \(4, 4\), a number a token",
+        "breaks": r"failed in my_loss.py, line \d+: NameError: name 'undefined'",
+        "text": "returned str; expected a tensor",
+    }.items():
+        register("loss_type", f"my_loss.py:{name}")
+        with pytest.raises(RunError, match=f"^loss 'my_loss.py:{name}' {message}"):
+            policy_loss(logp, advantages, mask, loss_type=f"my_loss.py:{name}")
+    for name, message in {
+        "flat": r"returned shape \(8,\); expected .*\(2, 4\)",
+        "undefined": "returned NaN or",
+    }.items():
+        register("advantage", f"my_advantage.py:{name}")
+        with pytest.raises(RunError, match=f"^advantage 'my_advantage.py:{name}' {message}"):
+            ADVANTAGES[f"my_advantage.py:{name}"].compute(torch.zeros(2, 4), make_config())
+
+
+def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(here):
+    register("loss_type", "my_loss.py:clip")
+    with pytest.raises(InputError, match="delta is 3.0; leave it out: nothing reads it with loss_type = 'my_loss.p"):
+        GRPOConfig(loss_type="my_loss.py:clip", delta=3.0)
+    assert GRPOConfig(loss_type="my_loss.py:clip", epsilon=0.3).loss_arguments()["epsilon"] == 0.3
+    with pytest.raises(InputError, match="loss_type is 'other.py:clip'; expected one of 'grpo', "):
+        GRPOConfig(loss_type="other.py:clip")
+    assert own_function("loss_type", "dapo") is None and own_function("advantage", "group") is None
+    assert own_function("loss_type", "my_loss.py:clip").__name__ == "clip"
+
+
+OWN = ["--loss", "my_loss.py:clip", "--advantage", "my_advantage.py:median"]
+QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--save_steps", "1"]
+QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
+
+
+def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, here, capsys):
+    assert command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
+    saved = json.loads((here / "out/grpo_config.json").read_text(encoding="utf-8"))
+    assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(here / "out")) == 2
+    more = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
+    said = refused(command.main, *more)
+    assert "--loss_type is 'my_loss.py:clip' in 'out" in said and "type --loss_type my_loss.py:clip" in said
+    assert "--advantage is 'my_advantage.py:median' in" in refused(command.main, *more, *OWN[:2])
+    other = ["--loss", "my_loss.py:stopped", *OWN[2:]]
+    assert "--loss_type is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in refused(command.main, *more, *other)
+    assert command.main([*more, *OWN]) == 0 and len(metrics_in(here / "out")) == 3
+    (here / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
+    capsys.readouterr()
+    assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
+    said = capsys.readouterr().err
+    assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in said
+    assert "--loss_type is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
+        command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
+    )

@@ -1,0 +1,192 @@
+"""TRL's extra arguments of rewards, and rewards that are coroutines: what one written for TRL 1.16 gives and logs."""
+
+import asyncio
+import functools
+import json
+import math
+import re
+import threading
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import TrainerState
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.rewards import completion_text, score_completions
+from grpo_lab.rewards.concurrent import is_async
+from grpo_lab.rewards.logs import RewardLog
+from grpo_lab.rewards.scoring import RewardError
+from grpo_lab.trainer import Run, collect, train
+from tests.support.resuming import metrics_in
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world
+
+COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("a", "bb", "ccc", "")]
+PROMPTS = [[{"role": "user", "content": "q"}]] * 4
+
+
+def curriculum(prompts, completions, completion_ids, answer, trainer_state, log_extra=None, log_metric=None):
+    """As the documentation of TRL shows it: a text of each, two metrics, and a weight that grows with the run."""
+    lengths = [len(completion[0]["content"]) for completion in completions]
+    log_extra("length", lengths)
+    log_extra("right", [str(text) for text in answer])
+    log_metric("length/mean", sum(lengths) / len(lengths))
+    log_metric("twice", 1.0)
+    log_metric("twice", torch.tensor(2.0))
+    return [length * trainer_state.global_step / trainer_state.max_steps for length in lengths]
+
+
+async def waits(completions, log_metric, **kwargs):
+    await asyncio.sleep(0)
+    log_metric("of the coroutine", 0.25)
+    return [None if len(completion[0]["content"]) == 1 else 2.0 for completion in completions]
+
+
+class Judge:
+    """An object whose call is a coroutine, with the columns and TRL's arguments in **kwargs."""
+
+    async def __call__(self, completions, **kwargs):
+        assert kwargs["answer"] == ["1"] * 4 and kwargs["trainer_state"].global_step == 6
+        return [1.0] * len(completions)
+
+
+def of_trl(functions):
+    """What TRL's own lines give and log for them: rewards (B, F), metrics and columns."""
+    module = pytest.importorskip("trl.trainer.grpo_trainer")
+    pytest.importorskip("accelerate").PartialState()  # its logger asks for it
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    stub = SimpleNamespace(
+        accelerator=SimpleNamespace(device="cpu", is_main_process=True), state=TrainerState(global_step=6, max_steps=8),
+        reward_funcs=functions, reward_processing_classes=[None] * len(functions), async_loop=loop, environments=None,
+        reward_func_names=[str(number) for number in range(len(functions))], args=SimpleNamespace(report_to=[]),
+        _pending_extra_logs=defaultdict(list), _pending_metrics=defaultdict(list),
+    )  # fmt: skip
+    stub._log_metric = functools.partial(module.GRPOTrainer._log_metric, stub)
+    stub._log_completion_extra = functools.partial(module.GRPOTrainer._log_completion_extra, stub)
+    inputs = [{"prompt": prompt, "answer": "1"} for prompt in PROMPTS]
+    run = module.GRPOTrainer._calculate_rewards.__wrapped__
+    rewards = run(stub, inputs, PROMPTS, COMPLETIONS, [[1]] * 4)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    # How its trainer goes on: the sum of what was logged by its number.
+    metrics = {name: float(sum(values) / len(values)) for name, values in stub._pending_metrics.items()}
+    return rewards, metrics, dict(stub._pending_extra_logs)
+
+
+def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
+    functions = [curriculum, waits, Judge(), functools.partial(waits, another=1)]
+    theirs, metrics, columns = of_trl(functions)
+    log = RewardLog(TrainerState(global_step=6, max_steps=8))
+    given = {"answer": ["1"] * 4} | log.arguments()
+    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, given)
+    torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
+    assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
+    assert set(metrics) == {"length/mean", "twice", "of the coroutine"} and metrics["twice"] == 1.5
+    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0] and names == ["curriculum", "waits", "Judge", "waits_2"]
+
+
+def score(functions):
+    return score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, {})[1].T.tolist()
+
+
+def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
+    """Each waits for the other, so one after the other they would never end; also inside a loop, as in a notebook."""
+    events = [threading.Event(), threading.Event()]
+
+    def meets(mine, other):
+        async def reward(completions, **kwargs):
+            events[mine].set()
+            for _ in range(3000):
+                if events[other].is_set():
+                    return [float(mine)] * len(completions)
+                await asyncio.sleep(0.01)
+            raise TimeoutError
+
+        return reward
+
+    async def in_a_notebook():
+        return score([meets(0, 1), lambda completions, **_: [5.0] * 4, meets(1, 0)])
+
+    assert asyncio.run(in_a_notebook()) == [[0.0] * 4, [5.0] * 4, [1.0] * 4]
+    assert is_async(Judge()) and is_async(functools.partial(waits)) and not is_async(letter_reward)
+
+
+def test_a_coroutine_that_fails_or_returns_something_else_is_named():
+    async def breaks(completions, **kwargs):
+        await asyncio.sleep(0)
+        raise KeyError("model")
+
+    async def short(completions, **kwargs):
+        return [1.0]
+
+    for function, message in [
+        (breaks, r"reward function 'breaks' failed in test_logs.py, line \d+: KeyError: 'model'"),
+        (short, "reward function 'short' returned 1 rewards; expected a list of 4 rewards"),
+    ]:
+        with pytest.raises(RewardError, match=message):
+            score([letter_reward, function])
+
+
+def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
+    log_metric("seen", trainer_state.global_step)
+    log_extra("length", [len(completion_text(completion)) for completion in completions])
+    return [1.0] * len(completions)
+
+
+def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
+    """Two updates a step: as in TRL, steps count updates, and an evaluation has "eval/" before the name."""
+    config = make_config(
+        output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3
+    )
+    train(*make_world(), ROWS, logs, config, eval_dataset=ROWS[:2])
+    metrics = metrics_in(tmp_path)
+    assert [line["seen"] for line in metrics] == [0, 2, 4] and metrics[-1]["eval/seen"] == 6
+    records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
+    assert records and all(record["extra"]["length"] == len(record["completion"]) for record in records)
+
+
+def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
+    run = Run(*make_world(), ROWS, make_config(max_steps=5, num_iterations=2), logs)
+    state = run.trainer_state(4)
+    assert (state.global_step, state.max_steps) == (8, 10)
+    assert state.epoch == 4 * run.config.prompts_per_step / len(ROWS)
+    experience, _ = collect(run.model, run.tokenizer, run.rows_of_step(0), logs, run.config, trainer_state=state)
+    columns = experience[torch.tensor([2, 0])].reward_columns.values["length"]
+    assert columns == [len(experience.rollout.texts[row]) for row in (2, 0)]
+    with pytest.raises(TypeError, match="missing a required argument: 'trainer_state'"):
+        collect(run.model, run.tokenizer, run.rows_of_step(0), logs, run.config)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda log_metric, log_extra: log_metric("a", "b"), "log_metric was called with 'a' and 'b'; expected a text"),
+        (
+            lambda log_metric, log_extra: log_extra("a", [object()]),
+            "log_extra was called with 'a' and .*; expected a t",
+        ),
+        (lambda log_metric, log_extra: log_extra("a", [1]), "log_extra got 1 values for 'a'; expected 8, one for"),
+        (lambda log_metric, log_extra: log_metric("reward", 1), "log_metric is 'reward'; expected another name, since"),
+        (lambda log_metric, log_extra: log_metric("loss", 1), "log_metric is 'loss'; expected another name"),
+    ],
+)
+def test_what_cannot_be_logged_is_named(call, message):
+    def reward(completions, log_metric, log_extra, **kwargs):
+        call(log_metric, log_extra)
+        return [1.0] * len(completions)
+
+    config = make_config(num_generations=4, generation_batch_size=8)
+    with pytest.raises(InputError, match=message):
+        collect(*make_world(), ROWS[:2], reward, config)
+
+
+def test_a_number_that_is_none_is_written_as_none_and_a_column_of_that_name_is_refused():
+    log = RewardLog()
+    log.log_metric("a", math.nan)
+    assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()
+    rows = [row | {"log_metric": 1} for row in ROWS]
+    with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
+        Run(*make_world(), rows, make_config(), letter_reward)

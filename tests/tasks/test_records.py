@@ -1,0 +1,341 @@
+"""Data of one's own in every form that is taken: CSV, JSON, parquet, folders, data sets of the hub; and what is wrong
+with it, by place and column, all at once."""
+
+import csv
+import json
+import re
+import sys
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.rewards.task_spec import choose
+from grpo_lab.tasks import find_task
+from grpo_lab.tasks.data_options import DataOptions
+from grpo_lab.tasks.own import own_problems
+from grpo_lab.tasks.records import KINDS, file_records, hub_records
+
+RECORDS = [{"prompt": f"{n} + 1 = ?", "answer": str(n + 1), "level": str(n % 3)} for n in range(40)]
+
+
+def write(file, records):
+    """The records as a file of the kind that its name says."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".parquet":
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(sys.modules["pyarrow"].Table.from_pylist(records), file)
+    elif file.suffix in (".csv", ".tsv"):
+        with file.open("w", encoding="utf-8", newline="") as lines:
+            rows = csv.DictWriter(lines, [*records[0]], delimiter="\t" if file.suffix == ".tsv" else ",")
+            rows.writeheader()
+            rows.writerows(records)
+    else:
+        lines = [json.dumps(record, ensure_ascii=False) for record in records]
+        text = f"[{','.join(lines)}]" if file.suffix == ".json" else "\n".join(lines)
+        file.write_text(text, encoding="utf-8")
+    return file
+
+
+def all_rows(own):
+    return sorted(own.rows("train") + own.rows("test"), key=lambda row: row["prompt"][-1]["content"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, tmp_path):
+    """The oracle is the form of the lessons, JSON Lines; a text that looks like a number stays a text."""
+    own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
+    same = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
+    assert [own.rows(split) for split in ("train", "test")] == [same.rows(split) for split in ("train", "test")]
+    numbers = [int(place.rpartition(" ")[2]) for split in ("train", "test") for place in own.places(split)]
+    assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1) and len(set(numbers)) == 40
+    beside = write(tmp_path / f"mine.test{kind}", [{"prompt": "0 + 0 = ?", "answer": "0", "level": "0"}])
+    own = own_problems(tmp_path / f"mine{kind}")
+    assert len(own.rows("train")) == 40 and own.places("test")[0].startswith(f"{beside.name}, ")
+
+
+cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_characters="\n\",';\t"), max_size=12)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=6), st.sampled_from((".csv", ".tsv")), st.booleans())
+def test_a_csv_file_comes_back_as_it_was_written_with_its_lines(tmp_path_factory, values, kind, mark):
+    """Quoted line ends, commas and quotes, in UTF-8 with or without a byte order mark; a record begins at its line."""
+    records = [{"question": one, "answer": other} for one, other in values]
+    file = write(tmp_path_factory.mktemp("csv") / f"mine{kind}", records)
+    content = file.read_bytes()
+    file.write_bytes(b"\xef\xbb\xbf" * mark + content)
+    places, found = zip(*file_records(file), strict=True)
+    assert list(found) == records
+    lines = content.decode("utf-8").split("\n")
+    for place, record in zip(places, records, strict=True):
+        line = lines[int(place.rpartition(" ")[2]) - 1]
+        assert line.lstrip('"').startswith(record["question"].split("\n")[0].split('"')[0])
+
+
+def test_columns_under_other_names_and_a_template(tmp_path):
+    records = [{"question": "Who?", "hint": 3, "solution": "I", "answer": "long"}]
+    file = write(tmp_path / "mine.jsonl", records)
+
+    def row(**options):
+        return all_rows(own_problems(file, DataOptions(**options)))[0]
+
+    assert row(prompt_column="question") == records[0] | {"prompt": [{"role": "user", "content": "Who?"}]}
+    named = row(prompt_column="question", answer_column="solution")
+    assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
+    assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
+    task = find_task(str(file), prompt_column="question", answer_column="solution")
+    assert [row["answer"] for split in task.own.of_split for row in task.own.rows(split)] == ["I"]
+
+
+def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
+    parts = RECORDS[:20], RECORDS[20:30], RECORDS[30:]
+    for names, options, counts, note in [
+        (("a.csv", "b.csv", "c.csv"), {}, None, ""),
+        (("train-0.csv", "train-1.csv", "test.csv"), {}, (30, 10), ""),
+        (("train.parquet", "test.parquet", "validation.parquet"), {}, (20, 10), "left out: validation.parquet"),
+        (("main/train.jsonl", "main/mine.test.jsonl", "other/train.jsonl"), {"dataset_config": "main"}, (20, 10), ""),
+        (("train.json", "dev.json", "test.json"), {"dataset_test_split": "dev"}, (20, 10), "left out: test.json"),
+        (("train.json", "dev.json", "x.json"), {"dataset_split": "dev"}, None, "left out: train.json, x.json"),
+        (("data/train.tsv", "data/test.tsv", "other/test.tsv"), {}, (20, 10), ""),
+    ]:
+        folder = tmp_path / f"{names[0]} {options}".replace("/", " ")
+        for name, records in zip(names, parts, strict=True):
+            write(folder / name, records)
+        own = own_problems(folder, DataOptions(**options))
+        found = tuple(len(own.rows(split)) for split in ("train", "test"))
+        expected = 10 if "dataset_split" in options else 40
+        assert found == counts if counts else sum(found) == expected, names
+        assert [line for line in own.notes if "left out" in line] == [note] * bool(note)
+        assert find_task(str(folder), **options).own.rows("train") == own.rows("train")
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------
+
+HEAD = b"prompt,answer\n"
+WRONG = {
+    "mine.csv has the columns answer, question; expected an object with a prompt, .*--prompt_column": (
+        b"question,answer\na,b\nc,d\n", {}),
+    "mine.csv has the columns answer, prompt; expected 'q', which prompt_column names and 'a', which answer_col": (
+        HEAD + b"a,b\n", {"prompt_column": "q", "answer_column": "a"}),
+    "mine.csv has the columns answer, prompt; expected 'x', which prompt_template names": (
+        HEAD + b"a,b\n", {"prompt_template": "{prompt} {x}"}),
+    "mine.csv has several columns with the name 'prompt'; expected another name for": (b"prompt,prompt\na,b\n", {}),
+    "mine.csv has no row; expected at least one": (b"", {}),
+    "has no row; expected at": (HEAD + b"\r\n\r\n", {}),
+    "mine.csv, line 2 has 3 values; expected 2, for prompt, answer; .*And: mine.csv, line 3 has one value, 'd'": (
+        HEAD + b"a,b,c\nd\n", {}),
+    "mine.csv, line 2 is no UTF-8: 'utf-8' codec can't decode byte 0xe9": (HEAD + b"caf\xe9,1\nb,2\n", {}),
+    "mine.csv, line 1 is no UTF-8": ("prompt,answer\na,b\n".encode("utf-16"), {}),
+    "mine.csv, line 3 is no line of a CSV file in quotes and ',': unexpected end of data": (
+        HEAD + b'a,b\n"c,d\ne,f\n', {}),
+    "mine.csv, line 2: prompt is ''; expected a text.*And: mine.csv, line 4: prompt is ' '": (
+        HEAD + b",1\nb,2\n ,3\n", {}),
+    "line 2 has the problem of|line 4 has the problem of mine.csv, line 2 with another answer": (
+        HEAD + b"a,1\nb,2\na,3\n", {}),
+    "mine.csv has the column 'completion'; expected another name": (b"prompt,completion\na,b\n", {}),
+    "dataset_config is 'main'; leave it out: a file has none": (HEAD + b"a,b\n", {"dataset_config": "main"}),
+    "prompt_column is 'a'; expected one of prompt_column and prompt_template": (
+        HEAD, {"prompt_column": "a", "prompt_template": "{a}"}),
+    "prompt_template is 'Q: {'; expected a text with names .*Single '{' encountered": (
+        HEAD, {"prompt_template": "Q: {"}),
+    "prompt_template is 'Q'; expected a text with names of columns in braces": (HEAD, {"prompt_template": "Q"}),
+    "prompt_template is '{a!r}'; expected": (HEAD, {"prompt_template": "{a!r}"}),
+    "answer_column is ' '; expected a text": (HEAD, {"answer_column": " "}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_with_a_csv_file_is_said_with_line_and_column(message, tmp_path):
+    content, options = WRONG[message]
+    (tmp_path / "mine.csv").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        own_problems(tmp_path / "mine.csv", DataOptions(**options))
+
+
+def test_the_index_that_pandas_writes_is_no_column(tmp_path):
+    (tmp_path / "mine.csv").write_text(",prompt,answer\n0,1 + 1 = ?,2\n", encoding="utf-8")
+    assert all_rows(own_problems(tmp_path / "mine.csv"))[0].keys() == {"prompt", "answer"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"prompt": "a"},\n {"prompt": }]', "mine.json, line 2 is no JSON in UTF-8: Expecting value"),
+        (b'[{"prompt": "a"}, {"prompt": NaN}]', "mine.json, row 2 is no JSON in UTF-8: Out of range float"),
+        (b'[{"prompt": "a"}, 5, []]', r"mine.json, row 2 is 5; expected an object .*And: mine.json, row 3 is \[\]"),
+        (b"[]", "mine.json has no row; expected at least one"),
+        (b'[{"prompt": "caf\xe9"}]', "mine.json is no JSON in UTF-8: 'utf-8' codec"),
+        (b'{"data": [{"prompt": "a"}]}', "mine.json, line 1 has the columns data; expected an object with a prompt"),
+    ],
+)
+def test_what_is_wrong_with_a_json_file(content, message, tmp_path):
+    (tmp_path / "mine.json").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        own_problems(tmp_path / "mine.json")
+
+
+def test_numbers_nested_columns_and_names_of_the_trainer_in_parquet(tmp_path):
+    talk = [{"role": "system", "content": "Kurz."}, {"role": "user", "content": "Hm?"}]
+    records = [{"prompt": talk, "answer": 3, "completion": "x", "tests": [{"in": [1, 2], "out": 3.5}]}]
+    own = own_problems(write(tmp_path / "mine.parquet", records))
+    (row,) = all_rows(own)
+    assert row == {"prompt": talk, "answer": 3, "tests": [{"in": [1, 2], "out": 3.5}]}
+    assert own.notes[0] == "left out: completion, since the trainer has other things of that name"
+    task = write(tmp_path / "nested.parquet", [{"prompt": "a", "tests": {"in": 1}}])
+    with pytest.raises(InputError, match=r"nested.parquet, row 1: tests is {'in': 1}; expected a text or a number"):
+        own_problems(task, DataOptions(prompt_template="{prompt} {tests}"))
+    content = (tmp_path / "mine.parquet").read_bytes()
+    for broken in (b"", content[:-40], b"PAR1" + b"x" * 60 + b"PAR1"):
+        (tmp_path / "broken.parquet").write_bytes(broken)
+        with pytest.raises(InputError, match="broken.parquet is no parquet file that can be read: .*; restore it, or"):
+            own_problems(tmp_path / "broken.parquet")
+    pa = sys.modules["pyarrow"]
+    twice = pa.table([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
+    sys.modules["pyarrow.parquet"].write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(InputError, match="twice.parquet has several columns with the name 'prompt'"):
+        own_problems(tmp_path / "twice.parquet")
+
+
+def test_a_folder_that_is_none_of_data(tmp_path):
+    write(tmp_path / "mixed" / "a.csv", RECORDS[:2])
+    write(tmp_path / "mixed" / "b.jsonl", RECORDS[2:])
+    write(tmp_path / "differ" / "a.csv", RECORDS[:2])
+    write(tmp_path / "differ" / "b.csv", [{"prompt": "x", "answer": "y"}] * 3)
+    write(tmp_path / "tests" / "test.csv", RECORDS)
+    (tmp_path / "empty").mkdir()
+    for name, options, message in [
+        ("mixed", {}, "'.*mixed', which holds files of several kinds: a.csv, b.jsonl; expected one kind"),
+        (
+            "differ",
+            {},
+            "b.csv, line 2 has the columns answer, prompt; expected those of a.csv, line 2: answer, lev",
+        ),
+        ("empty", {}, "which holds no file of data; expected files that end in .jsonl, .json, .csv"),
+        ("tests", {}, "task has test files alone; expected a file train.csv"),
+        ("mixed", {"dataset_config": "main"}, "main', which is not there; expected files"),
+        (
+            "tests",
+            {"dataset_split": "dev"},
+            "dataset_split is 'dev', and no name of a file in .* begins with it; ex",
+        ),
+    ]:
+        with pytest.raises(InputError, match=message):
+            own_problems(tmp_path / name, DataOptions(**options))
+
+
+def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
+    """A number that is no whole one, none at all, an empty text: what a reward of the package cannot compare with."""
+    lines = [{"prompt": f"{n} + 1 = ?", "answer": n + 1} for n in range(30)]
+    for number, answer in {3: 4.0, 5: None, 8: "", 20: True}.items():
+        lines[number]["answer"] = answer
+    file = write(tmp_path / "mine.jsonl", lines)
+    with pytest.raises(InputError, match="answer is ") as caught:
+        choose(str(file), ["accuracy"], small=True).rows("train", None, 0)
+    places = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
+    train = [int(place.rpartition(" ")[2]) for place in own_problems(file).places("train")]
+    expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
+    assert places == expected and len(expected) > 2
+    with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
+        choose(str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True).rows(
+            "train", None, 0
+        )
+
+
+def test_options_for_data_of_ones_own_are_for_nothing_else():
+    for name in ("sums", "gsm8k:folder", "gym:countdown"):
+        with pytest.raises(InputError, match="prompt_column is 'q'; leave it out: it is for data of your own"):
+            find_task(name, prompt_column="q")
+
+
+# --- the hub, for which a folder stands that `datasets` reads in the same way ---------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A data set with two configurations and two splits, under a name of the hub; nothing goes over the network."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "stored"
+    for config in ("main", "other"):
+        write(folder / config / "train.parquet", RECORDS[:30])
+        write(folder / config / "test.parquet", RECORDS[30:])
+    configs = "".join(
+        f"- config_name: {config}\n  data_files:\n"
+        + "".join(f"  - split: {split}\n    path: {config}/{split}.parquet\n" for split in ("train", "test"))
+        for config in ("main", "other")
+    )
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n", encoding="utf-8")
+    stored, asked = {"them/sums": str(folder)}, []
+    for function in ("load_dataset", "load_dataset_builder"):
+        inner = getattr(datasets, function)
+
+        def local(name, *arguments, inner=inner, **keywords):
+            assert "trust_remote_code" not in keywords
+            asked.append((name, *arguments))
+            if name not in stored:
+                raise ConnectionError("no route to the hub")
+            return inner(stored[name], *arguments, **keywords)
+
+        monkeypatch.setattr(datasets, function, local)
+    return stored, asked
+
+
+def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
+    pytest.importorskip("pyarrow")
+    _, asked = hub
+    task = find_task("them/sums", dataset_config="main", dataset_split="train")
+    assert len(task.own.rows("train")) + len(task.own.rows("test")) == 30 and task.name == "them/sums"
+    assert set(asked) == {("them/sums", "main")}
+    assert {place.split(", row ")[0] for place in task.own.places("train")} == {"them/sums, train"}
+    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own
+    rows = own.rows("train") + own.rows("test")
+    messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]
+    assert rows == [record | {"prompt": prompt} for record, prompt in zip(RECORDS, messages, strict=True)]
+    with pytest.raises(InputError, match="them/sums, train has the columns answer, level, prompt; expected 'q', which"):
+        find_task("them/sums", dataset_config="main", prompt_column="q")
+
+
+def test_what_the_hub_does_not_have_is_said_in_its_own_words(hub):
+    for name, options, message in [
+        (
+            "them/sums",
+            {},
+            r"is 'them/sums', no folder here, and on the hub its split 'train' could not be loaded .*main",
+        ),
+        ("them/sums", {"dataset_config": "all"}, "of the configuration 'all' could not be loaded .*ValueError.*main"),
+        ("them/sums", {"dataset_config": "main", "dataset_split": "dev"}, "split 'dev' of the .*ValueError.*train"),
+        ("them/none", {}, r"\(ConnectionError: no route to the hub\); the name must be OWNER/NAME"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            find_task(name, **options)
+
+
+def test_a_data_set_that_would_run_code_is_refused(hub, tmp_path):
+    stored, _ = hub
+    script = tmp_path / "evil"
+    script.mkdir()
+    ran = tmp_path / "ran"
+    (script / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n", encoding="utf-8")
+    stored["them/evil"] = str(script)
+    with pytest.raises(InputError, match=r"could not be loaded \(RuntimeError: .*scripts are no longer .*evil.py"):
+        list(hub_records("them/evil", None, "train"))
+    (tmp_path / "web").mkdir()
+    with tarfile.open(tmp_path / "web" / "a.tar", "w") as archive:
+        archive.add(script / "evil.py", "0.py")
+    stored["them/web"] = str(tmp_path / "web")
+    with pytest.raises(InputError, match="which `datasets` reads by 'webdataset'; expected one of arrow, cache, csv"):
+        list(hub_records("them/web", None, "train"))
+    assert not ran.exists()
+
+
+def test_an_old_reader_of_data_sets_is_refused(hub, monkeypatch):
+    monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
+    with pytest.raises(ImportError, match=re.escape('`datasets` 3.6.0 is too old: pip install "grpo-lab[data]"')):
+        list(hub_records("them/sums", "main", "train"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match="is 'them/sums', and `datasets`, which reads it, is not installed"):
+        list(hub_records("them/sums", "main", "train"))
