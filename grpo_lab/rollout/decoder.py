@@ -62,7 +62,7 @@ class Decoder:
         self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
         # Of each row:
         self.done = zeros(rows, dtype=torch.bool)
-        self.forced = zeros(rows) + DRAWN  # what the environment has it write next
+        self.forced = None if turns is None else zeros(rows) + DRAWN  # what the environment has it write next
         self.sequences = zeros(rows, columns)
         self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
         self.cache = SlotCache(model, prefixes, columns, self.slot)

@@ -37,7 +37,8 @@ class Rewarded(NamedTuple):
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
-    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
+    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None,
+    **sampling,
 ) -> Rewarded:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
