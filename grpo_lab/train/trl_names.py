@@ -44,7 +44,6 @@ MISSING: dict[str, tuple[tuple, str]] = {
     "top_entropy_quantile": ((1, 1.0), "the loss is over all tokens"),
     "use_adaptive_entropy": ((False,), "entropy_coef is constant"),
     "off_policy_mask_threshold": ((), "no sequence is masked for being off-policy"),
-    "max_tool_calling_iterations": ((), "no limit on tool calls"),
 }
 
 # A run's outcome does not depend on it, or not here: why.
