@@ -8,6 +8,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from grpo_lab.base.checks import check_shapes
 from grpo_lab.toys.guess.policy import GuessPolicy
 from grpo_lab.toys.guess.world import (
     PAD,
@@ -95,17 +96,18 @@ def secret_episodes(policy: GuessPolicy, secret: int) -> SecretEpisodes:
     tokens = torch.zeros(1, 0, dtype=torch.long)
     for _ in range(world.guesses):
         tokens = torch.cat([_continued(world, row, secret) for row in tokens])
-    rows = [row for histories in all_histories(world) for row in histories.tokens.tolist()]
-    place = {tuple(row): i for i, row in enumerate(rows)}
+    histories = [tuple(row) for turn in all_histories(world) for row in turn.tokens.tolist()]
+    place = {history: i for i, history in enumerate(histories)}
+    every = torch.arange(len(tokens))
     probability = torch.ones(len(tokens), dtype=torch.float64)
-    scores = torch.zeros(len(tokens), world.guesses, len(rows), world.numbers, dtype=torch.float64)
+    scores = torch.zeros(len(tokens), world.guesses, len(histories), world.numbers, dtype=torch.float64)
     for k in range(world.guesses):
-        guesses = policy.guess_logits(tokens[:, : 2 * k]).double().softmax(-1)
-        for e in (tokens[:, 2 * k] != PAD).nonzero()[:, 0].tolist():
-            history, guess = place[tuple(tokens[e, : 2 * k].tolist())], tokens[e, 2 * k] - 1
-            probability[e] *= guesses[e, guess]
-            scores[e, k, history] = -guesses[e]
-            scores[e, k, history, guess] += 1
+        playing = tokens[:, 2 * k] != PAD
+        guesses = policy.guess_logits(tokens[:, : 2 * k]).double().softmax(-1)[playing]
+        history = torch.tensor([place[tuple(row)] for row in tokens[playing, : 2 * k].tolist()])
+        guess = nn.functional.one_hot(tokens[playing, 2 * k] - 1, world.numbers)
+        probability[playing] *= (guesses * guess).sum(-1)
+        scores[every[playing], k, history] = guess - guesses
     rewards = (tokens == world.found).any(-1).double()
     return SecretEpisodes(tokens, rewards, probability, scores.flatten(2))
 
@@ -148,27 +150,36 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
     return mean, (square - mean.square().sum()).item()
 
 
-def leave_one_out_variance(policy: GuessPolicy, secrets: Sequence[int]) -> float:
-    r"""The variance of a group's gradient estimate with `trajectory_advantages`, for a group of any size.
+def leave_one_out_variance(policy: GuessPolicy, groups: Int[Tensor, "P G"]) -> float:
+    r"""The variance of a batch's gradient estimate with `trajectory_advantages`, for groups of any size.
 
     b_i = \frac{1}{G-1} \sum_{j \neq i} \mu_j, \quad v_i = \frac{1}{(G-1)^2} \sum_{j \neq i} \sigma_j^2 \tag{11.10}
     e_i = \mathrm{E} \big[ (R_i - b_i)^2 \lVert S_i \rVert^2 \big] + v_i \, \mathrm{E} \lVert S_i \rVert^2 \tag{11.11}
     V = \frac{1}{G^2} \Big( \sum_i (e_i - g_i^2) + \sum_{i \neq j} \frac{g_i \cdot g_j}{(G-1)^2} \Big) \tag{11.12}
 
-    R_i is the reward of episode i, with mean \mu_i and standard deviation \sigma_i; S_i its score; g_i = E[R_i S_i].
+    This is for one group: R is the reward of an episode, with mean \mu and standard deviation \sigma; S is its score;
+    g = E[R S].
 
     Args:
-        secrets: of the episodes of the group, G at least 2.
+        groups: the secret of each episode of each group, G at least 2.
+
+    Returns:
+        The variance of the mean over all groups: their mean V, divided by P.
     """
-    sets = {secret: _reward_moments(secret_episodes(policy, secret)) for secret in set(secrets)}
-    mu, var, gradient, squared, by_reward = (torch.stack(c) for c in zip(*(sets[s] for s in secrets), strict=True))
-    G = len(secrets)
-    b, v = (mu.sum() - mu) / (G - 1), (var.sum() - var) / (G - 1) ** 2  # G (11.10)
-    right_and_wrong = (1 - b).square() * by_reward + b.square() * (squared - by_reward)
-    e = right_and_wrong + v * squared  # G (11.11)
-    own, pairs = gradient.square().sum(), gradient.sum(0).square().sum() - gradient.square().sum()
-    variance = (e.sum() - own + pairs / (G - 1) ** 2) / G**2  # scalar (11.12)
-    return variance.item()
+    check_shapes(groups=(groups, "P G>1"))
+    moments = [_reward_moments(secret_episodes(policy, s)) for s in range(1, policy.world.numbers + 1)]
+    mu, var, gradient, squared, by_reward = (torch.stack(column)[groups - 1] for column in zip(*moments, strict=True))
+    G = groups.shape[1]
+    b, v = _without_own(mu) / (G - 1), _without_own(var) / (G - 1) ** 2  # P G (11.10)
+    e = (1 - b).square() * by_reward + b.square() * (squared - by_reward) + v * squared  # P G (11.11)
+    own = gradient.square().sum(-1)
+    pairs = gradient.sum(1).square().sum(-1) - own.sum(1)
+    variance = ((e - own).sum(1) + pairs / (G - 1) ** 2) / G**2  # P (11.12)
+    return variance.mean().item() / len(groups)
+
+
+def _without_own(values: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    return values.sum(-1, keepdim=True) - values
 
 
 def _reward_moments(episodes: SecretEpisodes) -> tuple[Tensor, ...]:

@@ -109,7 +109,9 @@ def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
 @pytest.mark.parametrize("secrets", GROUPS)
 def test_the_variance_of_leave_one_out_is_the_enumerated_one(policy, secrets):
     _, listed = group_moments(policy, secrets, TURN_ADVANTAGES["trajectory"])
-    assert leave_one_out_variance(policy, secrets) == pytest.approx(listed, rel=1e-10)
+    groups = torch.tensor([secrets])
+    assert leave_one_out_variance(policy, groups) == pytest.approx(listed, rel=1e-10)
+    assert leave_one_out_variance(policy, groups.repeat(3, 1)) == pytest.approx(listed / 3, rel=1e-10)
 
 
 def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
