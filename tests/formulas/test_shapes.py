@@ -46,7 +46,7 @@ CALLS = {
     **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "gigpo_advantages": [{"scale": "group"}],
     "win_probability": [{"policy": POLICY}],
-    "leave_one_out_variance": [{"policy": POLICY, "groups": torch.tensor([[1, 2, 3], [1, 1, 2]])}],
+    "leave_one_out_variance": [{"policy": POLICY}],
     "entropy_bonus": [{"max_length": 9}],
     "score_completions": [
         {"reward_funcs": lambda completions, **_: [1.0, 2.0], "prompts": ["", ""], **TEXTS}
