@@ -82,12 +82,15 @@ def _text(completion) -> str:
 def measured(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> dict:
     """On held-out problems, one completion each: right, calls, and how often a last reply is the answer."""
     rows, environment = problems("test", HELD_OUT, seed=1), calculator(share_wrong, seed=1)
-    torch.manual_seed(1)
-    rollout = sample_rows(model, tokenizer, rows, 1, config.max_completion_length, environment)
+    with torch.random.fork_rng(devices=[]):  # the stream of the training stays as it is
+        torch.manual_seed(1)
+        rollout = sample_rows(model, tokenizer, rows, 1, config.max_completion_length, environment)
     _, right, _ = reward_rollout(rollout, rows, accuracy_reward)
     calls = [re.findall(r"([0-9]+)=([0-9]+)", text) for text in rollout.texts]
     answers = [re.findall("<answer>([0-9]+)", text) for text in rollout.texts]
-    repeated = [bool(call and answer and call[-1][1] == answer[-1]) for call, answer in zip(calls, answers, strict=True)]
+    repeated = [
+        bool(call and answer and call[-1][1] == answer[-1]) for call, answer in zip(calls, answers, strict=True)
+    ]
     return {
         "right": right.mean().item(),
         "calls": sum(map(len, calls)) / len(rows),

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpo_lab.advantages import TURN_ADVANTAGES
 from grpo_lab.base.checks import check_at_least, check_choice, check_positive
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import aggregate, policy_loss
 from grpo_lab.toys.guess.episodes import greedy_reward, sample_episodes
-from grpo_lab.toys.guess.exact import win_probability
+from grpo_lab.toys.guess.exact import secret_episodes, win_probability
 from grpo_lab.toys.guess.policy import GuessPolicy
 from grpo_lab.toys.guess.world import PAD, GuessWorld, episode_rewards, policy_mask, turn_states
 
@@ -113,7 +113,7 @@ def train_guess(
             loss = guess_loss(run.policy, tokens, advantages, entropy_weight, train_words)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(run.policy.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(run.policy.parameters(), 1.0)
             optimizer.step()
     return run
 
@@ -143,3 +143,18 @@ def _measure(run: GuessRun, step: int) -> None:
         run.steps.append(step)
         run.rewards.append(win_probability(run.policy).item())
         run.greedy.append(greedy_reward(run.policy))
+
+
+def expected_step(policy: GuessPolicy, train_words: bool = False) -> Float[Tensor, " N"]:
+    """The exact mean of the gradient that a batch of one-secret groups ascends, in all parameters, as one vector.
+
+    Summed over all episodes of all secrets. It is the gradient of `win_probability`; with `train_words` it is not.
+    """
+    every = [secret_episodes(policy, secret) for secret in range(1, policy.world.numbers + 1)]
+    tokens = torch.cat([episodes.tokens for episodes in every])
+    weights = [e.probability * (e.rewards - e.probability @ e.rewards) / len(every) for e in every]
+    advantages = repeat(torch.cat(weights).to(policy.head.weight), "B -> B K", K=policy.world.guesses)
+    pushed = tokens.shape[1] if train_words else policy.world.guesses  # what the loss divides by, beside the rows
+    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * pushed
+    parameters = list(policy.parameters())
+    return nn.utils.parameters_to_vector(torch.autograd.grad(gain, parameters, materialize_grads=True))

@@ -10,6 +10,7 @@ from grpo_lab.toys.guess import (
     GuessPolicy,
     GuessWorld,
     batch_advantages,
+    expected_step,
     greedy_episodes,
     greedy_reward,
     group_moments,
@@ -127,6 +128,15 @@ def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
     for one, two in zip(exact, loss, strict=True):
         if one is not None:
             assert_near(two, -one, 1e-10)
+
+
+def test_the_expected_step_is_the_gradient_of_the_reward_unless_the_worlds_words_are_pushed(policy):
+    parameters = list(policy.parameters())
+    exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
+    exact = torch.nn.utils.parameters_to_vector(exact)
+    assert_near(expected_step(policy), exact, 1e-10)
+    pushed = expected_step(policy, train_words=True)
+    assert (pushed - exact).norm() > exact.norm()
 
 
 def test_the_world_is_read_and_not_pushed(policy, monkeypatch):
