@@ -149,6 +149,16 @@ def _episode(d: Draws, length: int) -> tuple:
     return ids, d.integers(2, length).bool().tolist(), reply, AgentTokenizer()
 
 
+def after_appending(result, args, kwargs):
+    """Observe what is returned, and what has become of the lists that were given."""
+    return {
+        "the ids": list(result[0]),
+        "the mask": [bool(mask) for mask in result[1]],
+        "the ids that were given, afterwards": list(args[0]),
+        "the mask that was given, afterwards": list(args[1]),
+    }
+
+
 APPEND_REPLY = Exercise(
     function=append_reply,
     cases=(
@@ -161,10 +171,7 @@ APPEND_REPLY = Exercise(
         drawn("a longer episode", lambda d: _episode(d, 9)),
         at_scale("hundreds of tokens", lambda d: _episode(d, 400)),
     ),
-    observe=lambda result, args, kwargs: {
-        "the ids": list(result[0]), "the mask": [bool(m) for m in result[1]],
-        "the ids that were given, afterwards": list(args[0]), "the mask that was given, afterwards": list(args[1]),
-    },
+    observe=after_appending,
     mistakes={
         "encoded-again": encoded_again,
         "reply-pushed": {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"},
@@ -188,6 +195,11 @@ def _calls(d: Draws) -> tuple:
     return ("I look. " + " Then ".join(map(written, chosen)) + "\nDone.",)
 
 
+def as_json(result, args, kwargs):
+    """Observe the calls as one text, whatever the order of their fields."""
+    return {"the calls": json.dumps(result, sort_keys=True)}
+
+
 READ_TOOL_CALLS = Exercise(
     function=read_tool_calls,
     cases=(
@@ -206,7 +218,7 @@ READ_TOOL_CALLS = Exercise(
         drawn("six calls, good and bad", _calls),
         extreme("a line break in an argument", '<tool_call>{"name": "write",\n\n"arguments": {}}</tool_call>'),
     ),
-    observe=lambda result, args, kwargs: {"the calls": json.dumps(result, sort_keys=True)},
+    observe=as_json,
     mistakes={
         "first-only": lambda text: read_tool_calls(text)[:1],
         "greedy": lambda text: read_tool_calls(
