@@ -20,13 +20,13 @@ from grpo_lab.course.exercise import Exercise
 NAMES = {
     "01": (
         "token_logprobs", "token_entropy", "completion_mask", "sequence_logprob", "reinforce_loss",
-        "score_function_objective",
+        "score_function_objective", "sample_tokens",
     ),
     "02": ("group_advantages", "rloo_advantages"),
     "03": ("response_logprobs", "surrogate_loss", "repaired_reward", "kl_penalty", "learn_by_grpo"),
     "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
     "05": ("importance_ratio", "clipped_surrogate", "aggregate", "policy_loss"),
-    "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward"),
+    "06": ("format_fault", "extract_answer", "accuracy_reward", "design_reward"),
     "07": ("read_sequences", "compute_advantages", "microbatch_loss", "step_if_finite", "train_by_grpo"),
     "08": ("stochastic_round", "first_step_test"),
     "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
