@@ -27,9 +27,14 @@ NAMES = {
     "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
     "05": ("importance_ratio", "clipped_surrogate", "aggregate", "policy_loss"),
     "06": ("format_fault", "extract_answer", "accuracy_reward", "design_reward"),
-    "07": ("read_sequences", "compute_advantages", "microbatch_loss", "step_if_finite", "train_by_grpo"),
+    "07": (
+        "read_sequences", "compute_advantages", "microbatch_loss", "step_if_finite", "train_by_grpo",
+        "dynamic_sampling",
+    ),
     "08": ("stochastic_round", "first_step_test"),
-    "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
+    "09": (
+        "learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch", "name_fault",
+    ),
     "10": ("straggler_bubble", "answer_ages", "importance_weights"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
