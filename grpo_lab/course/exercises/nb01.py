@@ -188,7 +188,7 @@ def sample_tokens(
         logits = model(ids, mask)[:, -1]  # [last]
         p = (logits / temperature).softmax(-1)  # B V
         largest, order = p.sort(descending=True)
-        before = largest.cumsum(-1) - largest  # the sum of the likelier ones
+        before = largest.cumsum(-1) - largest  # [before]
         p = p.masked_fill((before >= top_p).gather(-1, order.argsort(-1)), 0)
         p = p / p.sum(-1, keepdim=True)  # [anew]
         token = (p.cumsum(-1) <= u[:, None]).sum(-1)  # [draw]
@@ -228,7 +228,7 @@ def _prompts(
     largest: float = 1.0,
     **settings,
 ) -> Case:
-    """B prompts of L tokens, if padded of 1 to L, where the padding is the end token. largest: of the random numbers."""
+    """B prompts of L tokens, if padded of 1 to L, padded with the end token; random numbers up to `largest`."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         draws = Draws(seed)
@@ -269,9 +269,7 @@ SAMPLE_TOKENS = Exercise(
             "softmax()": "p = logits.softmax(-1)",
             "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
         },
-        "crossing-token-lost": {
-            "cumsum()": "before = largest.cumsum(-1).clamp(max=1 - 1e-9)\nbefore[:, 0] = 0"
-        },
+        "crossing-token-lost": {"[before]": "before = largest.cumsum(-1).clamp(max=1 - 1e-9)\nbefore[:, 0] = 0"},
         "not-divided-anew": {"[anew]": ""},
         "greedy": {"[draw]": "token = p.argmax(-1)"},
         "in-the-order-of-probability": {

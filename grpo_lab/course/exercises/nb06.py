@@ -273,7 +273,9 @@ class World:
     a sum that is worked out, and expects: in the data.
     """
 
-    def __init__(self, draws: Draws, worked: float, guessed: float, unknown: tuple, silence: str, comma: str, expects: str):
+    def __init__(
+        self, draws: Draws, worked: float, guessed: float, unknown: tuple, silence: str, comma: str, expects: str
+    ):
         self.draws, self.worked, self.guessed = draws, worked, guessed
         self.unknown, self.silence, self.comma, self.expects = unknown, silence, comma, expects
 
@@ -317,23 +319,25 @@ class World:
 
 def after_policy(rewards, args, kwargs):
     """Observe what a policy writes after 400 updates: exact ones, on the mean reward of each kind of completion."""
-    problems = args[1]
+    what, problems = "what the policy writes most in the end", args[1]
     table = torch.tensor([NAN if reward is None else float(reward) for reward in rewards]).double()
     kinds = torch.tensor(problems.kinds)
     if len(table) != len(kinds):
-        return {"the number of rewards": len(table)}
+        return {what: f"nothing, since it got {len(table)} rewards for {len(kinds)} completions"}
     mean = torch.stack([table[kinds == kind].nanmean() for kind in range(len(KINDS))]).nan_to_num(0.0)
     logits = torch.tensor(problems.start).double().log()
     for _ in range(400):
         p = logits.softmax(-1)
         centred = mean - p @ mean
         logits = logits + 0.5 * p * centred / ((p @ centred.square()).sqrt() + 1e-4)
-    return {"what the policy writes most in the end": KINDS[int(logits.argmax())], "the number of rewards": len(table)}
+    return {what: KINDS[int(logits.argmax())]}
 
 
 def _policy(label: str, P: int, worked=0.6, guessed=0.1, unknown=(), silence="", comma="", expects="") -> Case:
     def build(seed: int) -> tuple[tuple, dict]:
-        return World(Draws(seed), worked, guessed, unknown, silence, comma, expects).rows(P), {"level": [1] * P * len(KINDS)}
+        return World(Draws(seed), worked, guessed, unknown, silence, comma, expects).rows(P), {
+            "level": [1] * P * len(KINDS)
+        }
 
     return Case(build, label)
 
@@ -345,7 +349,7 @@ DESIGN_REWARD = Exercise(
         _policy("working is right one time in four", 40, worked=0.25),
         _policy("a hard task: working is right one time in twenty", 100, worked=0.05, guessed=0.01),
         _policy("numbers that are worked out have a comma in them", 40, comma=","),
-        _policy("the expected numbers have one", 40, expects=","),
+        _policy("the expected numbers have a comma in them", 40, expects=","),
         _policy("some rows expect an empty text", 40, worked=0.3, unknown=("", " ")),
         _policy("of some rows the answer is not known", 40, worked=0.3, unknown=(None,), silence="None"),
         _policy("a policy that is nearly always right, and says None else", 40, worked=0.95, silence="None"),
@@ -353,7 +357,10 @@ DESIGN_REWARD = Exercise(
     observe=after_policy,
     mistakes={
         "list-pays": {"[right]": "right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
-        "thought-pays": {"[block]": "extracted = completion", "[right]": "right = bool(expected) and expected in extracted"},
+        "thought-pays": {
+            "[block]": "extracted = completion",
+            "[right]": "right = bool(expected) and expected in extracted",
+        },
         "first-block": {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"},
         "unclosed-counts": {
             "[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"

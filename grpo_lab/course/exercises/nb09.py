@@ -409,7 +409,7 @@ def name_fault(log: dict[str, list[float]]) -> str:
 
     Args:
         log: by metric, its value in each step, 8 or more of them.
-            reward: the mean of the completions. accuracy: the share of right ones, by a verifier that is not trained on.
+            reward: the mean of the completions. accuracy: the share of right ones, by a second verifier.
             zero_std: the share of groups in which all rewards are equal. advantage_mean: over all completions.
             sampling_gap: how far the sampler's log-probabilities of the sampled tokens are from the trainer's, before
             the first update, in the mean. ratio_gap: how far the ratio is from 1 at the last update of the batch, in
@@ -495,8 +495,9 @@ NAME_FAULT = Exercise(
     function=name_fault,
     shows="""\
 flat, kl = [0.5] * 8, [0.0, 0.02, 0.05, 0.08, 0.1, 0.12, 0.13, 0.15]
-rest = {"zero_std": flat, "advantage_mean": [0.0] * 8, "sampling_gap": [0.0] * 8, "ratio_gap": kl, "entropy": kl, "kl": kl}
-print(name_fault({"reward": kl, "accuracy": kl[::-1], "grad_norm": flat, "loss": flat} | rest))
+log = {"reward": kl, "accuracy": kl[::-1], "zero_std": flat, "advantage_mean": [0.0] * 8, "sampling_gap": [0.0] * 8}
+log |= {"ratio_gap": kl, "kl": kl, "entropy": kl[::-1], "grad_norm": flat, "loss": kl}
+print(name_fault(log))
 """,
     cases=tuple(_log(number) for number in range(2 * len(FAULTS))),
     planted=("three-faults-known",),
@@ -512,7 +513,8 @@ print(name_fault({"reward": kl, "accuracy": kl[::-1], "grad_norm": flat, "loss":
         "accuracy-unread": {"[hacked]": ""},
         "stillness-asked-last": {
             "[still]": "",
-            "[hacked]": 'shows["hacked"] = gain["accuracy"] < 0\nshows["weights still"] = len(set(log["entropy"])) == 1',
+            "[hacked]": 'shows["hacked"] = gain["accuracy"] < 0\n'
+            'shows["weights still"] = len(set(log["entropy"])) == 1',
         },
         "loss-believed": {"[sign]": 'shows["wrong sign"] = gain["loss"] > 0'},
         "solved-is-no-fault": {"[spread]": 'shows["no spread"] = max(log["zero_std"]) > 0.9'},

@@ -49,7 +49,11 @@ def right_and_a_little_for_the_rest(completions, answer, **kwargs):
     rewards = []
     for text, expected in zip(completions, answer, strict=True):
         block = extract_answer(text)
-        right = bool(expected and expected.strip()) and block is not None and block.replace(",", "") == expected.replace(",", "")
+        right = (
+            bool(expected and expected.strip())
+            and block is not None
+            and block.replace(",", "") == expected.replace(",", "")
+        )
         too_long = max(len(text) - 200, 0) / 4000
         rewards.append(2.0 * right * (1 - too_long) + 0.001 * (format_fault(text) is None))
     return rewards

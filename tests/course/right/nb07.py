@@ -90,7 +90,11 @@ def batch_by_lists(sample, prompts, size):
                 chosen.append((prompt, group))
         start += size
     chosen = chosen[:size]
-    return torch.stack([p for p, _ in chosen]), torch.stack([g for _, g in chosen]), math.fsum(everything) / len(everything)
+    return (
+        torch.stack([p for p, _ in chosen]),
+        torch.stack([g for _, g in chosen]),
+        math.fsum(everything) / len(everything),
+    )
 
 
 RIGHT = {
