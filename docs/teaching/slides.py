@@ -21,7 +21,7 @@ from grpo_lab.base.checks import InputError
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 NOTEBOOKS = ROOT / "notebooks"
-FIGURE = re.compile(r"!\[(\w+): ([^\]]+)\]")
+FIGURE = re.compile(r"!\[(\d\d\w?): ([^\]]+)\](?!\()")
 CHINESE = ".zh-CN"
 
 

@@ -30,7 +30,7 @@ def test_both_languages_have_the_same_slides_figures_and_formulas(source):
 @pytest.mark.parametrize("source", slides.sources(), ids=lambda source: source.stem)
 def test_every_figure_is_one_of_a_lesson_with_its_alternative_text(source):
     cells = slides.lecture(source).cells
-    assert len(cells) >= 8 and sum("attachments" in cell for cell in cells) >= 6
+    assert len(cells) >= 8 and sum("attachments" in cell for cell in cells) >= 5
     for cell in cells:
         assert not slides.FIGURE.search(cell.source), "a figure that was not found"
         assert len(cell.source.split()) < 120, "a slide, and no page"
@@ -47,4 +47,4 @@ def test_nbconvert_makes_pages_of_reveal_js(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(slides, "sources", lambda: ENGLISH[:1])
     assert slides.main(["--output", str(tmp_path), "--reveal", "reveal.js"]) == 0
     page = (tmp_path / f"{ENGLISH[0].stem}.slides.html").read_text(encoding="utf-8")
-    assert page.count("<section>") > 8 and 'src="reveal.js/' in page and page.count("data:image/png") >= 6
+    assert page.count("<section>") > 8 and "reveal.js/dist/reveal" in page and page.count("data:image/png") >= 6
