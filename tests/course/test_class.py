@@ -35,7 +35,7 @@ def test_one_sum_everywhere(folder, sandbox, capsys):
     }  # fmt: skip
     assert sum(POINTS.values()) == 23
     assert "<strong>23 of 23 points.</strong>" in page(folder, "students/alice.html")
-    assert "8.7 of 23 points on average of 3" in capsys.readouterr().out
+    assert "8.67 of 23 points on average of 3" in capsys.readouterr().out
     assert (folder.parent / "out" / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "Excel needs it"
 
 

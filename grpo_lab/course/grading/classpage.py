@@ -178,11 +178,8 @@ def _similar(groups: list[tuple[list[str], list[str]]]) -> str:
 
 def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
     hint = "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
-    return _hints(
-        "Answers as they stand in the library or in its public tests",
-        hint,
-        [([s], names) for s, names in exercises_by_student.items()],
-    )
+    groups = [([student], names) for student, names in exercises_by_student.items()]
+    return _hints("Answers as they stand in the library or in its public tests", hint, groups)
 
 
 def _hints(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:
