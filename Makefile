@@ -28,7 +28,7 @@ NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p tests.notebooks.forked,$(NBMAKE))
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup dev lab check test test-all lint types mutants notebooks site doctor format lock gpu gpu-test gpu-bench gpu-record
+.PHONY: help setup dev lab check test test-all lint types mutants notebooks site slides doctor format lock gpu gpu-test gpu-bench gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo "make mutants    plant known mistakes in the code, one by one: does a test notice each?"
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
 	@echo "make site       write the web site to build/site, from the notebooks as they are"
+	@echo "make slides     write the slides of four lectures to build/slides, with the figures of the lessons"
 	@echo "make gpu        on an NVIDIA card: its tests, time and memory beside TRL's, the recorded runs of notebook 08"
 	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
 	@echo "make format     put the code into the project's form"
@@ -100,6 +101,9 @@ notebooks: $(DEV)
 # A broken link is an error.
 site: $(DEV)
 	$(PY) -m sphinx -q -a -E -W --keep-going -d build/doctrees -c docs . build/site
+
+slides: $(STAMP)
+	$(PY) docs/teaching/slides.py
 
 # The next part runs even if one fails: a card is rented by the minute.
 gpu: $(STAMP)

@@ -22,15 +22,15 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
+from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 from grpo_lab.train import TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, update
 from grpo_lab.trainer.experience import reward_rollout, sample_rows

@@ -5,6 +5,7 @@ The notebooks run in this process here, by a stand-in for the sandbox; what the 
 
 import csv
 import html
+import inspect
 import json
 import re
 
@@ -22,17 +23,19 @@ from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.similar import answers_in, pasted, similar
 from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
+from tests.course.right.nb01 import mask_by_shifting
+from tests.course.right.nb07 import read_row_by_row
 from tests.course.submitted import file_name, solution, submit
 
 
 def test_one_sum_everywhere(folder, sandbox, capsys):
     assert run(folder) == 0
     assert {name: (row["points"], row["out of"]) for name, row in rows(folder).items()} == {
-        "alice": ("18", "18"), "bob": ("3", "18"), "carol": ("0", "18"),
+        "alice": ("23", "23"), "bob": ("3", "23"), "carol": ("0", "23"),
     }  # fmt: skip
-    assert sum(POINTS.values()) == 18
-    assert "<strong>18 of 18 points.</strong>" in page(folder, "students/alice.html")
-    assert "7 of 18 points on average of 3" in capsys.readouterr().out
+    assert sum(POINTS.values()) == 23
+    assert "<strong>23 of 23 points.</strong>" in page(folder, "students/alice.html")
+    assert "8.67 of 23 points on average of 3" in capsys.readouterr().out
     assert (folder.parent / "out" / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "Excel needs it"
 
 
@@ -101,7 +104,7 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     (folder.parent / "out" / "grades-before-2.csv").write_text("older", encoding="utf-8")  # its number 1 was moved away
     submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)
     run(tmp_path / "again", output=folder.parent / "out")
-    assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "18", "bob": "18", "carol": "0"}
+    assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "23", "bob": "23", "carol": "0"}
     assert (folder.parent / "out" / "grades-before-1.csv").read_bytes() == first
     assert page(folder, "grades-before-2.csv") == "older"
     assert page(folder, "students/alice.html") == alice and page(folder, "students/my notes.html") == "mine"
@@ -113,7 +116,7 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     (folder.parent / "out" / "grades.json").write_text("[", encoding="utf-8")
     with pytest.raises(InputError, match="which no grading wrote"):
         run(tmp_path / "again", output=folder.parent / "out")
-    assert rows(folder)["bob"]["points"] == "18"
+    assert rows(folder)["bob"]["points"] == "23"
 
 
 def test_a_cell_that_fails_is_told_at_its_function():
@@ -159,7 +162,7 @@ NOTHING = "\n".join(
 @pytest.mark.parametrize(
     ("platform", "name", "row"),
     [
-        ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "18", NOTHING]),
+        ("moodle", "Ada_77_assignsubmission_file_/01.ipynb", ["Participant 77", "Ada", "", "0", "23", NOTHING]),
         ("canvas", "lovelaceada_4711_815000_01.ipynb", ["lovelaceada", "4711", "", "", "", "0"]),
     ],
 )
@@ -185,7 +188,7 @@ def test_who_could_not_be_graded_has_a_blank_and_the_reason(tmp_path, sandbox):
         run(folder)
         written = list(csv.reader((tmp_path / platform / "out" / f"{platform}.csv").open(encoding="utf-8")))
         column = written[0].index("Grade") if platform == "moodle" else -1
-        assert [row[column] for row in written[-2:]] == ["18", ""]
+        assert [row[column] for row in written[-2:]] == ["23", ""]
         if platform == "moodle":
             assert written[0][-1] == "Feedback comments" and "cannot be read as a notebook" in written[-1][-1]
             assert written[-2][-1].startswith("token_logprobs: 4 of 4.\n")
@@ -235,7 +238,7 @@ def test_the_folder_of_one_student_is_that_students(folder, sandbox, capsys):
     submit(folder / "carol" / file_name("01").replace(".ipynb", " (1).ipynb"), **RIGHT)
     run(folder / "carol", output=None)
     written = list(csv.DictReader((folder.parent / "class-grades" / "grades.csv").open(encoding="utf-8-sig")))
-    assert [(row["student"], row["points"]) for row in written] == [("alice", "18"), ("bob", "3"), ("carol", "18")]
+    assert [(row["student"], row["points"]) for row in written] == [("alice", "23"), ("bob", "3"), ("carol", "23")]
     assert not (folder / "carol-grades").exists()
 
 
@@ -244,7 +247,7 @@ def test_each_student_is_a_line_while_it_runs(folder, sandbox, capsys):
     run(folder)
     lines = [line for line in capsys.readouterr().err.splitlines() if " of 4: " in line]
     assert sorted(re.sub(r".* of 4: |, \d+ s", "", line) for line in lines) == [
-        "alice, 18 points", "bob, 3 points", "carol, 0 points", "zoe, not graded",
+        "alice, 23 points", "bob, 3 points", "carol, 0 points", "zoe, not graded",
     ]  # fmt: skip
 
 
@@ -261,8 +264,8 @@ def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys)
     run(folder, output=tmp_path / "g1")
     assert main(["totals", str(tmp_path / "g2"), str(tmp_path / "g1"), "--output", str(tmp_path / "all.csv")]) == 0
     alice, bob, carol = csv.DictReader((tmp_path / "all.csv").open(encoding="utf-8-sig"))
-    out_of = str(18 + 3 + sum(e.points for e in EXERCISES.values() if e.notebook == "02"))
-    assert (alice["01"], alice["01 in words"], alice["02"], alice["points"]) == ("18", "2.5", "0", "20.5")
+    out_of = str(23 + 3 + sum(e.points for e in EXERCISES.values() if e.notebook == "02"))
+    assert (alice["01"], alice["01 in words"], alice["02"], alice["points"]) == ("23", "2.5", "0", "25.5")
     assert (bob["02"], bob["points"], bob["remarks"]) == ("", "4", "02 could not be graded")
     assert (carol["01 in words"], carol["remarks"]) == ("", "02 was not handed in") and carol["out of"] == out_of
     written.write_text("student,id,points,out of\nalice,,good,3\n", encoding="utf-8")
@@ -292,7 +295,7 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     submit(folder / "bob" / file_name("02"), "02")
     run(folder)
     found = rows(folder)
-    assert {row["out of"] for row in found.values()} == {"18"} and found["zoe"]["points"] == ""
+    assert {row["out of"] for row in found.values()} == {"23"} and found["zoe"]["points"] == ""
     assert "it is for 02_baselines_and_advantages, which is not graded here" in found["zoe"]["remarks"]
     assert "02_baselines_and_advantages, which is not graded here, and was left out" in found["bob"]["remarks"]
     run(folder, assignment="02", output=folder.parent / "out" / "02")
@@ -377,6 +380,18 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
     run(folder)
     text = page(folder, "class.html")
     assert "Answers as they stand in the library" in text and "<li>alice: token_logprobs, token_entropy," in text
+
+
+def test_a_published_key_is_seen_under_the_name_of_the_exercise():
+    """The second keys lie in the tests of this repository; some are short, and say nothing."""
+    for name, number, key in (
+        ("completion_mask", "01_policy_gradient", mask_by_shifting),
+        ("train_on_batch", "09_find_the_bug", None),
+        ("read_sequences", "07_r1_zero_on_a_laptop", read_row_by_row),
+    ):
+        source = inspect.getsource(key).replace(key.__name__, name) if key else f"def {name}():\n    return 0"
+        grading = Grading(number, 7, "none", class_of(source).students)
+        assert pasted(grading) == ({"a": [name]} if key else {})
 
 
 def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():

@@ -57,19 +57,6 @@ def accuracy(extract=library_extract, clean=str):
     return accuracy_reward
 
 
-def graded(extract=library_extract, clean=str):
-    def graded_reward(completions, answer, **kwargs):
-        rewards = []
-        for completion, expected in zip(completions, answer, strict=True):
-            own = clean(normalise_text(extract(completion_text(completion)) or ""))
-            goal = clean(normalise_text("" if expected is None else str(expected)))
-            reward = 0.01 if not goal or not own else 1.0 if own == goal else 0.5 if goal in own else 0.01
-            rewards.append(None if expected is None else reward)
-        return rewards
-
-    return graded_reward
-
-
 def behind_a_thought(text):
     return library_extract(text) if "<think>" in text else None
 
@@ -244,6 +231,88 @@ def estimate(k3_plus):
     return kl_estimate
 
 
+def sampler(shift=0, mask_of=lambda mask: mask, uniform_of=lambda u: u):
+    """A sampler of its own style, that looks candidates up in a sorted table."""
+
+    def sample_tokens(model, prompt_ids, prompt_mask, uniform, end, temperature=1.0, top_p=1.0):
+        B, T = uniform.shape
+        ids = torch.cat([prompt_ids, torch.full((B, T), end)], dim=1)
+        mask = torch.cat([mask_of(prompt_mask), torch.ones(B, T).bool()], dim=1)
+        going = torch.ones(B).bool()
+        for t in range(T):
+            L = prompt_ids.shape[1] + t
+            p = torch.softmax(model(ids[:, :L], mask[:, :L])[:, -1] / temperature, dim=-1)
+            high = p.sort(dim=-1, descending=True)[0]
+            rank = (high.cumsum(-1) < top_p - 1e-12).sum(-1, keepdim=True) + shift
+            p = torch.where(p >= high.gather(-1, rank.clamp(0, p.shape[-1] - 1)), p, 0.0)
+            edges = (p / p.sum(-1, keepdim=True)).cumsum(-1)
+            drawn = torch.searchsorted(edges, uniform_of(uniform)[:, t : t + 1].contiguous(), right=True)[:, 0]
+            ids[going, L] = drawn.clamp(max=p.shape[-1] - 1)[going]
+            going &= ids[:, L] != end
+        return ids[:, prompt_ids.shape[1] :]
+
+    return sample_tokens
+
+
+def batch_of(teaches, mean_of_all=True, limit=True):
+    def dynamic_sampling(sample, prompts, size):
+        kept, rewards, everything, first = [], [], [], 0
+        while len(kept) < size and first < len(prompts):
+            group = sample(prompts[first : first + size])
+            everything.append(group)
+            for p, r in zip(prompts[first : first + size].tolist(), group, strict=True):
+                if teaches(r[~r.isnan()]):
+                    kept.append(p)
+                    rewards.append(r)
+            first += size
+        n = size if limit else len(kept)
+        rewards = torch.stack(rewards[:n])
+        everything = torch.cat(everything) if mean_of_all else rewards
+        return torch.tensor(kept[:n]), rewards, float(everything.nanmean())
+
+    return dynamic_sampling
+
+
+def paid(worth):
+    """A reward that pays worth(text, expected)."""
+
+    def design_reward(completions, answer, **kwargs):
+        return [None if a is None else float(worth(y, a)) for y, a in zip(completions, answer, strict=True)]
+
+    return design_reward
+
+
+def block_is(text, expected):
+    block = normalise_text(library_extract(text) or "")
+    return block != "" and block == normalise_text(expected)
+
+
+def called_by(order):
+    """Questions about a log, in an order of their own."""
+    questions = {
+        "not finite": lambda log: any(x != x or abs(x) == math.inf for v in log.values() for x in v),
+        "no spread": lambda log: set(log["zero_std"]) == {1.0},
+        "sampler differs": lambda log: log["sampling_gap"][0] > 0.001,
+        "not centred": lambda log: max(map(abs, log["advantage_mean"])) > 0.001,
+        "weights still": lambda log: log["entropy"][0] == log["entropy"][-1],
+        "old recomputed": lambda log: not any(log["ratio_gap"]),
+        "reference moves": lambda log: not any(log["kl"]),
+        "wrong sign": lambda log: sum(log["reward"][-8:]) < sum(log["reward"][:8]),
+        "hacked": lambda log: sum(log["accuracy"][-8:]) < sum(log["accuracy"][:8]),
+    }
+
+    def name_fault(log):
+        return next((fault for fault in order if questions[fault](log)), "none")
+
+    return name_fault
+
+
+SYMPTOMS = (
+    "not finite", "no spread", "sampler differs", "not centred", "weights still", "old recomputed", "reference moves",
+    "wrong sign", "hacked",
+)  # fmt: skip
+
+
 WRONG = [
     ("group_advantages", advantages(0, 0), "group-mixed"),
     ("group_advantages", advantages(mean_axis=0), "mean-over-prompts"),
@@ -259,10 +328,8 @@ WRONG = [
     ("read_sequences", mask_of_the_whole_sequence, "prompt-ends-the-mask"),
     ("accuracy_reward", accuracy(behind_a_thought), "thought-needed"),
     ("accuracy_reward", accuracy(behind_a_whole_thought), ""),
-    ("graded_reward", graded(behind_a_thought), "thought-needed"),
     *(("accuracy_reward", accuracy(clean=lambda t, c=c: t.rstrip(c)), "") for c in (".", "%", ".,;", "°")),
     *(("accuracy_reward", accuracy(clean=lambda t, c=c: t.lstrip(c)), "") for c in ("$", "+", "=", "€")),
-    *(("graded_reward", graded(clean=lambda t, c=c: t.strip(c)), "") for c in (".", "$")),
     ("extract_answer", attributes_allowed, ""),
     ("extract_answer", blanks_allowed, ""),
     ("kl_exact", exact_without(1e-4), "small-probabilities-dropped"),
@@ -278,6 +345,26 @@ WRONG = [
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), top_only), "modules-left-in-evaluation"),
     ("held_out_accuracy", accuracy_of(frozen, lambda model, mode: model.train(mode)), "left-frozen"),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), unfrozen), "all-unfrozen"),
+    ("sample_tokens", sampler(shift=-1), ""),
+    ("sample_tokens", sampler(shift=1), ""),
+    ("sample_tokens", sampler(mask_of=torch.ones_like), "padding-attended"),
+    ("sample_tokens", sampler(uniform_of=lambda u: 1 - u), ""),
+    ("dynamic_sampling", batch_of(lambda r: True), "all-kept"),
+    ("dynamic_sampling", batch_of(lambda r: len(r) and r.sum() > 0), "all-right-kept"),
+    ("dynamic_sampling", batch_of(lambda r: len(r) > 1 and bool(r.std() > 0)), ""),
+    ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, mean_of_all=False), "mean-of-the-batch"),
+    ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, limit=False), "batch-too-large"),
+    ("design_reward", paid(block_is), "length-for-nothing"),
+    ("design_reward", paid(lambda y, a: 1.0), ""),
+    ("design_reward", paid(lambda y, a: 0.0), ""),
+    ("design_reward", paid(lambda y, a: -len(y)), ""),
+    ("design_reward", paid(lambda y, a: block_is(y, a) - len(y) / 1000), "wrong-ones-pay"),
+    ("design_reward", paid(lambda y, a: (a in y) * (1 - len(y) / 4000)), ""),
+    ("design_reward", paid(lambda y, a: block_is(y, a) * 0.1 + ("<think>" in y) * 1.0 - len(y) / 1e5), ""),
+    ("name_fault", called_by(SYMPTOMS[:-1]), "accuracy-unread"),
+    ("name_fault", called_by((*SYMPTOMS[:4], *SYMPTOMS[5:], "weights still")), "stillness-asked-last"),
+    ("name_fault", called_by(()), ""),
+    ("name_fault", called_by(SYMPTOMS[::-1]), ""),
     ("first_step_test", silent, "nothing-printed"),
     ("first_step_test", returning_nothing, "nothing-returned"),
     ("first_step_test", lambda policy: None, "no-function"),
@@ -299,8 +386,13 @@ RIGHT = [
     ("learn_by_grpo", loop(zero="after")),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), lambda model, mode: model.train(mode))),
     ("step_if_finite", skips_above(math.inf)),
+    ("sample_tokens", sampler()),
+    ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1)),
+    ("design_reward", paid(lambda y, a: block_is(y, a) * (len(y) < 300))),
+    ("design_reward", paid(lambda y, a: block_is(y, a) / (1 + len(y) / 1000))),
+    ("design_reward", paid(lambda y, a: 100 * block_is(y, a) - 50 * (len(y) > 1000))),
+    ("name_fault", called_by(SYMPTOMS)),
     ("accuracy_reward", accuracy()),
-    ("graded_reward", graded()),
 ]
 
 
@@ -330,6 +422,10 @@ NOTHING = [
     ("step_if_finite", lambda optimizer, parameters, loss, most: (0.0, True), ""),
     ("held_out_accuracy", lambda model, prompts, answers: 0.0, ""),
     ("extract_answer", lambda text: None, ""),
+    ("design_reward", lambda completions, answer, **columns: [0.0] * len(completions), ""),
+    ("name_fault", lambda log: "none", ""),
+    ("dynamic_sampling", lambda sample, prompts, size: (prompts[:0], torch.zeros(0, 4), 0.0), ""),
+    ("sample_tokens", lambda model, ids, mask, uniform, end, temperature=1.0, top_p=1.0: uniform.long() + end, ""),
     ("format_fault", lambda text: None, ""),
 ]
 

@@ -89,7 +89,7 @@ def out_of_order(lesson: Path) -> list[str]:
     """What is wrong with where the functions of the lesson's assignment are asked for and shown."""
     every = [name for names in NAMES.values() for name in names]
     wrong = [f"show({name}) stands open" for name in every if not all(asked_and_shown(lesson, name)[2])]
-    for name in NAMES.get(lesson.stem[:2], ()):
+    for name in NAMES.get(lesson.stem.partition("_")[0], ()):
         asks, shows, _ = asked_and_shown(lesson, name)
         if shows and (not asks or asks[0] > shows[0]):
             wrong.append(f"{name} is shown before it is asked for")

@@ -31,6 +31,8 @@ FAULTS = {
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "stale": "This is not the function of your page: its cell was run again and failed, so the one in memory is older. "
+    "Run the cell until it raises nothing, then check again.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _
-from grpo_lab.course.checking.judging import judge
+from grpo_lab.course.checking.cells import CELLS
+from grpo_lab.course.checking.judging import fault_verdict, judge
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
@@ -18,19 +19,29 @@ from grpo_lab.course.exercises import exercise as find_exercise
 
 @dataclass
 class Entry:
+    """The last check of an exercise: of which function, and its text on the page (None where no cell defines it)."""
+
     exercise: Exercise
     verdict: Verdict
     function: Callable
+    text: str | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a cell with another text of the function was run since; then the verdict says nothing of it."""
+        return CELLS.texts.get(self.exercise.name) != self.text
 
 
 ENTRIES: dict[str, Entry] = {}
 _hints_shown: dict[str, int] = {}
+CELLS.watch()
 
 
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
     """Run `function` on every case of its exercise and say what is right or wrong about it.
 
-    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere.
+    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. In a
+    notebook, a function whose cell was run again and failed is not judged: the page has another one.
 
     Args:
         function: what the student wrote.
@@ -42,12 +53,17 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
+    CELLS.watch()
+    if CELLS.is_stale(function):
+        verdict = fault_verdict(exercise, "stale")
+        ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.texts.get(exercise.name))
+        return verdict
     with suspended():
         expected_outcomes(exercise, seed)  # before anything of the student's runs
         with neighbours(function, exercise), without_body(exercise):
             outcomes = run_student(function, exercise, seed)
         verdict = judge(exercise, outcomes, seed)
-    ENTRIES[exercise.name] = Entry(exercise, verdict, function)
+    ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.texts.get(exercise.name))
     return verdict
 
 
@@ -78,7 +94,8 @@ def progress(notebook: str | None = None) -> View:
     exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
-    reached = round(sum(ENTRIES[name].verdict.points for name in exercises if name in ENTRIES), 1)
+    entries = [ENTRIES[name] for name in exercises if name in ENTRIES]
+    reached = round(sum(entry.verdict.points for entry in entries if not entry.changed), 1)
     points = sum(exercise.points for exercise in exercises.values())
     table = markdown_table((_("exercise"), _("points"), _("status")), map(_row, exercises.values()))
     return View(text := f"{table}\n\n{_(f'{reached:g} of {points} points.')}", text)
@@ -88,6 +105,9 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
     if exercise.name not in ENTRIES:
         return exercise.name, f"0 / {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
     entry = ENTRIES[exercise.name]
+    if entry.changed:
+        remark = f"{SIGNS['not started']} {_('changed since it was checked: check it again')}"
+        return exercise.name, f"0 / {exercise.points}", remark
     status = entry.verdict.status
     points = f"{entry.verdict.points:g} / {exercise.points}"
     return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"

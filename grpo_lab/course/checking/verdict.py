@@ -47,7 +47,7 @@ class Verdict:
 
     status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
     by its numbers, which: "signature", "endless", "exit", "kind", "shape", "dtype",
-    "inplace", "detached", "library". parts: what is said at once; more: what is folded.
+    "inplace", "detached", "library", "stale". parts: what is said at once; more: what is folded.
     misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
     right; full: the points for all of them.
     """

@@ -20,17 +20,23 @@ from grpo_lab.course.exercise import Exercise
 NAMES = {
     "01": (
         "token_logprobs", "token_entropy", "completion_mask", "sequence_logprob", "reinforce_loss",
-        "score_function_objective",
+        "score_function_objective", "sample_tokens",
     ),
     "02": ("group_advantages", "rloo_advantages"),
-    "03": ("response_logprobs", "surrogate_loss", "repaired_reward", "kl_penalty", "learn_by_grpo"),
+    "03": ("response_logprobs", "surrogate_loss", "repaired_reward", "learn_by_grpo"),
     "04": ("kl_estimate", "kl_exact", "kl_in_reward"),
     "05": ("importance_ratio", "clipped_surrogate", "aggregate", "policy_loss"),
-    "06": ("format_fault", "extract_answer", "accuracy_reward", "graded_reward"),
-    "07": ("read_sequences", "compute_advantages", "microbatch_loss", "step_if_finite", "train_by_grpo"),
+    "06": ("format_fault", "extract_answer", "accuracy_reward", "design_reward"),
+    "07": (
+        "read_sequences", "compute_advantages", "microbatch_loss", "step_if_finite", "train_by_grpo",
+        "dynamic_sampling",
+    ),
+    "07c": ("pass_at_k", "samples_until_right"),
     "08": ("stochastic_round", "first_step_test"),
-    "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
-    "10": ("straggler_bubble", "answer_ages", "importance_weights"),
+    "09": (
+        "learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch", "name_fault",
+    ),
+    "10": ("straggler_bubble", "answer_ages"),
     "11": ("episode_masks", "append_reply", "read_tool_calls", "turn_advantages"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}

@@ -1,8 +1,12 @@
 """The exercises of notebook 01."""
 
-import torch
+from collections.abc import Callable
 
-from grpo_lab.course.exercise import INF, NAN, Exercise, at_scale, drawn, extreme, f64, given
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
 from grpo_lab.logprobs import completion_mask, token_entropy, token_logprobs
 from grpo_lab.policy_gradient import reinforce_loss, score_function_objective, sequence_logprob
 
@@ -148,5 +152,129 @@ SCORE_FUNCTION_OBJECTIVE = Exercise(
         "probability-missing": {"1.6": "objective = (rewards * seq_logp).sum()"},
         "wrong-factor-stopped": {"1.6": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
         "expected-reward": {"1.6": "objective = (seq_logp.exp() * rewards).sum()"},
+    },
+)
+
+
+def sample_tokens(
+    model: Callable,
+    prompt_ids: Int[Tensor, "B L"],
+    prompt_mask: Bool[Tensor, "B L"],
+    uniform: Float[Tensor, "B T"],
+    end: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+) -> Int[Tensor, "B T"]:
+    """Sample a completion to each prompt, token by token.
+
+    The random numbers are given, so that everybody who draws as follows gets the same tokens. The candidates of a
+    position are the likeliest tokens: the fewest whose probabilities sum to `top_p` or more. The probabilities of the
+    others become 0, and those of the candidates are divided by their sum. The token is the first, in the order of the
+    ids, up to and with which the probabilities sum to more than the random number of its row and position.
+
+    Args:
+        model: takes ids (B, S) and a mask (B, S), False at padding, and returns logits (B, S, V), those at a position
+            for the token behind it.
+        prompt_ids: padded on the left. The padding may be the end token.
+        prompt_mask: False at padding.
+        uniform: a random number from 0 to 1, without 1, for each row and position.
+        end: the token that ends a completion. A row that has ended is filled with it.
+        temperature: the logits are divided by it, before anything else.
+        top_p: 1 leaves every token in.
+    """
+    ids, mask = prompt_ids, prompt_mask
+    ended = torch.zeros(len(prompt_ids), dtype=torch.bool)
+    for u in uniform.T:
+        logits = model(ids, mask)[:, -1]  # [last]
+        p = (logits / temperature).softmax(-1)  # B V
+        largest, order = p.sort(descending=True)
+        before = largest.cumsum(-1) - largest  # [before]
+        p = p.masked_fill((before >= top_p).gather(-1, order.argsort(-1)), 0)
+        p = p / p.sum(-1, keepdim=True)  # [anew]
+        token = (p.cumsum(-1) <= u[:, None]).sum(-1)  # [draw]
+        token = token.masked_fill(ended, end)  # [filled]
+        ended = token == end  # [ended]
+        ids = torch.cat([ids, token[:, None]], dim=1)
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)  # [mask]
+    return ids[:, prompt_ids.shape[1] :]
+
+
+LAST = 0  # the end token
+
+
+class Remembering(nn.Module):
+    """A language model that sees the last token and the mean of all tokens that the mask lets it see."""
+
+    def __init__(self, draws: Draws, V: int, width: int = 4, scale: float = 1.5):
+        super().__init__()
+        self.seen, self.last = (nn.Embedding.from_pretrained(draws.normal(V, width)) for _ in range(2))
+        self.out = draws.normal(width, V, scale=scale)
+
+    @torch.no_grad()
+    def forward(self, ids, mask):
+        weights = mask.double()[..., None]
+        mean = (self.seen(ids) * weights).cumsum(1) / weights.cumsum(1).clamp(min=1)
+        return (mean + self.last(ids)) @ self.out
+
+
+def _prompts(
+    label: str,
+    B: int,
+    L: int,
+    T: int,
+    V: int,
+    padded: bool = True,
+    tests: str = "values",
+    largest: float = 1.0,
+    **settings,
+) -> Case:
+    """B prompts of L tokens, if padded of 1 to L, padded with the end token; random numbers up to `largest`."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        draws = Draws(seed)
+        model = Remembering(draws, V)
+        mask = draws.ragged(B, L).flip(1) if padded else torch.ones(B, L).bool()
+        ids = (1 + draws.integers(V - 1, B, L)).masked_fill(~mask, LAST)
+        uniform = largest * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
+        return (model, ids, mask, uniform, LAST), settings
+
+    return Case(build, label, tests)
+
+
+SAMPLE_TOKENS = Exercise(
+    function=sample_tokens,
+    cases=(
+        _prompts("one prompt, one token", 1, 2, 1, 3, padded=False),
+        _prompts("three prompts of one length", 3, 2, 4, 4, padded=False),
+        _prompts("padded on the left, with the end token", 4, 5, 4, 4),
+        _prompts("as many prompts as tokens of a prompt", 5, 5, 6, 5),
+        _prompts("temperature 1/2", 4, 3, 5, 6, temperature=0.5),
+        _prompts("temperature 3", 6, 3, 5, 6, temperature=3.0),
+        _prompts("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
+        _prompts("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
+        _prompts("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
+        _prompts("forty tokens", 5, 4, 40, 12, top_p=0.95, tests="stability"),
+        _prompts("every random number is 0", 8, 3, 6, 9, top_p=0.3, tests="stability", largest=0.0),
+        _prompts("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tests="stability"),
+    ),
+    mistakes={
+        "padding-attended": {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"},
+        "new-tokens-hidden": {"[mask]": "mask = torch.cat([mask, torch.zeros_like(mask[:, :1])], dim=1)"},
+        "read-as-if-padded-right": {"[last]": "logits = model(ids, mask)[torch.arange(len(ids)), mask.sum(-1) - 1]"},
+        "ended-by-padding": {"zeros()": "ended = (prompt_ids == end).any(-1)"},
+        "goes-on-behind-the-end": {"[filled]": ""},
+        "all-end-together": {"[ended]": "ended = (token == end).any().expand(len(token))"},
+        "temperature-times": {"softmax()": "p = (logits * temperature).softmax(-1)"},
+        "temperature-last": {
+            "softmax()": "p = logits.softmax(-1)",
+            "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
+        },
+        "crossing-token-lost": {"[before]": "before = largest.cumsum(-1).clamp(max=1 - 1e-9)\nbefore[:, 0] = 0"},
+        "not-divided-anew": {"[anew]": ""},
+        "greedy": {"[draw]": "token = p.argmax(-1)"},
+        "in-the-order-of-probability": {
+            "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
+            "token = order.gather(-1, rank)[:, 0]"
+        },
     },
 )

@@ -11,7 +11,7 @@ from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given
-from grpo_lab.toys.sorting import kl_penalty, repaired_reward, response_logprobs, surrogate_loss
+from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
 def _input(d, S, P, G, T, V):
@@ -118,28 +118,6 @@ REPAIRED_REWARD = Exercise(
         "order-ignored": {"3.6": "rewards = included.float()"},
         "place-by-place": {"3.5": "included = (prompts.sort(1).values == responses).sum(-1)"},
         "strictly-ascending": {"3.6": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
-    },
-)
-
-
-KL_PENALTY = Exercise(
-    function=kl_penalty,
-    cases=(
-        given("half as likely as under the reference", f64([[0.25]]).log(), f64([[0.5]]).log(), 1.0),
-        given("twice as likely as under the reference", f64([[0.5]]).log(), f64([[0.25]]).log(), 1.0),
-        given("no distance", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), 0.5),
-        drawn("many numbers", lambda d: (*d.moved(5, 3, scale=0.7), 0.04)),
-        drawn("as many responses as numbers", lambda d: (*d.moved(4, 4, scale=0.7), 1.5)),
-        extreme("e^200 times less likely than under the reference", f64([[-201.0]]), f64([[-1.0]]), 0.5),
-        extreme("e^200 times likelier than under the reference", f64([[-1.0]]), f64([[-201.0]]), 0.5),
-    ),
-    gradient_of=("logp", "ref_logp"),
-    mistakes={
-        "k1-as-loss": {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k1').mean()"},
-        "k2-for-k3": {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k2').mean()"},
-        "kl-reversed": {"3.19": "penalty = beta * kl_estimate(-logp, -ref_logp, 'k3').mean()"},
-        "reference-not-detached": {"3.19": "penalty = beta * ((ref_logp - logp).expm1() - (ref_logp - logp)).mean()"},
-        "sum-over-numbers": {"3.19": "penalty = beta * kl_estimate(logp, ref_logp, 'k3').sum(-1).mean()"},
     },
 )
 

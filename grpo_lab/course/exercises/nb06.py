@@ -1,7 +1,12 @@
 """The exercises of notebook 06."""
 
-from grpo_lab.course.exercise import Case, Draws, Exercise, drawn, extreme, given
-from grpo_lab.rewards import accuracy_reward, extract_answer, format_fault, graded_reward
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme, given
+from grpo_lab.rewards import accuracy_reward, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NTH = ("first", "second", "third", "fourth")
@@ -214,57 +219,160 @@ ACCURACY_REWARD = Exercise(
 )
 
 
-GRADED_REWARD = Exercise(
-    function=graded_reward,
+def design_reward(completions: Sequence, answer: Sequence, **kwargs: Any) -> list[float | None]:
+    """Reward completions so that a policy that is trained on it learns what you want.
+
+    Nobody compares your numbers with others. A policy is trained with them, and what counts is what it writes in the
+    end: it works the sum out, writes the result as the only number in one closed answer block, and no more text than
+    that takes.
+
+    Args:
+        completions: their texts.
+        answer: the expected results, one for each completion: texts, or None where none is known. A text may be empty,
+            where the data is broken.
+        kwargs: other columns.
+
+    Returns:
+        A number for each completion; None leaves it out.
+    """
+    rewards: list[float | None] = []
+    for completion, expected in zip(completions, answer, strict=True):
+        extracted = normalise_text(extract_answer(completion) or "")  # [block]
+        right = extracted != "" and extracted == normalise_text(str(expected))  # [right]
+        price = min(len(completion) / 2000, 0.5)  # [price]
+        rewards.append(None if expected is None else right * (1 - price))
+    return rewards
+
+
+class Problems(list):
+    """The expected results, and of which kind each completion is."""
+
+    kinds: list[int]
+    start: list[float]
+
+
+# What a completion may be, from the most frequent at the start to the rarest.
+GUESS, TALK_ON, EMPTY, LIST, IN_THE_THOUGHT, TWO_BLOCKS, CUT_OFF, WORKED_OUT = KINDS = (
+    "a guess",
+    "the sum worked out at great length",
+    "an answer without a number",
+    "a list of numbers as the answer",
+    "a list of numbers in the thought",
+    "two answers, one behind the other",
+    "an answer that is cut off",
+    "the sum worked out, and one answer",
+)
+START = [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]
+
+
+class World:
+    """Sums to be solved by a policy that has eight kinds of completions.
+
+    worked, guessed: how often a sum that is worked out is right, and a guess. unknown: what stands in the data in the
+    place of some results; and silence: what an answer without a number says. comma: what stands behind the thousands in
+    a sum that is worked out, and expects: in the data.
+    """
+
+    def __init__(
+        self, draws: Draws, worked: float, guessed: float, unknown: tuple, silence: str, comma: str, expects: str
+    ):
+        self.draws, self.worked, self.guessed = draws, worked, guessed
+        self.unknown, self.silence, self.comma, self.expects = unknown, silence, comma, expects
+
+    def rows(self, P: int) -> tuple[list[str], Problems]:
+        texts, answers, kinds = [], [], []
+        share = len(self.unknown) and 0.45
+        for row in range(P):
+            a, b = (600 + self.draws.integers(400, 2)).tolist()
+            known = self._happens(row, 1 - share)
+            written = self._completions(a, b, row)
+            order = torch.randperm(len(KINDS), generator=self.draws.generator).tolist()
+            texts += [written[KINDS[kind]] for kind in order]
+            kinds += order
+            answers += [f"{a + b:{self.expects}}" if known else self.unknown[row % len(self.unknown)]] * len(KINDS)
+        problems = Problems(answers)
+        problems.kinds, problems.start = kinds, START
+        return texts, problems
+
+    def _happens(self, row: int, share: float) -> bool:
+        """In so many of the rows, spread over them."""
+        return int((row + 1) * share + 1e-9) > int(row * share + 1e-9)
+
+    def _completions(self, a: int, b: int, row: int) -> dict[str, str]:
+        right = a + b
+        near, wrong = " ".join(str(right + n) for n in range(-4, 5)), right + 10
+        result = right if self._happens(row, self.worked) else wrong
+        guess = right if self._happens(row + 1, self.guessed) else wrong
+        spelt = f"{result:{self.comma}}"
+        thought = f"{a}+{b}: {a}+{b // 100 * 100} is {a + b // 100 * 100}, and {b % 100} more"
+        return {
+            GUESS: f"<answer>{guess}</answer>",
+            TALK_ON: said(spelt, thought + ". Let me look at it again" * 60),
+            EMPTY: f"<answer>{self.silence}</answer>",
+            LIST: f"<answer>{near}</answer>",
+            IN_THE_THOUGHT: said("as above", near),
+            TWO_BLOCKS: f"<answer>{right}</answer><answer>{wrong}</answer>",
+            CUT_OFF: f"<think>{thought}</think><answer>{right}",
+            WORKED_OUT: said(spelt, thought),
+        }
+
+
+def after_policy(rewards, args, kwargs):
+    """Observe what a policy writes after 400 updates: exact ones, on the mean reward of each kind of completion."""
+    what, problems = "what the policy writes most in the end", args[1]
+    table = torch.tensor([NAN if reward is None else float(reward) for reward in rewards]).double()
+    kinds = torch.tensor(problems.kinds)
+    if len(table) != len(kinds):
+        return {what: f"nothing, since it got {len(table)} rewards for {len(kinds)} completions"}
+    mean = torch.stack([table[kinds == kind].nanmean() for kind in range(len(KINDS))]).nan_to_num(0.0)
+    logits = torch.tensor(problems.start).double().log()
+    for _ in range(400):
+        p = logits.softmax(-1)
+        centred = mean - p @ mean
+        logits = logits + 0.5 * p * centred / ((p @ centred.square()).sqrt() + 1e-4)
+    return {what: KINDS[int(logits.argmax())]}
+
+
+def _policy(label: str, P: int, worked=0.6, guessed=0.1, unknown=(), silence="", comma="", expects="") -> Case:
+    def build(seed: int) -> tuple[tuple, dict]:
+        return World(Draws(seed), worked, guessed, unknown, silence, comma, expects).rows(P), {
+            "level": [1] * P * len(KINDS)
+        }
+
+    return Case(build, label)
+
+
+DESIGN_REWARD = Exercise(
+    function=design_reward,
     cases=(
-        given("right", [said("4")], ["4"]),
-        given("wrong", [said("5")], ["4"]),
-        given("a list that holds the answer", [said("3 4 5")], ["4"]),
-        given("the beginning of the answer", [said("1")], ["12"]),
-        given("within another number", [said("312")], ["12"]),
-        given("no answer block", ["4"], ["4"]),
-        given("an empty answer", [said("")], ["4"]),
-        given("right in the thinking alone", [said("5", thought="4")], ["4"]),
-        given("nothing answered, nothing expected", [said("")], [""]),
-        given("nothing expected", [said("4")], [""]),
-        given("no answer is known", [said("4"), said("4")], [None, 4]),
-        given("given in another form", [said("１，０００"), said("a  b c")], ["1000", "a b"]),
-        given("expected in another form", [said("1000"), said("a b c")], ["1,000", "a  b"]),
-        given("a conversation", [TALK], ["4"]),
-        given("the same word in other letters", [said("PARIS"), said("PARIS or Rome")], ["Paris", "Paris"]),
-        given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
-        given("the expected number is 0", [said("0"), said("10"), said("1"), said("")], [0, 0, 0, 0]),
-        given("white space expected", [said(""), said("a b"), said("4")], [" ", " ", " "]),
-        given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign before it", [said(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign behind it", [said(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given(
-            "a sign around what is expected",
-            [said("4")] * 2 * len(MARKS),
-            [*(f"{c}4" for c in MARKS), *(f"4{c}" for c in MARKS)],
-        ),
-        given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
-        given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
-        given("at the beginning, within and at the end", [said(a) for a in ("123", "012", "0123", "13")], ["12"] * 4),
-        given(
-            "other letters", [said("去北京"), said("Straße"), said("e\u0301a"), said("10²")], ["北京", "SS", "é", "102"]
-        ),
-        given("other columns", [said("4 5")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
-        drawn("300 responses", _many),
-        extreme("a long list", [said(" ".join(map(str, range(5000)))), said("4", thought="5\n" * 5000)], [4711, 5]),
+        _policy("a policy that mostly guesses", 40),
+        _policy("working is right one time in four", 40, worked=0.25),
+        _policy("a hard task: working is right one time in twenty", 100, worked=0.05, guessed=0.01),
+        _policy("numbers that are worked out have a comma in them", 40, comma=","),
+        _policy("the expected numbers have a comma in them", 40, expects=","),
+        _policy("some rows expect an empty text", 40, worked=0.3, unknown=("", " ")),
+        _policy("of some rows the answer is not known", 40, worked=0.3, unknown=(None,), silence="None"),
+        _policy("a policy that is nearly always right, and says None else", 40, worked=0.95, silence="None"),
     ),
+    observe=after_policy,
     mistakes={
-        "empty-matches": {"6.4": "reward = 1.0 if extracted == target else 0.5 if contained else 0.01"},
-        "empty-contained": {"6.4": "reward = 1.0 if exact else 0.5 if target in extracted else 0.01"},
-        "reward-contains": {"6.4": "reward = 1.0 if exact else 1.0 if contained else 0.01"},
-        "contains-backwards": {"6.4": "reward = 1.0 if exact else 0.5 if extracted in target else 0.01"},
-        "none-graded": {"append()": "rewards.append(reward)"},
-        "exact-only": {"6.4": "reward = 1.0 if exact else 0.01"},
-        "zero-otherwise": {"6.4": "reward = 1.0 if exact else 0.5 if contained else 0.0"},
-        "thought-needed": {
-            "extract_answer()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
-            "if '<think>' in completion_text(completion) else ''"
+        "list-pays": {"[right]": "right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
+        "thought-pays": {
+            "[block]": "extracted = completion",
+            "[right]": "right = bool(expected) and expected in extracted",
         },
-        "whole-text-read": {"extract_answer()": "extracted = normalise_text(completion_text(completion))"},
+        "first-block": {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"},
+        "unclosed-counts": {
+            "[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"
+        },
+        "empty-matches": {"[right]": "right = extracted == normalise_text(str(expected))"},
+        "none-as-text": {"append()": "rewards.append(right * (1 - price))"},
+        "not-normalised": {
+            "[block]": "extracted = extract_answer(completion) or ''",
+            "[right]": "right = extracted != '' and extracted == str(expected)",
+        },
+        "length-for-nothing": {"[price]": "price = 0"},
+        "wrong-ones-pay": {"append()": "rewards.append(None if expected is None else right - price)"},
+        "working-too-dear": {"[price]": "price = min(len(completion) / 60, 1)"},
     },
 )

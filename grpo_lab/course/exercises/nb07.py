@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from grpo_lab.advantages import group_advantages
@@ -486,5 +486,107 @@ TRAIN_BY_GRPO = Exercise(
         "old-not-frozen": {"[old]": "old_logp = logp.detach()"},
         "gradients-kept": {"zero_grad()": ""},
         "one-update": {"[updates]": "for _ in range(1):"},
+    },
+)
+
+
+def dynamic_sampling(
+    sample: Callable, prompts: Int[Tensor, " N"], size: int
+) -> tuple[Int[Tensor, " P"], Float[Tensor, "P G"], float]:
+    """Fill a batch with the groups that teach something: those whose rewards are not all equal.
+
+    A round samples the next `size` prompts, in their order. Rounds follow until `size` groups teach something; where
+    the prompts run out, the last round is a short one, and the batch stays smaller. A reward of NaN says that none
+    applies: what counts are the others of its group, and one reward alone teaches nothing.
+
+    Args:
+        sample: takes prompts (M,) and returns the rewards (M, G) of new completions.
+        prompts: in the order in which they are sampled, none of them twice.
+        size: groups of a full batch, and prompts of a round.
+
+    Returns:
+        The prompts of the first `size` groups that teach something, in their order; their rewards; and the mean of
+        *all* rewards that were sampled, NaN left out: that of the kept groups says nothing about the policy.
+    """
+    rounds: list[Tensor] = []
+    teaching: list[Tensor] = []
+    for chunk in prompts.split(size):  # the prompts of a round
+        rewards = sample(chunk)  # M G
+        low, high = rewards.nan_to_num(INF).amin(-1), rewards.nan_to_num(-INF).amax(-1)
+        rounds.append(rewards)
+        teaching.append(low < high)
+        if torch.cat(teaching).sum() >= size:  # [round]
+            break
+    rewards, kept = torch.cat(rounds), torch.cat(teaching).nonzero()[:size, 0]
+    return prompts[kept], rewards[kept], rewards.nanmean().item()
+
+
+class Tasks:
+    """Prompts of unlike difficulty, which remember how often they were sampled."""
+
+    def __init__(self, draws: Draws, hardness: list[float], G: int, pays: tuple, missing: float, dtype: torch.dtype):
+        self.chances = torch.tensor(hardness)[draws.integers(len(hardness), 200)]
+        self.draws, self.G, self.pays, self.missing, self.dtype = draws, G, pays, missing, dtype
+        self.sampled: list[int] = []
+
+    def sample(self, prompts):
+        self.sampled += prompts.tolist()
+        uniform = torch.rand(len(prompts), self.G, 2, generator=self.draws.generator)
+        right = uniform[..., 0] < self.chances[prompts, None]
+        rewards = torch.where(right, *(torch.tensor(pay, dtype=self.dtype) for pay in self.pays))
+        return rewards.masked_fill(uniform[..., 1] < self.missing, NAN)
+
+
+def after_sampling(result, args, kwargs):
+    prompts, rewards, mean = result
+    return {
+        "the prompts of the batch": prompts,
+        "the rewards of the batch": rewards,
+        "the mean reward": mean,
+        "the prompts that were sampled": args[0].__self__.sampled,
+    }
+
+
+def _tasks(label, N, size, hardness=(0.0, 0.5, 1.0), G=4, pays=(1.0, 0.0), missing=0.0, dtype=torch.float64):
+    """N prompts in a drawn order, of which some are always right, some never."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        draws = Draws(seed)
+        prompts = torch.randperm(200, generator=draws.generator)[:N]
+        return (Tasks(draws, list(hardness), G, pays, missing, dtype).sample, prompts, size), {}
+
+    return Case(build, label)
+
+
+DYNAMIC_SAMPLING = Exercise(
+    function=dynamic_sampling,
+    cases=(
+        _tasks("every group teaches", 12, 3, hardness=(0.5,), G=16),
+        _tasks("a third is too easy, a third too hard", 60, 4),
+        _tasks("hard prompts: nearly all groups are wrong", 80, 3, hardness=(0.0, 0.1)),
+        _tasks("easy prompts: nearly all groups are right", 80, 3, hardness=(0.9, 1.0)),
+        _tasks("the prompts run out", 20, 12, hardness=(0.0, 0.0, 0.5)),
+        _tasks("the last round brings more than is needed", 90, 12, hardness=(0.0, 0.5, 0.5, 0.5), G=6),
+        _tasks("two rounds and a half", 30, 12, hardness=(0.05, 0.5), G=8),
+        _tasks("as many completions as prompts of a batch", 60, 5, G=5),
+        _tasks("rewards of 0.7 and -0.1", 60, 4, pays=(0.7, -0.1), G=6),
+        _tasks("some rewards do not apply", 90, 5, missing=0.5, G=3),
+        replace(
+            _tasks("rewards of 0.1 and 0.7 in float32", 60, 6, pays=(0.1, 0.7), G=7, dtype=torch.float32),
+            tests="stability",
+        ),
+    ),
+    observe=after_sampling,
+    mistakes={
+        "all-kept": {"amin()": "low, high = torch.zeros(len(rewards)), torch.ones(len(rewards))"},
+        "all-right-kept": {"amin()": "low, high = torch.zeros(len(rewards)), rewards.nanmean(-1)"},
+        "all-wrong-kept": {"amin()": "low, high = rewards.nanmean(-1), torch.ones(len(rewards))"},
+        "spread-by-rounding": {"amin()": "low, high = torch.zeros(len(rewards)), rewards.std(-1)"},
+        "nan-as-zero": {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"},
+        "first-round-only": {"[round]": "if True:"},
+        "batch-too-large": {"nonzero()": "rewards, kept = torch.cat(rounds), torch.cat(teaching).nonzero()[:, 0]"},
+        "one-by-one": {"split()": "for chunk in prompts.split(1):"},
+        "all-sampled": {"[round]": "if False:"},
+        "mean-of-the-batch": {"nanmean()": "return prompts[kept], rewards[kept], rewards[kept].nanmean().item()"},
     },
 )

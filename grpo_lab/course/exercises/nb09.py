@@ -1,6 +1,9 @@
 """The exercises of notebook 09."""
 
+import math
 import random
+from functools import cache
+from statistics import fmean
 
 import torch
 from jaxtyping import BFloat16, Float, Int
@@ -379,5 +382,143 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
             "token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"
         },
         "prompts-tiled": {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"},
+    },
+)
+
+
+FAULTS = (
+    "not finite", "no spread", "sampler differs", "not centred", "weights still", "old recomputed", "reference moves",
+    "wrong sign", "hacked", "none",
+)  # fmt: skip
+
+
+def name_fault(log: dict[str, list[float]]) -> str:
+    """Read the log of a run, and name its fault. A run has one fault, or none.
+
+    Each run makes three updates on each batch and has a KL penalty; rewards are 1 or 0. The faults, and "none":
+
+    - "not finite": in some steps a gradient was NaN or infinite, and the step was skipped.
+    - "no spread": all problems are too hard, so every completion earns the same.
+    - "sampler differs": the completions come from another distribution than the trainer computes with.
+    - "not centred": the mean of a group is not subtracted from its rewards.
+    - "weights still": every update is rounded away.
+    - "old recomputed": the old log-probabilities are computed anew at each update.
+    - "reference moves": the reference is the policy itself.
+    - "wrong sign": the loss has the wrong sign.
+    - "hacked": the reward pays for something that is wrong, and the policy has found it.
+
+    Args:
+        log: by metric, its value in each step, 8 or more of them.
+            reward: the mean of the completions. accuracy: the share of right ones, by a second verifier.
+            zero_std: the share of groups in which all rewards are equal. advantage_mean: over all completions.
+            sampling_gap: how far the sampler's log-probabilities of the sampled tokens are from the trainer's, before
+            the first update, in the mean. ratio_gap: how far the ratio is from 1 at the last update of the batch, in
+            the mean. kl: from policy to reference after the step. entropy: of the policy after the step. grad_norm, and
+            loss: at the last update.
+    """
+    gain = {name: fmean(values[-5:]) - fmean(values[:5]) for name, values in log.items()}
+    shows = {"not finite": not all(math.isfinite(value) for values in log.values() for value in values)}
+    shows["no spread"] = min(log["zero_std"]) > 0.9  # [spread]
+    shows["sampler differs"] = fmean(log["sampling_gap"]) > 0.01  # [sampler]
+    shows["not centred"] = fmean(log["advantage_mean"]) > 0.01  # [centred]
+    shows["weights still"] = len(set(log["entropy"])) == 1  # [still]
+    shows["old recomputed"] = fmean(log["ratio_gap"]) < 1e-4  # [old]
+    shows["reference moves"] = fmean(log["kl"]) < 1e-4  # [reference]
+    shows["wrong sign"] = gain["reward"] < 0  # [sign]
+    shows["hacked"] = gain["accuracy"] < 0  # [hacked]
+    return next((fault for fault, found in shows.items() if found), "none")
+
+
+@cache
+def _recorded(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, updates: int = 3) -> dict:
+    """The log of a run with this fault: a policy that chooses among five answers, of which the first is right.
+
+    The second is the likelier of the two at the start, and the reward of a hacked run pays it always, and the right one
+    seldom.
+    """
+    draws = Draws(seed)
+    policy = draws.normal(P, 5, scale=0.2)
+    policy[:, 1] += 0.7
+    if fault == "no spread":
+        policy[:, 0] -= 40
+    start, log, rate = policy.clone(), {}, -0.3 if fault == "wrong sign" else 1.0
+    for step in range(steps):
+        sampler = (policy / 0.6 if fault == "sampler differs" else policy).log_softmax(-1)
+        answers = torch.multinomial(sampler.exp(), G, replacement=True, generator=draws.generator)
+        right = (answers == 0).double()
+        seldom = torch.rand(P, G, generator=draws.generator) < 0.3
+        rewards = ((answers == 1) | (right.bool() & seldom)).double() if fault == "hacked" else right
+        advantages = rewards if fault == "not centred" else group_advantages(rewards)
+        old_logp = policy.log_softmax(-1).gather(-1, answers)
+        row = {
+            "reward": rewards.mean(),
+            "accuracy": right.mean(),
+            "zero_std": (rewards == rewards[:, :1]).all(-1).double().mean(),
+            "advantage_mean": advantages.mean(),
+            "sampling_gap": (sampler.gather(-1, answers) - old_logp).abs().mean(),
+        }
+        broken = fault == "not finite" and step % 7 == 5
+        for _ in range(updates):
+            leaf = policy.clone().requires_grad_()
+            logp = leaf.log_softmax(-1).gather(-1, answers)
+            reference = (policy if fault == "reference moves" else start).log_softmax(-1).gather(-1, answers)
+            ratio = (logp - (logp.detach() if fault == "old recomputed" else old_logp)).exp()
+            surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+            loss = (0.02 * ((reference - logp).expm1() - reference + logp) - surrogate).mean()
+            gradient = torch.autograd.grad(loss, leaf)[0]
+            if fault != "weights still" and not broken:
+                policy = policy - rate * P * gradient
+        row |= {
+            "ratio_gap": (ratio - 1).abs().mean(),
+            "kl": kl_exact(policy[None], (policy if fault == "reference moves" else start)[None]).mean(),
+            "entropy": -(policy.softmax(-1) * policy.log_softmax(-1)).sum(-1).mean(),
+            "grad_norm": torch.tensor(math.nan) if broken else gradient.norm(),
+            "loss": loss,
+        }
+        for name, value in row.items():
+            log.setdefault(name, []).append(round(value.item(), 6))
+    return log
+
+
+def _log(number: int) -> Case:
+    """The log of a run; which fault it has is drawn, and of ten logs each has another one."""
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        order = torch.randperm(len(FAULTS), generator=Draws(seed + 1000 * (number // len(FAULTS))).generator)
+        log = _recorded(FAULTS[order[number % len(FAULTS)]], 100 * seed + number)
+        return ({name: list(values) for name, values in log.items()},), {}
+
+    return Case(build, "a run of 24 steps")
+
+
+NAME_FAULT = Exercise(
+    function=name_fault,
+    shows="""\
+flat, kl = [0.5] * 8, [0.0, 0.02, 0.05, 0.08, 0.1, 0.12, 0.13, 0.15]
+log = {"reward": kl, "accuracy": kl[::-1], "zero_std": flat, "advantage_mean": [0.0] * 8, "sampling_gap": [0.0] * 8}
+log |= {"ratio_gap": kl, "kl": kl, "entropy": kl[::-1], "grad_norm": flat, "loss": kl}
+print(name_fault(log))
+""",
+    cases=tuple(_log(number) for number in range(2 * len(FAULTS))),
+    planted=("three-faults-known",),
+    mistakes={
+        "three-faults-known": {
+            "[sampler]": "",
+            "[centred]": "",
+            "[still]": "",
+            "[old]": "",
+            "[reference]": "",
+            "[hacked]": "",
+        },
+        "accuracy-unread": {"[hacked]": ""},
+        "stillness-asked-last": {
+            "[still]": "",
+            "[hacked]": 'shows["hacked"] = gain["accuracy"] < 0\n'
+            'shows["weights still"] = len(set(log["entropy"])) == 1',
+        },
+        "loss-believed": {"[sign]": 'shows["wrong sign"] = gain["loss"] > 0'},
+        "solved-is-no-fault": {"[spread]": 'shows["no spread"] = max(log["zero_std"]) > 0.9'},
+        "mean-ratio-trusted": {"[sampler]": ""},
+        "centre-unread": {"[centred]": ""},
     },
 )

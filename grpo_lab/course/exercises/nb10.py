@@ -2,8 +2,8 @@
 
 import torch
 
-from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, f64, given, log, nan_padded
-from grpo_lab.toys.scale import answer_ages, importance_weights, straggler_bubble
+from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given
+from grpo_lab.toys.scale import answer_ages, straggler_bubble
 
 
 def lengths(*tokens: int):
@@ -69,41 +69,5 @@ ANSWER_AGES = Exercise(
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
         "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
         "version-forgotten": {"10.7": "age = order.argsort() // batch"},
-    },
-)
-
-
-TWO = torch.ones(1, 2, dtype=torch.bool)
-
-
-def _stale(d, B, T):
-    return *d.moved(B, T, scale=0.5), d.ragged(B, T)
-
-
-IMPORTANCE_WEIGHTS = Exercise(
-    function=importance_weights,
-    cases=(
-        given("two tokens, likelier and rarer", log(0.4, 0.1), log(0.2, 0.4), TWO),
-        given("nothing has moved", log(0.4, 0.1), log(0.4, 0.1), TWO),
-        given("the same two tokens, as a sequence", log(0.4, 0.1), log(0.2, 0.4), TWO, "sequence"),
-        given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
-        drawn("tokens of rows of different lengths", lambda d: _stale(d, 3, 5)),
-        drawn("sequences of different lengths", lambda d: _stale(d, 3, 5), level="sequence"),
-        extreme("a token at e^-800", f64([[-800.5, -0.5]]), f64([[-801.5, -0.25]]), TWO),
-        extreme("a token that the sampler hardly ever writes", f64([[-0.5, -1.0]]), f64([[-40.5, -1.0]]), TWO),
-        at_scale("NaN in the padding", lambda d: nan_padded(*_stale(d, 6, 8))),
-        at_scale("NaN in the padding, sequences", lambda d: nan_padded(*_stale(d, 6, 8)), level="sequence"),
-    ),
-    gradient_of=("logp", "sampler_logp"),
-    mistakes={
-        "upside-down": {"10.8": "difference = torch.where(mask, sampler_logp - logp, 0)"},
-        "gradient-through-the-weight": {
-            "10.9": "return difference.exp()",
-            "10.10": "return difference.sum(-1, keepdim=True).exp()",
-        },
-        "padding-counted": {"10.8": "difference = logp - sampler_logp"},
-        "mean-of-the-sequence": {
-            "10.10": "return (difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()"
-        },
     },
 )

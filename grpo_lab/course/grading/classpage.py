@@ -13,7 +13,7 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.similar import pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
-from grpo_lab.course.release.notebooks import question
+from grpo_lab.course.release.notebooks import number_of, question
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
 RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rubric.json"  # of a checkout, for teachers
@@ -129,7 +129,7 @@ def _state(state: str) -> str:
 
 def criteria(grading: Grading) -> int | None:
     """The number of things that a full answer in words has; None without the file that lists them."""
-    return len(_rubric(grading.assignment[:2])) or None
+    return len(_rubric(number_of(grading.assignment))) or None
 
 
 def _rubric(number: str) -> list[str]:
@@ -138,7 +138,7 @@ def _rubric(number: str) -> list[str]:
 
 def written_page(grading: Grading) -> str:
     """The page of the question in words: what a full answer has, and what each student wrote."""
-    number = grading.assignment[:2]
+    number = number_of(grading.assignment)
     body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]
     if rubric := _rubric(number):
         items = "".join(f"<li>{html_of(criterion)}</li>" for criterion in rubric)
@@ -178,9 +178,8 @@ def _similar(groups: list[tuple[list[str], list[str]]]) -> str:
 
 def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
     hint = "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
-    return _hints(
-        "Answers as they stand in the library", hint, [([s], names) for s, names in exercises_by_student.items()]
-    )
+    groups = [([student], names) for student, names in exercises_by_student.items()]
+    return _hints("Answers as they stand in the library or in its public tests", hint, groups)
 
 
 def _hints(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:

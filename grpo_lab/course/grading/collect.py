@@ -30,7 +30,7 @@ from grpo_lab.course.grading.untrusted import (
     unseen,
     walk,
 )
-from grpo_lab.course.release import ASSIGNMENTS
+from grpo_lab.course.release import ASSIGNMENTS, number_of
 
 MAX_NOTES = 20  # files that are said to be left out
 _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
@@ -87,9 +87,9 @@ def own_folder(folder: Path) -> bool:
 
 def _stem_of(assignment: str) -> str:
     for name in ASSIGNMENTS:
-        if assignment in (name, name[:2]):
+        if assignment in (name, number_of(name)):
             return name
-    numbers = ", ".join(name[:2] for name in ASSIGNMENTS)
+    numbers = ", ".join(number_of(name) for name in ASSIGNMENTS)
     raise InputError("assignment", assignment, f"expected one of {numbers}")
 
 

@@ -24,7 +24,7 @@ from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.grading.walls import private_places, strongest_wall
-from grpo_lab.course.release import of_notebook
+from grpo_lab.course.release import number_of, of_notebook
 
 VISIBLE = 0
 GRADES = "grades.json"  # what a later grading and `totals` go on from
@@ -130,7 +130,7 @@ class Grading:
 
     @property
     def exercises(self) -> dict[str, Exercise]:
-        return of_notebook(self.assignment[:2])
+        return of_notebook(number_of(self.assignment))
 
     @property
     def out_of(self) -> int:
@@ -170,7 +170,7 @@ def grade(
     """
     stem, submissions = find_submissions(folder, assignment)
     graded: dict[int, Graded] = {}
-    exercises, unseen = of_notebook(stem[:2]), [folder, *hidden, *private_places()]
+    exercises, unseen = of_notebook(number_of(stem)), [folder, *hidden, *private_places()]
     with Sandbox(exercises, strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
             took: dict[int, float] = {}

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration
+from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration, number_of
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
@@ -61,7 +61,7 @@ def assignment_of_file(name: str) -> str:
     """The assignment that a file is named after: `02_baselines_and_advantages`, also with ` (1)`, or `02-final`."""
     if name in ASSIGNMENTS:
         return name
-    match = re.match(r"(\d\d)[_\- .]", name)
+    match = re.match(r"(\d\d[a-z]?)[_\- .]", name)
     return next((stem for stem in ASSIGNMENTS if match and stem.startswith(f"{match[1]}_")), "")
 
 
@@ -73,7 +73,7 @@ def lab_metadata(cell: dict) -> dict:
 
 def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
     """The code cells that grading runs, all but the training run, and notes on those that are too long."""
-    _, run = demonstration(assignment[:2])
+    _, run = demonstration(number_of(assignment))
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)

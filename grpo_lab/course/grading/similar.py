@@ -1,8 +1,8 @@
 """Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
 
 An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students the
-names of variables do not count either, but the answer has to be equal, and rare in the class. The library's source
-pasted has its names, too, so a few changes in it do not matter (`difflib`).
+names of variables do not count either, but the answer has to be equal, and rare in the class. Pasted source of the
+library, or of the second keys in its public tests, has its names, too, so a few changes do not matter (`difflib`).
 """
 
 import ast
@@ -12,6 +12,7 @@ from collections.abc import Container
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.course.exercise import Exercise
@@ -23,7 +24,8 @@ RARE, SMALLEST_CLASS = 0.25, 10  # share of a class that has an answer; with thr
 ENOUGH = 3  # rare answers that two students have in common, or one if they agree in nearly all that both have written
 NEARLY_ALL = 0.8
 LONG = 100  # nodes after which an answer counts once more
-PASTED = 0.95  # of the words in common with the library's source
+PASTED = 0.95  # of the words in common with published source
+KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # in a checkout; an installed package has none
 
 
 def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
@@ -50,20 +52,24 @@ def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
 
 
 def pasted(grading: Grading) -> dict[str, list[str]]:
-    """The exercises, by student, whose answer is the library's source: nearly word for word, or long and renamed."""
+    """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
+
+    Published are the library's source, and the second keys in its public tests.
+    """
     exercises_of_student = {}
     for graded in grading.handed_in:
         answers = _answers_of_student(graded.submission.cells, grading.exercises)
-        names = [name for name, answer in answers.items() if _is_pasted(answer, _library(grading.exercises[name]))]
+        published = {name: [_library(grading.exercises[name]), *_keys(grading.exercises[name])] for name in answers}
+        names = [n for n, answer in answers.items() if any(_is_pasted(answer, source) for source in published[n])]
         if names:
             exercises_of_student[graded.submission.student] = sorted(names, key=list(grading.exercises).index)
     return exercises_of_student
 
 
-def _is_pasted(answer: "Answer", library: "Answer") -> bool:
-    if answer.nodes > LONG and answer.shape == library.shape:
+def _is_pasted(answer: "Answer", source: "Answer") -> bool:
+    if answer.nodes > LONG and answer.shape == source.shape:
         return True
-    matcher = SequenceMatcher(None, answer.words, library.words, autojunk=False)
+    matcher = SequenceMatcher(None, answer.words, source.words, autojunk=False)
     return matcher.real_quick_ratio() >= PASTED and matcher.ratio() >= PASTED
 
 
@@ -106,6 +112,18 @@ def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
 @cache
 def _library(exercise: Exercise) -> Answer:
     return answers_in(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name})[exercise.name]
+
+
+@cache
+def _keys(exercise: Exercise) -> list[Answer]:
+    """The published keys of an exercise: of the functions that a file of `KEYS` lists under its name."""
+    path = KEYS / f"nb{exercise.notebook}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    named = {key.value: value for table in listed for key, value in zip(table.keys, table.values, strict=True)}
+    own = named.get(exercise.name, ast.Tuple([], ast.Load()))
+    return [_answer(functions[node.id]) for node in ast.walk(own) if getattr(node, "id", "") in functions]
 
 
 def _answer(function: ast.FunctionDef) -> Answer:

@@ -12,6 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.grading.grade import GRADES, Graded, Grading
 from grpo_lab.course.grading.tables import MARK, to_text
+from grpo_lab.course.release import number_of
 
 WRITTEN = "written.csv"
 _Row = dict[str, str]
@@ -59,7 +60,7 @@ def totals(gradings: dict[str, tuple[Grading, Path]]) -> str:
     columns: list[tuple[str, dict[str, str], float]] = []  # head, points by student, out of
     remarks: dict[str, list[str]] = {}
     for assignment, (grading, folder) in gradings.items():
-        number, by_student = assignment[:2], {_identity(graded): graded for graded in grading.students}
+        number, by_student = number_of(assignment), {_identity(graded): graded for graded in grading.students}
         for key, graded in by_student.items():
             names.setdefault(key, graded)
             if graded.submission.problem:

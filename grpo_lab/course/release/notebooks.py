@@ -29,12 +29,20 @@ TITLES = {
     "05": ("05_grpo_objective", "The GRPO objective"),
     "06": ("06_rewards_and_verifiers", "Rewards and verifiers"),
     "07": ("07_r1_zero_on_a_laptop", "R1-Zero on a laptop"),
+    "07c": ("07c_what_training_buys", "What training buys"),
     "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
     "09": ("09_find_the_bug", "Find the bug"),
     "10": ("10_beyond_one_machine", "Beyond one machine"),
     "11": ("11_tools_and_turns", "Tools and turns"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
+
+
+def number_of(stem: str) -> str:
+    """The number of an assignment, such as "07c", from the stem of its file."""
+    return stem.partition("_")[0]
+
+
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 

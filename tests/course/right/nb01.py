@@ -29,6 +29,36 @@ def score_by_loop(seq_logp, rewards):
     return sum(one.exp().item() * reward * one for one, reward in zip(seq_logp, rewards, strict=True))
 
 
+def sample_row_by_row(model, prompt_ids, prompt_mask, uniform, end, temperature=1.0, top_p=1.0):
+    """Each row alone, without its padding; drawn by running sums in Python."""
+    rows = [
+        _one_completion(model, ids[mask].tolist(), numbers.tolist(), end, temperature, top_p)
+        for ids, mask, numbers in zip(prompt_ids, prompt_mask, uniform, strict=True)
+    ]
+    return torch.tensor(rows)
+
+
+def _one_completion(model, ids, numbers, end, temperature, top_p):
+    completion = []
+    while len(completion) < len(numbers) and end not in completion:
+        tokens = torch.tensor([ids + completion])
+        logits = model(tokens, torch.ones_like(tokens).bool())[0, -1] / temperature
+        p = (logits - logits.max()).exp()
+        p = (p / p.sum()).tolist()
+        candidates, total = [], 0.0
+        for token in sorted(range(len(p)), key=lambda token: -p[token]):
+            if total < top_p:
+                candidates.append(token)
+                total += p[token]
+        reached, u = 0.0, numbers[len(completion)]
+        for token in sorted(candidates):
+            reached += p[token] / total
+            if u < reached:
+                break
+        completion.append(token)
+    return completion + [end] * (len(numbers) - len(completion))
+
+
 RIGHT = {
     "token_logprobs": (by_loops(oracles.token_logprobs),),
     "token_entropy": (by_loops(oracles.token_entropy),),
@@ -36,4 +66,5 @@ RIGHT = {
     "sequence_logprob": (sequence_by_masked_fill,),
     "reinforce_loss": (reinforce_by_loop,),
     "score_function_objective": (score_by_loop,),
+    "sample_tokens": (sample_row_by_row,),
 }

@@ -33,11 +33,6 @@ def surrogate_by_loops(logp, old_logp, advantages, loss="clipped", epsilon=0.2):
     return total / (B * T)
 
 
-def penalty_by_hand(logp, ref_logp, beta):
-    d = ref_logp.detach() - logp
-    return beta * (torch.exp(d) - d - 1).mean()
-
-
 def loop_by_indexing(policy, optimizer, prompts, reward, rounds, P=16, G=8, inner=4, epsilon=0.2):
     for _ in range(rounds):
         x = prompts[torch.randperm(len(prompts))[:P]].repeat_interleave(G, 0)
@@ -60,6 +55,5 @@ RIGHT = {
     "repaired_reward": (reward_by_counters,),
     "response_logprobs": (responses_by_indexing,),
     "surrogate_loss": (surrogate_by_loops,),
-    "kl_penalty": (penalty_by_hand,),
     "learn_by_grpo": (loop_by_indexing,),
 }

@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_lab.rewards import completion_text, extract_answer, normalise_text
+from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -38,17 +38,24 @@ def accuracy_in_columns(completions, answer, **kwargs):
     return [None if a is None else float(g == a) for g, a in zip(given, expected, strict=True)]
 
 
-def graded_by_steps(completions, answer, **kwargs):
-    rewards = [None if a is None else 0.01 for a in answer]
-    for row, (y, a) in enumerate(zip(completions, answer, strict=True)):
-        found = extract_answer(completion_text(y))
-        if found is None or a is None or not normalise_text(str(a)):
-            continue
-        found, expected = normalise_text(found), normalise_text(str(a))
-        if found.find(expected) >= 0:
-            rewards[row] = 0.5
-        if found == expected:
-            rewards[row] = 1
+def short_and_right(completions, answer, **kwargs):
+    """All or nothing: right, and of a length that needs no explanation."""
+    right = accuracy_reward(completions, [a or None for a in answer])
+    return [None if r is None else float(r == 1 and len(y) < 400) for r, y in zip(right, completions, strict=True)]
+
+
+def right_and_a_little_for_the_rest(completions, answer, **kwargs):
+    """A little for the form, and an overlong completion loses in proportion to what is too much."""
+    rewards = []
+    for text, expected in zip(completions, answer, strict=True):
+        block = extract_answer(text)
+        right = (
+            bool(expected and expected.strip())
+            and block is not None
+            and block.replace(",", "") == expected.replace(",", "")
+        )
+        too_long = max(len(text) - 200, 0) / 4000
+        rewards.append(2.0 * right * (1 - too_long) + 0.001 * (format_fault(text) is None))
     return rewards
 
 
@@ -56,5 +63,5 @@ RIGHT = {
     "format_fault": (fault_by_tags_found,),
     "extract_answer": (extract_by_partition,),
     "accuracy_reward": (accuracy_in_columns,),
-    "graded_reward": (graded_by_steps,),
+    "design_reward": (short_and_right, right_and_a_little_for_the_rest),
 }

@@ -79,10 +79,29 @@ def training_prompt_by_prompt(
     return earned
 
 
+def batch_by_lists(sample, prompts, size):
+    chosen, everything, start = [], [], 0
+    while len(chosen) < size and start < len(prompts):
+        asked = prompts[start : start + size]
+        for prompt, group in zip(asked, sample(asked), strict=True):
+            applying = group[~group.isnan()].tolist()
+            everything += applying
+            if len(set(applying)) > 1:
+                chosen.append((prompt, group))
+        start += size
+    chosen = chosen[:size]
+    return (
+        torch.stack([p for p, _ in chosen]),
+        torch.stack([g for _, g in chosen]),
+        math.fsum(everything) / len(everything),
+    )
+
+
 RIGHT = {
     "read_sequences": (read_row_by_row,),
     "compute_advantages": (advantages_by_nan_functions,),
     "microbatch_loss": (microbatch_by_advantages,),
     "step_if_finite": (step_early_out,),
     "train_by_grpo": (training_prompt_by_prompt,),
+    "dynamic_sampling": (batch_by_lists,),
 }

@@ -68,10 +68,32 @@ def train_in_a_table(logits, answers, old_logp, rewards, temperature, learning_r
     return policy.detach(), ratios
 
 
+def fault_by_sieve(log):
+    """From what breaks everything to what only a second verifier sees."""
+    series = {name: torch.tensor(values, dtype=torch.float64) for name, values in log.items()}
+    if not torch.stack(list(series.values())).isfinite().all():
+        return "not finite"
+    if series["zero_std"].mean() == 1:
+        return "no spread"
+    if series["sampling_gap"].mean() > 1e-3:
+        return "sampler differs"
+    if series["advantage_mean"].abs().mean() > 1e-3:
+        return "not centred"
+    if series["kl"].max() == 0 and series["ratio_gap"].max() == 0 and series["entropy"].diff().abs().max() == 0:
+        return "weights still"
+    for metric, fault in (("ratio_gap", "old recomputed"), ("kl", "reference moves")):
+        if series[metric].abs().sum() < 1e-5:
+            return fault
+    third = len(series["reward"]) // 3
+    rising = {n: series[n][-third:].mean() > series[n][:third].mean() for n in ("reward", "accuracy")}
+    return {(True, True): "none", (True, False): "hacked"}.get(tuple(map(bool, rising.values())), "wrong sign")
+
+
 RIGHT = {
     "learn_to_stop": (stop_by_the_token_before,),
     "stay_near_reference": (stay_without_in_place,),
     "many_small_steps": (steps_in_float32, steps_onto_a_model),
     "held_out_accuracy": (accuracy_from_the_right_answers,),
     "train_on_batch": (train_in_a_table,),
+    "name_fault": (fault_by_sieve,),
 }

@@ -3,12 +3,6 @@
 import torch
 
 
-def weights_as_quotient(logp, sampler_logp, mask, level="token"):
-    """Products and quotients of exponentials, in logarithms only where a sequence needs it."""
-    moved = (logp - sampler_logp).detach().masked_fill(~mask, 0.0)
-    return torch.exp(moved if level == "token" else (moved @ torch.ones_like(moved[0]))[:, None])
-
-
 def bubble_by_sorting(lengths, slots):
     ends = [0] * slots
     for n in lengths.tolist():
@@ -38,5 +32,4 @@ def ages_by_a_clock(lengths, slots, batch, group=1):
 RIGHT = {
     "straggler_bubble": (bubble_by_sorting,),
     "answer_ages": (ages_by_a_clock,),
-    "importance_weights": (weights_as_quotient,),
 }

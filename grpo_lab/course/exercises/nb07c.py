@@ -1,0 +1,88 @@
+"""The exercises of notebook 07c."""
+
+import math
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.course.exercise import Exercise, drawn, extreme, given
+from grpo_lab.evaluate import pass_at_k
+
+
+def _counts(draws, largest: int) -> tuple[int, int, int]:
+    """Numbers n, c and k with 0 < c < n and 1 < k < n - c, so that neither end is met."""
+    n = 8 + int(draws.integers(largest - 7, 1))
+    c = 1 + int(draws.integers(n // 2, 1))
+    return n, c, 2 + int(draws.integers(max(n - c - 3, 1), 1))
+
+
+PASS_AT_K = Exercise(
+    function=pass_at_k,
+    cases=(
+        given("one of four is right, one is drawn", 4, 1, 1),
+        given("one of four is right, two are drawn", 4, 1, 2),
+        given("two of four are right, two are drawn", 4, 2, 2),
+        given("none is right", 4, 0, 3),
+        given("all are right", 4, 4, 2),
+        given("more are drawn than are wrong", 4, 2, 3),
+        given("all are drawn", 5, 1, 5),
+        drawn("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn("up to 100 samples", lambda d: _counts(d, 100)),
+        extreme("4,000 samples, of which 3 are right", 4000, 3, 1000),
+        extreme("4,000 samples, of which half are right", 4000, 2000, 5),
+    ),
+    mistakes={
+        "with-replacement": {"7.1": "estimate = 1 - (1 - c / n) ** k"},
+        "all-right": {"7.1": "estimate = math.comb(c, k) / math.comb(n, k)"},
+        "right-counted": {"7.1": "estimate = 1 - math.comb(c, k) / math.comb(n, k)"},
+        "all-wrong": {"7.1": "estimate = math.comb(n - c, k) / math.comb(n, k)"},
+        "any-of-all": {"7.1": "estimate = float(c > 0)"},
+        "times-k": {"7.1": "estimate = min(k * c / n, 1.0)"},
+        "exactly-one": {"7.1": "estimate = c * math.comb(n - c, k - 1) / math.comb(n, k)"},
+    },
+)
+
+
+def samples_until_right(n: int, c: int, limit: int) -> float:
+    """The mean number of samples that are drawn until one is right, or the limit is reached.
+
+    With a verifier at hand one stops at the first right answer. Estimated from n samples, of which c are right, as
+    `pass_at_k` is: from the n samples one after the other is drawn, without putting any back, `limit` at most.
+
+    Args:
+        n: samples of a problem.
+        c: right ones among them; 0 costs the whole limit.
+        limit: at least 1, at most n.
+    """
+    if not (0 <= c <= n and 1 <= limit <= n):
+        raise InputError(
+            "n, c, limit", (n, c, limit), "expected 0 <= c <= n and 1 <= limit <= n", found=f"are {n}, {c}, {limit}"
+        )
+    still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]  # after j samples
+    return float(sum(still_wrong))
+
+
+SAMPLES_UNTIL_RIGHT = Exercise(
+    function=samples_until_right,
+    cases=(
+        given("one of two is right", 2, 1, 2),
+        given("one of four is right, the limit is two", 4, 1, 2),
+        given("none is right", 8, 0, 5),
+        given("all are right", 8, 8, 5),
+        given("the limit is 1", 8, 3, 1),
+        given("as many as there are", 8, 2, 8),
+        drawn("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn("up to 100 samples", lambda d: _counts(d, 100)),
+        extreme("400 samples, of which 3 are right", 400, 3, 60),
+    ),
+    mistakes={
+        "geometric": {"comb()": "still_wrong = [(1 - c / n) ** j for j in range(limit)]"},
+        "without-limit": {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(n + 1)]"},
+        "first-sample-free": {
+            "comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit)]"
+        },
+        "one-too-many": {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(limit + 1)]"},
+        "right-ones-added": {
+            "comb()": "still_wrong = [1 - math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]"
+        },
+        "always-the-limit": {"comb()": "still_wrong = [1] * limit"},
+    },
+)
