@@ -1,4 +1,4 @@
-"""docs/agents.md: its files are written, its commands and its code run, and what it says that a policy reads is read."""
+"""docs/agents.md: its files are written, its commands and code run, and a policy reads what it says that it reads."""
 
 import importlib
 import json
@@ -49,6 +49,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def world(monkeypatch):
     model, tokenizer = make_tool_world(calls=CALLS)
+    model.config.max_position_embeddings = 10_000  # room for a result of 4,000 characters
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
@@ -57,7 +58,7 @@ def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
     """The messages of an episode whose turns are those."""
     scripted(monkeypatch, [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
-    (episode,) = agent.sample(*world, rows, 1, 3000).episodes
+    (episode,) = agent.sample(*world, rows, 1, 9000).episodes
     return episode.messages
 
 
@@ -147,7 +148,7 @@ def test_the_policy_reads_what_the_page_says(what, here, world, monkeypatch):
     agent = ToolEnvironment([price, lingers, much, nothing], tool_timeout=0.2)
     text = result(monkeypatch, world, WRONG[what], agent)
     said = re.findall("`([^`]+)`", cell)[0]
-    assert (text == str(nothing()) if said == "str()" else said in text), text
+    assert text == str(nothing()) if said == "str()" else said in text, text
 
 
 def test_the_environment_of_the_page(here, world, monkeypatch):
