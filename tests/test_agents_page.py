@@ -15,6 +15,7 @@ from grpo_lab.__main__ import main
 from grpo_lab.rollout.tools import ToolEnvironment
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"`([\w.]+\.(?:jsonl|py))`[^`]*```\w+\n(.*?)```", PAGE, re.DOTALL))
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
