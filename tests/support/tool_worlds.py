@@ -62,19 +62,19 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def make_tool_world(seed: int = 0, template: str = TEMPLATE):
+def make_tool_world(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
     """A random model that often calls a tool and often ends its turn, and its tokenizer; copies of one that is kept."""
-    model, tokenizer = map(copy.deepcopy, _tool_world(seed))
+    model, tokenizer = map(copy.deepcopy, _tool_world(seed, calls))
     tokenizer.chat_template = template
     return model, tokenizer
 
 
 @functools.cache
-def _tool_world(seed: int):
+def _tool_world(seed: int, calls: tuple[str, ...]):
     tokenizer = copy.deepcopy(load_tiny_tokenizer())
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in CALLS])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in calls])
     model = make_model(tokenizer, seed, max_position_embeddings=4096)
-    frequent = tokenizer.convert_tokens_to_ids([END, *CALLS])
+    frequent = tokenizer.convert_tokens_to_ids([END, *calls])
     with torch.no_grad():
         head = model.get_output_embeddings().weight
         factor = torch.full((len(head), 1), 0.3)

@@ -1,0 +1,226 @@
+"""docs/agents.md: its files are written, its commands and code run, and a policy reads what it says that it reads."""
+
+import importlib
+import json
+import re
+import runpy
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.__main__ import main
+from grpo_lab.rollout.tools import ToolEnvironment
+from tests.support.tool_worlds import END, call, make_tool_world, scripted
+
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
+PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"`([\w.]+\.(?:jsonl|py))`[^`]*```\w+\n(.*?)```", PAGE, re.DOTALL))
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+SCRIPTS = [text for kind, text in FENCES if kind == "python" and text not in FILES.values()]
+(MESSAGES,) = [text for kind, text in FENCES if kind == "json" and text not in FILES.values()]
+SHELL = [text for kind, text in FENCES if not kind]
+MODULES = ("my_tools", "my_rewards", "my_database", "my_world")
+CALLS = (
+    call("price", item="lamp"), call("price", item="sofa"), call("guess", number=5), call("query", sql="SELECT 1"),
+)  # fmt: skip
+SMALL = ["--num_generations", "2", "--max_completion_length", "130"]
+SHORT = [*SMALL, "--max_steps", "1", "--generation_batch_size", "2", "--disable_tqdm", "true"]
+SHORT += ["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1"]
+MORE = {"train": SHORT, "evaluate": [*SMALL, "--n", "1"], "chat": ["--max_new_tokens", "100"]}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the files of the page, which are modules there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, content in FILES.items():
+        Path(name).write_text(content, encoding="utf-8")
+    importlib.invalidate_caches()
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.removeprefix("own_") in MODULES:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    model, tokenizer = make_tool_world(calls=CALLS)
+    model.config.max_position_embeddings = 10_000  # room for a result of 4,000 characters
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    return model, tokenizer
+
+
+def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
+    """The messages of an episode whose turns are those."""
+    scripted(monkeypatch, [[turn + END for turn in turns]])
+    rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
+    (episode,) = agent.sample(*world, rows, 1, 9000).episodes
+    return episode.messages
+
+
+def result(monkeypatch, world, said: str, agent: ToolEnvironment) -> str:
+    """What the policy reads after a call."""
+    (text,) = [m["content"] for m in play(monkeypatch, world, [said, "ok"], agent) if m["role"] == "tool"]
+    return text
+
+
+def test_the_page_does_what_it_says(here, world, capsys):
+    names = ["guess.jsonl", "make_shop.py", *(f"{name}.py" for name in MODULES), "shop.jsonl", "shop.test.jsonl"]
+    assert sorted(FILES) == sorted(names)
+    for part in world:
+        part.save_pretrained(here / "agent")
+    lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
+    assert len(lines) == 8 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
+    for program, command, *words in map(shlex.split, lines):
+        if program == "python":
+            runpy.run_path(command)
+            continue
+        if "trl" in words and not find_spec("trl"):
+            continue
+        words = ["agent" if word == "qwen" else word for word in words]
+        assert main([command, *words, *MORE[command]]) == 0, (command, words)
+    printed = capsys.readouterr().out
+    assert "tools/call_frequency" in printed and "rewards/looked_up/mean" in printed
+    folders = ["calculator", "database", "guess", "shop", *(["trl"] if find_spec("trl") else [])]
+    assert sorted(path.name for path in (here / "outputs").iterdir()) == folders
+    for name in folders:
+        (metrics,) = map(json.loads, (here / "outputs" / name / "metrics.jsonl").read_text("utf-8").splitlines())
+        assert metrics["tools/call_frequency"] >= 0 and metrics["tools/failure_frequency"] <= 1
+        assert ("rewards/HigherOrLower/mean" in metrics) == (name in ("guess", "trl"))
+    lines = (here / "outputs" / "shop" / "completions.jsonl").read_text("utf-8").splitlines()
+    assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
+
+
+def test_its_code_runs(here, world, capsys):
+    for part in world:
+        part.save_pretrained(here / "agent")
+    assert len(SCRIPTS) == 2
+    for script in SCRIPTS:
+        exec(script.replace('"qwen"', '"agent"'), {})
+    assert "tensor(" in capsys.readouterr().out
+
+
+def test_what_a_reward_sees_and_what_it_pays(here, world, monkeypatch):
+    price, looked_up = importlib.import_module("my_tools").price, importlib.import_module("my_rewards").looked_up
+    (shown,) = [text for text in SHELL if "<tool_call>" in text]
+    messages = play(monkeypatch, world, [shown.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
+    assert messages == json.loads(MESSAGES)
+    wrong = [{"role": "assistant", "content": "It costs 190 euros."}]
+    completions = [messages, messages[2:], wrong, messages[:2], [*messages[:2], *wrong]]
+    assert looked_up(completions, ["19"] * 5) == [1.0, 0.5, 0.0, 0.0, 0.0]
+
+
+def lingers() -> str:
+    """Wait for nobody."""
+    import time
+
+    time.sleep(1e5)
+
+
+def much() -> str:
+    """Write."""
+    return "x" * 10_000
+
+
+def nothing() -> None:
+    """Return no text."""
+
+
+WRONG = {
+    "the tool raises": call("price", item="sofa"),
+    "an argument is": call("price"),
+    "there is no such": call("prices", item="lamp"),
+    "the call cannot": '<tool_call>\n{"name": "price"\n</tool_call>',
+    "it takes longer": call("lingers"),
+    "the result is longer": call("much"),
+    "the result is no": call("nothing"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_policy_reads_what_the_page_says(what, here, world, monkeypatch):
+    price = importlib.import_module("my_tools").price
+    (cell,) = re.findall(rf"^\| {what}[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
+    agent = ToolEnvironment([price, lingers, much, nothing], tool_timeout=0.2)
+    text = result(monkeypatch, world, WRONG[what], agent)
+    said = re.findall("`([^`]+)`", cell)[0]
+    assert text == str(nothing()) if said == "str()" else said in text, text
+
+
+def test_the_environment_of_the_page(here, world, monkeypatch):
+    agent = ToolEnvironment(environment_factory=importlib.import_module("my_world").HigherOrLower)
+    told = play(monkeypatch, world, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
+    texts = [message["content"] for message in told if message["role"] == "tool"]
+    assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
+    scripted(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
+    rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
+    rollout = agent.sample(*world, rows, 2, 3000)
+    assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0]
+    assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
+
+
+# The database.
+
+
+@pytest.fixture
+def database(here):
+    runpy.run_path("make_shop.py")
+    return importlib.import_module("my_database")
+
+
+def test_a_query_is_answered(database):
+    assert database.query("SELECT name, euros FROM things WHERE stock > 2 ORDER BY euros") == "lamp | 19\nchair | 45"
+    assert database.query("SELECT sum(euros * stock), upper('a') FROM things") == "407 | A"
+    assert database.query("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n") == (
+        "1\n2\n3"
+    )
+    assert database.query("SELECT * FROM things WHERE name = 'sofa'") == "no rows"
+    assert database.query("SELECT 1 FROM things a, things b, things c").splitlines() == [
+        *["1"] * 20, "... there are more rows",
+    ]  # fmt: skip
+
+
+REFUSED = [
+    "INSERT INTO things VALUES ('bed', 1, 1)", "UPDATE things SET euros = 0", "DELETE FROM things",
+    "DROP TABLE things", "CREATE TABLE others (a)", "CREATE TEMP TABLE others (a)", "CREATE INDEX i ON things (name)",
+    "ATTACH 'other.db' AS other", "VACUUM", "VACUUM INTO 'copy.db'", "BEGIN", "SAVEPOINT s", "ANALYZE",
+    "PRAGMA user_version = 5", "PRAGMA journal_mode = WAL", "PRAGMA temp_store_directory = '.'",
+    "PRAGMA writable_schema = 1", "SELECT load_extension('other')", "SELECT 1; DELETE FROM things",
+    "WITH t AS (SELECT 1) DELETE FROM things", "SELECT zeroblob(1000000000)", "nonsense",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_is_no_reading_is_an_error_that_the_policy_reads(sql, database, here, world, monkeypatch):
+    before = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    with pytest.raises(ValueError, match="; only SELECT is allowed$"):
+        database.query(sql)
+    text = result(monkeypatch, world, call("query", sql=sql), ToolEnvironment([database.query]))
+    assert text.startswith("{'error': ") and "only SELECT is allowed" in text
+    assert {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
+
+
+def test_the_file_alone_refuses_a_write(database, monkeypatch):
+    """Were the authorizer to let everything through."""
+    monkeypatch.setattr(database, "READING", range(1000))
+    with pytest.raises(ValueError, match="attempt to write a readonly database"):
+        database.query(REFUSED[0])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n",
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n WHERE i > 1",
+    ],
+)
+def test_a_query_without_an_end_is_ended(sql, database, world, monkeypatch):
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr(database.time, "monotonic", lambda: next(ticks) / 10)  # no test waits for the clock
+    with pytest.raises(TimeoutError, match="stopped after 2 seconds: ask for less"):
+        database.query(sql)
