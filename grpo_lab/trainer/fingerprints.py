@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
@@ -66,7 +67,8 @@ def model_fingerprint(model) -> dict:
     for name, tensor in model.state_dict().items():
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return {"trained parameters": len(trained), "weights": total.hexdigest()[:16]}
+    adapter = {"adapter": adapter_settings(model)} if has_adapter(model) else {}
+    return {"trained parameters": len(trained), "weights": total.hexdigest()[:16]} | adapter
 
 
 def _rows_fingerprint(dataset: Rows) -> dict:
