@@ -101,14 +101,14 @@ def add_engine_options(parser: ArgumentParser) -> None:
     """Add --engine, --use_peft, --fsdp, --use_vllm and what belongs to them; what was not given is absent."""
     group = parser.add_argument_group("engine")
     trl, server = f"with --engine {TRL}", "with --vllm_mode server"
-    modes = {"choices": ("colocate", "server")}
+    modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
     for name, about, kind in (
         ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
         ("use_peft", "train adapters of LoRA alone, beside frozen weights", _switch()),
         ("lora_r", "rank of an adapter (default 16)", argparse_type(int)),
         ("lora_alpha", "adapters are multiplied by alpha / r (default 32)", argparse_type(int)),
         ("lora_dropout", f"{trl} (default 0; TRL's is 0.05)", argparse_type(float)),
-        ("lora_target_modules", "maps with an adapter, or all-linear (default: peft's)", argparse_type(list[str])),
+        ("lora_target_modules", "maps with an adapter, or all-linear (default: peft's)", names),
         ("fsdp", f"{trl}, under torchrun: FSDP2 divides weights, gradients and moments", _switch()),
         ("use_vllm", f"{trl}: vLLM samples", _switch()),
         ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", modes),
