@@ -25,7 +25,18 @@ LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
 ROOT = NOTEBOOKS.parent
 PO = ROOT / "po"
-DOCS = ("install", "commands", "own-task", "own-loop", "not-converging", "metrics", "card", "serving", "tutorials")
+DOCS = (
+    "install",
+    "commands",
+    "own-task",
+    "own-loop",
+    "not-converging",
+    "metrics",
+    "card",
+    "cluster",
+    "serving",
+    "tutorials",
+)
 PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("assignments/*.ipynb"))}
 PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in ("glossary", *DOCS)}

@@ -176,7 +176,7 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
     assert command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
-    assert "--config is 'trl.yaml', which says what is not here: dataset_name, use_vllm, min_p; expected" in shown.err
+    assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
     config = command.plan_run(options, 1000, "cpu")[1]
