@@ -126,7 +126,9 @@ def take_engine(options: dict) -> Engine:
     Raises:
         InputError: for options that do not go together, or out of range, and for what is not installed.
     """
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    given = {
+        name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
+    }
     for name in NEEDS.keys() & given:
         for needed, value in NEEDS[name].items():
             if given.get(needed) != value:

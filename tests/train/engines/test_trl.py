@@ -14,6 +14,7 @@ from grpo_lab import train as command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
+from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.train.engines import options, settings
 from grpo_lab.trainer import train
 from tests.parity.engines import engine as installed
@@ -390,8 +391,21 @@ class Counter:
         self.seen = prompt, answer
 
     def add(self, number: int) -> int:
-        """Add a number."""
+        """Add a number.
+
+        Args:
+            number: The number.
+        """
         return number
+
+
+def multiply(number: int) -> int:
+    """Multiply a number.
+
+    Args:
+        number: The number.
+    """
+    return number
 
 
 def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(base, monkeypatch):
@@ -408,14 +422,17 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(base)
-    tools = [Counter.add]
-    trl_trainer.make_trainer(model, tokenizer, rows, None, config, None, tools=tools, environment_factory=Counter)
-    assert handed_on["tools"] is tools and handed_on["reward_funcs"] == []
+    environment = ToolEnvironment([multiply], Counter)
+    trl_trainer.make_trainer(model, tokenizer, rows, None, config, None, environment)
+    assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])
     assert environment.seen == (ROWS[2]["prompt"], {2, 3})
     assert type(environment).__name__ == "Counter" and environment.add(3) == 3
-    with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl and tools or an environment"):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(
+        ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"
+    ):
         config = make_config(eval_steps=1)
         trl.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
 
