@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer for a run of ours: its settings, the rewards as it calls them, and what stays our own in it."""
 
 import asyncio
+import json
 import math
 import os
 import tempfile
@@ -147,27 +148,40 @@ def trl_config(
 
 
 def completions_of(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
-    """One record for each completion of the last rollout, of all processes, as our own loop writes them."""
-    logs = trainer._logs
+    """One record for each completion of the last rollout, of all processes, as our own loop writes them.
+
+    Of an episode with tools TRL keeps messages: "turns" are those, and a call is written as JSON.
+    """
+    logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
+    extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
     names = list(logs["rewards"])
     weights = config.reward_weights or []
     weights = weights + [1.0] * (len(names) - len(weights))  # that of an environment is 1 in TRL
     rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
     records = []
-    for prompt, completion, values, advantage in zip(
-        logs["prompt"], logs["completion"], rewards, logs["advantages"], strict=True
-    ):
+    columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
+    for row, (prompt, completion, values, advantage) in enumerate(zip(*columns, strict=True)):
+        turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
         known = [None if value is None or math.isnan(value) else value for value in values]
         terms = [weight * value for weight, value in zip(weights, known, strict=True) if value is not None]
         records.append({
             "step": step,
             "prompt": prompt,
-            "completion": completion if isinstance(completion, str) else completion[-1]["content"],
+            "completion": "\n".join(text for turn in turns for text in turn.values()),
             "rewards": dict(zip(names, known, strict=True)),
             "reward": sum(terms) if terms else None,
             "advantage": advantage,
+            **({"extra": {name: values[row] for name, values in extra.items()}} if extra else {}),
+            **({"turns": turns} if is_episode else {}),
         })  # fmt: skip
     return records
+
+
+def _turn(message: dict) -> dict[str, str]:
+    """What a message says, under the name of who wrote it."""
+    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
+    writer = "policy" if message["role"] == "assistant" else "environment"
+    return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
 
 
 def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:

@@ -430,9 +430,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
     assert environment.seen == (ROWS[2]["prompt"], {2, 3})
     assert type(environment).__name__ == "Counter" and environment.add(3) == 3
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(
-        ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"
-    ):
+    with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"):
         config = make_config(eval_steps=1)
         trl.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
 
