@@ -70,7 +70,7 @@ def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_tu
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
     model, tokenizer = make_world()
-    rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns)
+    rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns, generations=4 * G)
     for row in range(len(rollout.mask)):
         policy, turn, truncated = literal(model, tokenizer, rollout, row, answers, STOPS, T, max_turns)
         length = len(policy)

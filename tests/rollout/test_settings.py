@@ -164,7 +164,8 @@ def test_a_template_that_refuses_and_one_that_is_missing():
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
     model, tokenizer = make_world(max_position_embeddings=5000)
     encoded = []
-    monkeypatch.setattr(prompt_checks, "encode_prompt", lambda tokenizer, prompt: encoded.append(prompt) or [0] * 4000)
+    counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
+    monkeypatch.setattr(prompt_checks, "encode_prompt", counted)
     check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["b" * 4000]
     with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):

@@ -135,12 +135,16 @@ class Dialogue:
             raise InputError("response_template", None, expected, found=found)
 
 
+class MalformedCall(ValueError):
+    """A call that the policy wrote and nobody can read; it is told so."""
+
+
 def _check_call(call: Any) -> None:
-    """Raise ValueError for a call without a name; one without arguments has none."""
+    """Raise MalformedCall for a call without a name; one without arguments has none."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         shown = json.dumps(function, ensure_ascii=False, default=str)[:80]
-        raise ValueError(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {shown}')
+        raise MalformedCall(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {shown}')
     if function.get("arguments") is None:
         function["arguments"] = {}
 
