@@ -1,9 +1,9 @@
 r"""Advantages: how much better was this completion than the others of its prompt?
 
-Axes: P prompts, G completions of a prompt, T tokens. Where this departs from the usual code, on purpose: rewards are
-first measured from one reward of their own group, Eq. (2.1). On paper this changes nothing, since it cancels. In
-floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a rounding
-residue that the division by a near-zero standard deviation blows up.
+Axes: P prompts, G completions of a prompt, T tokens, K turns. Where this departs from the usual code, on purpose:
+rewards are first measured from one reward of their own group, Eq. (2.1). On paper this changes nothing, since it
+cancels. In floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a
+rounding residue that the division by a near-zero standard deviation blows up.
 
 Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct when it is asked to divide) standard
 deviation is a convention.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from einops import reduce
-from jaxtyping import Bool, Float
+from einops import rearrange, reduce
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import (
@@ -188,6 +188,121 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     return all_returns
 
 
+def trajectory_advantages(
+    turn_rewards: Float[Tensor, "P G K"], turn_mask: Bool[Tensor, "P G K"]
+) -> Float[Tensor, "P G K"]:
+    r"""Give all turns of an episode the same advantage: its whole reward, compared with the other episodes.
+
+    R_{p,i} = \sum_k n_{p,i,k} \, r_{p,i,k} \tag{11.3}
+    A_{p,i,k} = n_{p,i,k} \Big( R_{p,i} - \frac{1}{G-1} \sum_{j \neq i} R_{p,j} \Big) \tag{11.4}
+
+    Args:
+        turn_rewards: r, the reward of each turn, finite where the mask is True; elsewhere anything may stand.
+        turn_mask: n, True where the episode has a turn. G is at least 2.
+
+    Returns:
+        Zero where there is no turn. The second factor is `rloo_advantages` of R, so the estimate is unbiased.
+    """
+    _check_turns(turn_rewards, turn_mask)
+    rewards = torch.where(turn_mask, turn_rewards, 0).sum(-1)  # P G (11.3)
+    advantages = turn_mask * rloo_advantages(rewards)[..., None]  # P G K (11.4)
+    return advantages
+
+
+def turn_advantages(
+    turn_rewards: Float[Tensor, "P G K"],
+    turn_mask: Bool[Tensor, "P G K"],
+    states: Int[Tensor, "P G K"] | None = None,
+    gamma: float = 1.0,
+) -> Float[Tensor, "P G K"]:
+    r"""Compare the reward to go of each turn with that of other episodes' turns in the same state.
+
+    S_{p,i,k} = \{ (j, l) : j \neq i, \; n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k} \} \tag{11.5}
+    A_{p,i,k} = n_{p,i,k} \Big( g_{p,i,k} - \frac{1}{|S_{p,i,k}|} \sum_{(j,l) \in S_{p,i,k}} g_{p,j,l} \Big) \tag{11.6}
+
+    g is the reward to go, Eq. (2.13), over turns. The baseline leaves the whole episode out, so the estimate is
+    unbiased; where S is empty the baseline is zero.
+
+    Args:
+        turn_rewards, turn_mask: r and n, as in `trajectory_advantages`.
+        states: s, a number for the state in which each turn begins: any function of the episode before it. None: the
+            number k of the turn.
+        gamma: discount of a turn, from 0 to 1.
+
+    Returns:
+        Exactly zero where all rewards to go of a state are equal. As the mean of the differences g - g', not as the
+            difference of the means: that one leaves a rounding residue.
+    """
+    _check_turns(turn_rewards, turn_mask, states)
+    returns, same, other = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    compared = same & other  # P GK GK (11.5)
+    count = compared.sum(-1)
+    differences = torch.where(compared, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
+    advantages = torch.where(count > 0, differences / count.clamp(min=1), returns)  # P GK (11.6)
+    return turn_mask * advantages.view(turn_mask.shape)
+
+
+def gigpo_advantages(
+    turn_rewards: Float[Tensor, "P G K"],
+    turn_mask: Bool[Tensor, "P G K"],
+    states: Int[Tensor, "P G K"] | None = None,
+    gamma: float = 1.0,
+    omega: float = 1.0,
+    scale: str = "none",
+    eps: float = 1e-4,
+) -> Float[Tensor, "P G K"]:
+    r"""Group in group: compare whole episodes, and within them the turns that begin in the same state.
+
+    d_{p,i,k} = g_{p,i,k} - \underset{n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k}}{\mathrm{mean}} \, g_{p,j,l} \tag{11.7}
+    A^{\mathrm{state}}_{p,i,k} = \frac{d_{p,i,k}}{F_{p,i,k}} \tag{11.8}
+    A_{p,i,k} = n_{p,i,k} \big( A^{\mathrm{episode}}_{p,i} + \omega \, A^{\mathrm{state}}_{p,i,k} \big) \tag{11.9}
+
+    A^episode is `group_advantages` of the whole rewards R of Eq. (11.3), with the same scale. A turn that is alone in
+    its state gets zero from the second term.
+
+    Args:
+        turn_rewards, turn_mask, states, gamma: as in `turn_advantages`.
+        omega: weight of the second term.
+        scale: "none": F is 1; "group": F is the sample standard deviation of the g of that state, plus eps.
+        eps: as in `group_advantages`.
+
+    Source: Feng et al. (2025), "Group-in-Group Policy Optimization", section 4, where the own turn is in the mean.
+    """
+    check_choice("scale", scale, ("none", "group"))
+    check_positive("eps", eps)
+    _check_turns(turn_rewards, turn_mask, states)
+    returns, same, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    count = same.sum(-1).clamp(min=1)
+    differences = torch.where(same, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
+    centred = differences.sum(-1) / count  # P GK (11.7)
+    squares = torch.where(same, centred[..., None, :].square(), 0).sum(-1)
+    std = (squares / (count - 1).clamp(min=1)).sqrt()
+    by_state = centred / (std + eps if scale == "group" else 1)  # P GK (11.8)
+    by_episode = group_advantages(torch.where(turn_mask, turn_rewards, 0).sum(-1), scale=scale, eps=eps)
+    advantages = turn_mask * (by_episode[..., None] + omega * by_state.view(turn_mask.shape))  # P G K (11.9)
+    return advantages
+
+
+def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
+    check_shapes(turn_rewards=(turn_rewards, "P G>1 K"), turn_mask=(turn_mask, "P G K"), states=(states, "P G K"))
+    check_dtype("turn_mask", turn_mask, "bool")
+    check_all_finite("turn_rewards", turn_rewards[turn_mask])
+
+
+def _compared_turns(
+    turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None, gamma: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards to go, (P, G*K); which pairs of turns share a state; and which are of different episodes."""
+    G, K = turn_mask.shape[1:]
+    returns = return_to_go(torch.where(turn_mask, turn_rewards, 0), gamma)
+    if states is None:
+        states = torch.arange(K, device=turn_mask.device).expand_as(turn_mask)
+    state, exists = rearrange(states, "P G K -> P (G K)"), rearrange(turn_mask, "P G K -> P (G K)")
+    same = (state[:, :, None] == state[:, None, :]) & exists[:, :, None] & exists[:, None, :]
+    episode = torch.arange(G, device=turn_mask.device).repeat_interleave(K)
+    return rearrange(returns, "P G K -> P (G K)"), same, episode[:, None] != episode
+
+
 @dataclass(frozen=True)
 class Advantage:
     """An entry of `ADVANTAGES`: how rewards become advantages.
@@ -207,4 +322,12 @@ ADVANTAGES = {
     "rloo": Advantage(lambda rewards, config: rloo_advantages(rewards)),
     "best_of_group": Advantage(lambda rewards, config: best_of_group(rewards)),
     "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1),
+}
+
+# How the rewards of turns become advantages of turns. Each takes turn_rewards, turn_mask, states; (P, G, K) all.
+TURN_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
+    "trajectory": lambda turn_rewards, turn_mask, states=None: trajectory_advantages(turn_rewards, turn_mask),
+    "turn": lambda turn_rewards, turn_mask, states=None: turn_advantages(turn_rewards, turn_mask),
+    "state": turn_advantages,
+    "gigpo": gigpo_advantages,
 }

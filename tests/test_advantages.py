@@ -8,9 +8,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.advantages import best_of_group, group_advantages, process_advantages, return_to_go, rloo_advantages
+from grpo_lab.advantages import (
+    TURN_ADVANTAGES,
+    best_of_group,
+    gigpo_advantages,
+    group_advantages,
+    process_advantages,
+    return_to_go,
+    rloo_advantages,
+    trajectory_advantages,
+    turn_advantages,
+)
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, many, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, few, many, numbers_of, ragged_mask, seeds
 
 groups = st.tuples(st.integers(1, 4), st.integers(2, 5))
 scales = st.sampled_from(["group", "batch", "none"])
@@ -188,3 +198,94 @@ def test_wrong_arguments_are_named(no_checker):
     with pytest.raises(ValueError, match=r"^rewards has shape \(1, 1\); expected \(P, G\), where P = 1 and G > 1"):
         group_advantages(single[:1], "batch")
     assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()
+
+
+# --- of turns -------------------------------------------------------------------------------------------------
+
+
+def episodes(shape, seed, states=3):
+    """Rewards, the turns that there are, and states; episodes of all lengths, NaN where there is no turn."""
+    P, G, K = shape
+    turn_mask = torch.stack([ragged_mask(G, K, seed + p) for p in range(P)])
+    return draw(*shape, seed=seed).masked_fill(~turn_mask, math.nan), turn_mask, numbers_of(shape, states, seed)
+
+
+@many
+@given(worlds, seeds, st.sampled_from([0.0, 0.5, 1.0]))
+def test_advantages_of_turns_are_the_loops(shape, seed, gamma):
+    rewards, mask, states = episodes(shape, seed)
+    assert_near(trajectory_advantages(rewards, mask), oracles.trajectory_advantages(rewards, mask))
+    for state in (states, None):
+        assert_near(turn_advantages(rewards, mask, state, gamma), oracles.turn_advantages(rewards, mask, state, gamma))
+
+
+@many
+@given(
+    worlds,
+    seeds,
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from(["none", "group"]),
+)
+def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
+    turns = episodes(shape, seed)
+    ours, loops = (f(*turns, gamma, omega, scale) for f in (gigpo_advantages, oracles.gigpo_advantages))
+    assert_near(ours, loops, 1e-9)
+
+
+@pytest.mark.parametrize("name", TURN_ADVANTAGES)
+def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
+    """All episodes end in the same reward, after different numbers of turns; every state has company."""
+    mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
+    states = torch.arange(4).expand_as(mask)
+    for value in nasty:
+        rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
+        assert (TURN_ADVANTAGES[name](rewards, mask, states) == 0).all(), value
+    nothing = TURN_ADVANTAGES[name](
+        torch.full((2, 3, 4), math.nan), torch.zeros(2, 3, 4, dtype=torch.bool), states[:, :3].expand(2, 3, 4)
+    )
+    assert (nothing == 0).all()
+
+
+@few
+@given(worlds, seeds)
+def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
+    P, G, _ = shape
+    rewards = draw(P, G, seed=seed)
+    turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
+    for name in ("trajectory", "turn", "state"):
+        advantages = TURN_ADVANTAGES[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
+        assert_near(advantages[..., 0], rloo_advantages(rewards))
+    assert_near(gigpo_advantages(turn, mask, omega=0.0)[..., 0], group_advantages(rewards, "none"))
+    assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
+
+
+def test_a_turn_alone_in_its_state_has_no_baseline_here_and_no_advantage_there():
+    rewards, mask = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
+    states = torch.tensor([[[0, 1], [0, 2]]])
+    assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, 0.0]]]
+    assert (
+        gigpo_advantages(rewards, mask, states, omega=1.0) - gigpo_advantages(rewards, mask, states, omega=0.0)
+    ).tolist() == [[[0.5, 0.0], [-0.5, 0.0]]]
+
+
+def test_the_baseline_of_a_turn_leaves_out_the_whole_episode():
+    """The first episode is in state 0 twice; neither turn is compared with the other."""
+    rewards, mask = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
+    states = torch.zeros(1, 2, 2, dtype=torch.long)
+    assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]
+
+
+@pytest.mark.parametrize("name", TURN_ADVANTAGES)
+def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
+    rewards, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
+    states = torch.zeros(1, 2, 3, dtype=torch.long)
+    for wrong in (
+        (rewards[:, :1], mask[:, :1], states[:, :1]),
+        (rewards, mask[..., :2], states),
+        (rewards, mask.long(), states),
+    ):
+        with pytest.raises(ValueError, match="turn_"):
+            TURN_ADVANTAGES[name](*wrong)
+    with pytest.raises(ValueError, match="turn_rewards holds NaN"):
+        TURN_ADVANTAGES[name](rewards / 0, mask, states)

@@ -54,7 +54,7 @@ ARMS = {
         "the rewards of a group change places",
         pay=lambda rewards: torch.stack([of_group[torch.randperm(G)] for of_group in rewards]),
     ),
-    "wrong paid": Arm("1 for a wrong answer, else 0", pay=lambda rewards: 1 - rewards),
+    "wrong rewarded": Arm("1 for a wrong answer, else 0", pay=lambda rewards: 1 - rewards),
     "first token": Arm(
         "the first token of an answer alone enters the loss", keep=lambda mask: mask & (mask.cumsum(1) == 1)
     ),

@@ -11,9 +11,11 @@ from torch import Tensor
 from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from grpo_lab.objective import LOSS_TYPES
+from grpo_lab.toys.guess import GuessPolicy, GuessWorld
 from tests.support.equations import formula_map
 from tests.support.steps import make_config, planned
 
+POLICY = GuessPolicy(GuessWorld(3, 2))
 SIZES = (3, 5, 7, 11, 13, 17)
 ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
 # What a call takes beside made-up tensors and defaults; several calls where one does not reach every line.
@@ -42,6 +44,10 @@ CALLS = {
     "step": [{"run": planned("small", mode, make_config()).setting} for mode in ("fp32", "bf16")],
     "format_reward": [TEXTS],
     **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
+    "gigpo_advantages": [{"scale": "group"}],
+    "win_probability": [{"policy": POLICY}],
+    "leave_one_out_variance": [{"policy": POLICY}],
+    "entropy_bonus": [{"max_length": 9}],
     "score_completions": [
         {"reward_funcs": lambda completions, **_: [1.0, 2.0], "prompts": ["", ""], **TEXTS}
         | {"completion_ids": [[1], [1]], "columns": {}}

@@ -31,6 +31,7 @@ NAMES = {
     "08": ("stochastic_round", "first_step_test"),
     "09": ("learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch"),
     "10": ("straggler_bubble", "answer_ages", "importance_weights"),
+    "11": ("episode_masks", "append_reply", "read_tool_calls", "turn_advantages"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
 _loaded: dict[str, Exercise] = {}

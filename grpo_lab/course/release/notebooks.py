@@ -32,6 +32,7 @@ TITLES = {
     "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
     "09": ("09_find_the_bug", "Find the bug"),
     "10": ("10_beyond_one_machine", "Beyond one machine"),
+    "11": ("11_tools_and_turns", "Tools and turns"),
 }
 ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}

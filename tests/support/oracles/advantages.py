@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.support.oracles.loops import table, total
+from tests.support.oracles.loops import table, total, zero
 
 
 def mean_of(values) -> torch.Tensor:
@@ -74,3 +74,60 @@ def return_to_go(rewards, gamma) -> torch.Tensor:
             for p in range(P)
         ]
     )
+
+
+def turns_of(turn_mask, p) -> list[tuple[int, int]]:
+    G, K = turn_mask.shape[1:]
+    return [(i, k) for i in range(G) for k in range(K) if turn_mask[p, i, k]]
+
+
+def turn_table(turn_mask, advantage) -> torch.Tensor:
+    """`advantage(p, i, k)` of each turn, zero where there is none."""
+    P, G, K = turn_mask.shape
+    return table(
+        [[[advantage(p, i, k) if turn_mask[p, i, k] else zero() for k in range(K)] for i in range(G)] for p in range(P)]
+    )
+
+
+def whole_reward(turn_rewards, turn_mask, p, i) -> torch.Tensor:
+    return total(turn_rewards[p, j, k] for j, k in turns_of(turn_mask, p) if j == i)
+
+
+def reward_to_go(turn_rewards, turn_mask, gamma, p, i, k) -> torch.Tensor:
+    return total(gamma ** (m - k) * turn_rewards[p, j, m] for j, m in turns_of(turn_mask, p) if j == i and m >= k)
+
+
+def trajectory_advantages(turn_rewards, turn_mask) -> torch.Tensor:
+    def advantage(p, i, k):
+        others = [whole_reward(turn_rewards, turn_mask, p, j) for j in range(turn_mask.shape[1]) if j != i]
+        return whole_reward(turn_rewards, turn_mask, p, i) - mean_of(others)
+
+    return turn_table(turn_mask, advantage)
+
+
+def turn_advantages(turn_rewards, turn_mask, states=None, gamma=1.0) -> torch.Tensor:
+    def state(p, i, k):
+        return k if states is None else states[p, i, k].item()
+
+    def advantage(p, i, k):
+        alike = [(j, m) for j, m in turns_of(turn_mask, p) if j != i and state(p, j, m) == state(p, i, k)]
+        others = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in alike]
+        return reward_to_go(turn_rewards, turn_mask, gamma, p, i, k) - (mean_of(others) if others else 0.0)
+
+    return turn_table(turn_mask, advantage)
+
+
+def gigpo_advantages(turn_rewards, turn_mask, states, gamma, omega, scale, eps=1e-4) -> torch.Tensor:
+    def compared(values, own):
+        if scale == "none":
+            return own - mean_of(values)
+        return (own - mean_of(values)) / ((std_of(values, 1) if len(values) > 1 else 0.0) + eps)
+
+    def advantage(p, i, k):
+        episodes = [whole_reward(turn_rewards, turn_mask, p, j) for j in range(turn_mask.shape[1])]
+        alike = [(j, m) for j, m in turns_of(turn_mask, p) if states[p, j, m] == states[p, i, k]]
+        returns = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in alike]
+        own = reward_to_go(turn_rewards, turn_mask, gamma, p, i, k)
+        return compared(episodes, episodes[i]) + omega * compared(returns, own)
+
+    return turn_table(turn_mask, advantage)

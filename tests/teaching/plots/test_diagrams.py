@@ -1,5 +1,6 @@
 """The diagrams: what is coloured and written is what was given or is computed, and what cannot be drawn is named."""
 
+import matplotlib.pyplot
 import pytest
 import torch
 
@@ -33,6 +34,25 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
     widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
     drawn = [0, 2, 3, 1]  # the marked path comes last
     assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
+
+
+def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
+    """Binary search over 3 numbers with 2 guesses, and a guess of 1 that is three times rarer than that of 2."""
+    visits = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.0, 0.25]])
+    flows = torch.zeros(1, 3, 2, 3)
+    flows[0, 1, 1, 0], flows[0, 1, 0, 2] = 0.5, 0.25
+    _, ax = matplotlib.pyplot.subplots()
+    plots.search_tree_diagram(ax, visits, flows, "after")
+    size = {tuple(disc.get_offsets()[0]): disc.get_sizes()[0] - 1 for disc in ax.collections}
+    assert size.keys() == {(1, 0), (2, 0), (1, 1), (3, 1)}
+    assert size[2, 0] == pytest.approx(3 * size[1, 0]) and size[1, 1] == pytest.approx(2 * size[3, 1])
+    lines = {(*line.get_xdata(), *line.get_ydata()): line for line in ax.lines}
+    assert lines.keys() == {(2, 1, 0, 1), (2, 3, 0, 1)}
+    lower, higher = lines[2, 1, 0, 1], lines[2, 3, 0, 1]
+    assert lower.get_linestyle() == "--" and higher.get_linestyle() == "-"
+    assert lower.get_color() == plots.OKABE_ITO["vermillion"] and higher.get_color() == plots.OKABE_ITO["blue"]
+    assert lower.get_linewidth() == pytest.approx(higher.get_linewidth() * 2**0.5)
+    assert "2" in texts(ax) and ax.get_title() == "after"
 
 
 BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}

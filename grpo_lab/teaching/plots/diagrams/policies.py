@@ -1,4 +1,4 @@
-"""A picture of a policy: the tree of its completions."""
+"""Pictures of a policy: the tree of its completions, and the tree in which it searches."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +9,7 @@ from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
 
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
+LEAST_FLOW = 0.002  # of all that leave a turn; below it no line is drawn
 NODE = {"boxstyle": "circle,pad=0.15", "facecolor": "black", "edgecolor": "none"}
 
 
@@ -51,6 +52,39 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     ax.set_xticks(range(T + 1), ["nothing\nwritten", *written])
     without_grid(ax, "left", "bottom")
     return fig
+
+
+def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
+    """Draw on the axes where the guesses of a policy go: a row for each turn, the numbers from left to right.
+
+    A guess is a disc: the more likely, the larger and the darker, against the other guesses of its turn. A line leads
+    to the next guess, the wider, the more often it is taken: solid and blue after "higher", dashed and vermillion
+    after "lower".
+
+    Args:
+        visits: how often turn k guesses each number, shape (K, n). flows: how often a guess of turn k, and a word, lead
+            to each next guess, shape (K - 1, n, 2, n). As `grpo_lab.toys.guess.search_tree` counts them.
+        title: above the tree.
+    """
+    visits, flows = as_array(visits), as_array(flows)
+    turns, numbers = visits.shape
+    for k, last, word, guess in np.argwhere(flows > LEAST_FLOW * flows.sum(axis=(1, 2, 3), keepdims=True)):
+        share = flows[k, last, word, guess] / flows[k].max()
+        colour, style = (OKABE_ITO["blue"], "-") if word == 0 else (OKABE_ITO["vermillion"], "--")
+        line = {"color": colour, "linestyle": style, "linewidth": 3 * share**0.5, "alpha": 0.15 + 0.85 * share}
+        ax.plot([last + 1, guess + 1], [k, k + 1], zorder=1, **line)
+    for k, guess in np.argwhere(visits > 0):
+        share = visits[k, guess] / visits[k].sum()
+        size = (share / max(visits[k].max() / visits[k].sum(), 1 / numbers)) ** 0.5
+        darkness = 1 - 0.85 * min(1.0, size)
+        ax.scatter(guess + 1, k, s=230 * size**2 + 1, color=str(darkness), zorder=2, linewidths=0)
+        if size > 0.6:
+            ax.text(guess + 1, k - 0.01, guess + 1, **CENTRED, fontsize=9, color="white", zorder=3)
+    ax.set(xlim=(0.3, numbers + 0.7), ylim=(turns - 0.6, -0.45), title=title)
+    ax.set_yticks(range(turns), [f"guess {k + 1}" for k in range(turns)])
+    ax.set_xticks(range(1, numbers + 1))
+    without_grid(ax, "left", "bottom")
+    ax.tick_params(length=0)
 
 
 def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:

@@ -1,0 +1,13 @@
+"""The toy world of notebook 11, higher or lower: world, policy, what is exact about both, and the training run."""
+
+from grpo_lab.toys.guess.episodes import greedy_episodes, greedy_reward, sample_episodes
+from grpo_lab.toys.guess.exact import (
+    group_moments,
+    leave_one_out_variance,
+    search_tree,
+    secret_episodes,
+    win_probability,
+)
+from grpo_lab.toys.guess.policy import GuessPolicy
+from grpo_lab.toys.guess.training import batch_advantages, expected_step, guess_loss, train_guess
+from grpo_lab.toys.guess.world import GuessWorld, all_histories, episode_rewards, policy_mask, turn_states

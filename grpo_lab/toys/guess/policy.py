@@ -1,0 +1,45 @@
+"""The policy of higher or lower: a small transformer from random weights, which reads an episode token by token."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from grpo_lab.toys.guess.world import PAD, GuessWorld
+
+WIDTH, LAYERS, HEADS = 32, 2, 4
+
+
+class GuessPolicy(nn.Module):
+    """A causal transformer over the tokens of an episode.
+
+    It predicts every token, guesses and words alike, as a language model does; a guess is sampled among the numbers.
+    """
+
+    def __init__(self, world: GuessWorld, seed: int = 0):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.token = nn.Embedding(world.vocabulary, WIDTH)
+            self.position = nn.Embedding(2 * world.guesses, WIDTH)
+            layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+            self.layers = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+            self.head = nn.Linear(WIDTH, world.vocabulary)
+        self.world = world
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """The logits of each token, given those before it; the numbers alone where a guess is due."""
+        begun = nn.functional.pad(tokens[:, :-1], (1, 0), value=PAD)
+        length = begun.shape[1]
+        hidden = self.token(begun) + self.position.weight[:length]
+        future = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
+        logits = self.head(self.layers(hidden, mask=future))
+        token = torch.arange(self.world.vocabulary, device=tokens.device)
+        is_number = (token >= 1) & (token <= self.world.numbers)
+        guess_due = torch.arange(length, device=tokens.device)[:, None] % 2 == 0
+        return logits.masked_fill(guess_due & ~is_number, -torch.inf)
+
+    def guess_logits(self, history: Int[Tensor, "B T"]) -> Float[Tensor, "B N"]:
+        """The logits of the numbers 1 to n as the next guess after each history."""
+        tokens = nn.functional.pad(history, (0, 1), value=PAD)
+        different, index = tokens.unique(dim=0, return_inverse=True)  # equal histories are read once
+        return self(different)[index, -1, 1 : self.world.numbers + 1]

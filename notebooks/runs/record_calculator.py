@@ -1,0 +1,168 @@
+"""Record the tiny model with a calculator inside its thoughts, in calculator.json, for notebook 11.
+
+    python notebooks/runs/record_calculator.py                    all arms, about 60 minutes on one core
+    python notebooks/runs/record_calculator.py --part second      half the rate, twice as long
+    python notebooks/runs/record_calculator.py --fast             hardly anything; into outputs/
+
+Where the model writes "17+58=", the environment writes "75". No reward says that it should. An arm changes one thing:
+the calculator is wrong in 30% of its replies, or always; a call costs 0.1; or the environment's tokens are trained as
+well. Arms of one seed share their problems.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
+
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import load_policy
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.tasks import addition_problems
+from grpo_lab.train import TRAINING_PROBLEMS
+from grpo_lab.trainer import collect, update
+from grpo_lab.trainer.experience import reward_rollout, sample_rows
+from grpo_lab.trainer.run import Run
+
+HERE = Path(__file__).parent
+STEPS, EVERY, HELD_OUT = 16, 4, 64
+COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
+COMMON |= {"max_completion_length": 128}
+ARMS = {
+    "calculator": {},
+    "alone": {"share_wrong": None},
+    "wrong in 30%": {"share_wrong": 0.3},
+    "always wrong": {"share_wrong": 1.0},
+    "a call costs 0.1": {"cost": 0.1},
+    "its tokens trained": {"train_replies": True},
+}
+PARTS = {"runs": (1, 1), "second": (0.5, 2)}  # times the rate, times the steps
+
+problems = cache(addition_problems)
+
+
+def calculator(share_wrong: float | None, seed: int) -> TextEnvironment | None:
+    """A calculator whose result is 1 to 9 too high in this share of its replies; None: there is none."""
+    if share_wrong is None:
+        return None
+    chance = random.Random(seed)
+
+    def respond(texts: list[str]) -> list[str]:
+        results = [calculate(text) for text in texts]
+        off = [chance.random() < share_wrong and chance.randint(1, 9) for _ in results]
+        return [str(int(result) + more) if result else "" for result, more in zip(results, off, strict=True)]
+
+    return TextEnvironment(respond, STOP_STRINGS)
+
+
+def cost_of_calls(cost: float) -> Callable:
+    def call_cost(completions, **columns) -> list[float]:
+        return [-cost * len(re.findall("[0-9]=", text)) for text in map(_text, completions)]
+
+    return call_cost
+
+
+def _text(completion) -> str:
+    return completion if isinstance(completion, str) else completion[-1]["content"]
+
+
+@torch.no_grad()
+def measured(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> dict:
+    """On held-out problems, one completion each: right, calls, and how often a last reply is the answer."""
+    rows, environment = problems("test", HELD_OUT, seed=1), calculator(share_wrong, seed=1)
+    with torch.random.fork_rng(devices=[]):  # the stream of the training stays as it is
+        torch.manual_seed(1)
+        rollout = sample_rows(model, tokenizer, rows, 1, config.max_completion_length, environment)
+    _, right, _ = reward_rollout(rollout, rows, accuracy_reward)
+    calls = [re.findall(r"([0-9]+)=([0-9]+)", text) for text in rollout.texts]
+    answers = [re.findall("<answer>([0-9]+)", text) for text in rollout.texts]
+    repeated = [
+        bool(call and answer and call[-1][1] == answer[-1]) for call, answer in zip(calls, answers, strict=True)
+    ]
+    return {
+        "right": right.mean().item(),
+        "calls": sum(map(len, calls)) / len(rows),
+        "repeated": sum(repeated) / max(1, sum(map(bool, calls))),
+        "thinking": sum("<think>" in text for text in rollout.texts) / len(rows),
+    }
+
+
+def run(arm: str, seed: int, steps: int, rate: float) -> dict:
+    change = {"share_wrong": 0.0, "cost": 0.0, "train_replies": False} | ARMS[arm]
+    with contextlib.redirect_stdout(io.StringIO()):
+        model, tokenizer = load_policy("tiny", device="cpu")
+    settings = COMMON | {"learning_rate": rate * COMMON["learning_rate"]}
+    config = GRPOConfig(max_steps=steps, seed=seed, disable_tqdm=True, **settings)
+    rewards = [accuracy_reward] + [cost_of_calls(change["cost"])] * bool(change["cost"])
+    environment, kept, before = calculator(change["share_wrong"], seed), [], []
+    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, rewards) as training:
+        for step in training.steps():
+            if step % EVERY == 0:
+                before.append(measured(model, tokenizer, config, change["share_wrong"]))
+            experience, metrics = collect(
+                model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
+            )
+            if change["train_replies"]:
+                experience = replace(experience, mask=experience.rollout.mask)
+            metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
+            kept.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
+    before.append(measured(model, tokenizer, config, change["share_wrong"]))
+    texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), 1, 128, environment).texts
+    end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}
+    end = {name: measured(model, tokenizer, config, share) for name, share in end.items()}
+    columns = {name: [_short(point[name]) for point in before] for name in before[0]}
+    columns |= {name: [_short(step[name]) for step in kept] for name in kept[0]}
+    end = {name: {key: _short(value) for key, value in point.items()} for name, point in end.items()}
+    return {"arm": arm, "seed": seed, "rate": settings["learning_rate"]} | columns | {"end": end, "texts": texts}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+@command("notebooks/runs/record_calculator.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    path = args.json or (Path("outputs/calculator.json") if args.fast else HERE / "calculator.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    runs, (rate, times) = record.get(args.part, []), PARTS[args.part]
+    for seed in args.seeds[:1] if args.fast else args.seeds:
+        for arm in args.arms:
+            if (arm, seed) not in {(made["arm"], made["seed"]) for made in runs}:
+                runs.append(run(arm, seed, 1 if args.fast else times * STEPS, rate))
+                head = {"machine": machine("cpu"), "settings": COMMON | {"held_out": HELD_OUT, "every": EVERY}}
+                record |= head | {args.part: runs}
+                write_json(path, record)
+                print(arm, seed, runs[-1]["right"], runs[-1]["calls"], runs[-1]["end"], flush=True)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_calculator.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--fast", action="store_true", help="one step, one seed")
+    parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
+    parser.add_argument("--arms", nargs="*", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--json", type=writable_file, help="the record (default: calculator.json beside this script)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

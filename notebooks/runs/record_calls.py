@@ -1,0 +1,108 @@
+"""Record what chat templates and tokenizers do to the ids of an episode, in calls.json, for notebook 11.
+
+    python notebooks/runs/record_calls.py            2 minutes on one core; needs SmolLM2, Qwen and TRL on the machine
+
+Of Qwen2.5's template and of Qwen3's: how a call and its result are written, and how many ids of the first turn are
+still there once the conversation goes on. Of sampled completions: how many do not come back as the ids that were
+sampled, when they are decoded and encoded again.
+"""
+
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer
+
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.models import load_policy
+from grpo_lab.models.folders import usable_folder
+from grpo_lab.rollout import sample_completions
+
+QUESTIONS = [
+    "Why is the sky blue?", "What does a bee eat?", "Write a line about the sea.", "How do I boil an egg?",
+    "Name three rivers in Europe.", "What is 17 + 58?", "Who wrote Hamlet?", "Give me a Python loop.",
+]  # fmt: skip
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {name: {"type": "integer", "description": f"the number {name}"} for name in "ab"},
+            "required": ["a", "b"],
+        },
+    },
+}
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 17, "b": 58}}}
+MESSAGES = [
+    {"role": "user", "content": "What is 17 + 58?"},
+    {"role": "assistant", "content": "<think>\nI add them.\n</think>\n\n", "tool_calls": [CALL]},
+    {"role": "tool", "name": "add", "content": "75"},
+    {"role": "assistant", "content": "It is 75."},
+    {"role": "user", "content": "And 10 more?"},
+]
+
+
+def rendered(tokenizer, template: str | None) -> dict:
+    """What the template writes, message by message: the text with the call, and how many of its ids stay."""
+
+    def ids(count: int) -> list[int]:
+        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=[TOOL], chat_template=template, tokenize=False)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    first, text = ids(2), tokenizer.apply_chat_template(
+        MESSAGES[:3], tools=[TOOL], chat_template=template, tokenize=False, add_generation_prompt=True
+    )  # fmt: skip
+    kept = {}
+    for count, name in ((3, "the result"), (5, "the next question")):
+        longer = ids(count)
+        kept[name] = next((i for i, pair in enumerate(zip(first, longer)) if pair[0] != pair[1]), len(first))  # noqa: B905
+    return {"text": text, "ids": len(first), "kept": kept}
+
+
+def encoded_again(name: str, completions: int, length: int) -> dict:
+    """Sample, decode, encode: how many completions come back as other ids."""
+    model, tokenizer = load_policy(name, device="cpu")
+    torch.manual_seed(0)
+    prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    rollout = sample_completions(model, tokenizer, prompts, completions // len(prompts), length)
+    other, examples = 0, []
+    for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True):
+        ids = row[mask].tolist()
+        again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
+        if ids != again:
+            other += 1
+            at = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
+            examples.append([tokenizer.convert_ids_to_tokens(some[at : at + 3]) for some in (ids, again)])
+    return {
+        "completions": len(rollout.mask),
+        "tokens": int(rollout.mask.sum()),
+        "other": other,
+        "examples": examples[:5],
+    }
+
+
+@command("notebooks/runs/record_calls.py")
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser(prog="python notebooks/runs/record_calls.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("calls.json"))
+    parser.add_argument("--completions", type=int, default=128)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    qwen = AutoTokenizer.from_pretrained(usable_folder("qwen")[0])
+    qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+    record = {
+        "machine": machine("cpu"),
+        "templates": {"Qwen2.5": rendered(qwen, None), "Qwen3": rendered(qwen, qwen3)},
+        "again": {name: encoded_again(name, args.completions, 32) for name in ("tiny", "smollm2")},
+    }
+    write_json(args.json, record)
+    print(json.dumps(record["again"], indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Record higher or lower, the toy of notebook 11, in guess.json.
+
+    python notebooks/runs/record_guess.py                                  everything, about 90 minutes on one core
+    python notebooks/runs/record_guess.py --settings "7 and 3" --arms plain
+
+An arm differs from "plain" in what its name says: the weight of the entropy bonus, who is in a group, how a turn gets
+its credit, or that the world's words are pushed as well. A sentence of the lesson holds in a setting and in its second
+one, at half the rate and twice as long.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.toys import guess as toy
+
+ARMS = {
+    "plain": {},
+    "entropy 0.05": {"entropy_weight": 0.05},
+    "mixed secrets": {"groups": "mixed secrets"},
+    "state": {"credit": "state"},
+    "words pushed": {"train_words": True},
+    "turn": {"credit": "turn"},
+    "entropy 0.02": {"entropy_weight": 0.02},
+    "entropy 0.1": {"entropy_weight": 0.1},
+    "entropy 0.2": {"entropy_weight": 0.2},
+    "gigpo": {"credit": "gigpo"},
+    "state, entropy 0.05": {"credit": "state", "entropy_weight": 0.05},
+    "mixed secrets, entropy 0.05": {"groups": "mixed secrets", "entropy_weight": 0.05},
+    "words pushed, entropy 0.05": {"train_words": True, "entropy_weight": 0.05},
+}
+SETTINGS = {
+    "7 and 3": {"numbers": 7, "guesses": 3, "steps": 300, "learning_rate": 2e-3, "eval_every": 20},
+    "7 and 3, half the rate": {"numbers": 7, "guesses": 3, "steps": 600, "learning_rate": 1e-3, "eval_every": 40},
+    "15 and 4": {"numbers": 15, "guesses": 4, "steps": 600, "learning_rate": 2e-3, "eval_every": 60},
+    "15 and 4, half the rate": {"numbers": 15, "guesses": 4, "steps": 1200, "learning_rate": 1e-3, "eval_every": 120},
+}  # fmt: skip
+SEEDS = 3
+DRAWN = ("entropy 0.05", "15 and 4", 0)  # the run whose tree the lesson shows
+
+
+def run(arm: str, setting: str, seed: int) -> dict:
+    """Train once: exact rewards along the way, and the most likely episode of each secret in the end."""
+    settings = dict(SETTINGS[setting])
+    world = toy.GuessWorld(settings.pop("numbers"), settings.pop("guesses"))
+    made = toy.train_guess(world, seed=seed, **settings, **ARMS[arm])
+    record = {
+        "arm": arm,
+        "setting": setting,
+        "seed": seed,
+        "steps": made.steps,
+        "reward": [round(value, 4) for value in made.rewards],
+        "greedy": [round(value, 4) for value in made.greedy],
+        "episodes": [world.text(tokens) for tokens in toy.greedy_episodes(made.policy)],
+    }
+    drawn = {"tree": _sparse(toy.search_tree(made.policy))} if (arm, setting, seed) == DRAWN else {}
+    return record | drawn
+
+
+def _sparse(tree) -> dict:
+    """Visits and flows of a search tree, in thousandths, without those below one."""
+    return {
+        name: [[*index, round(1000 * values[tuple(index)].item())] for index in (values > 5e-4).nonzero().tolist()]
+        for name, values in tree._asdict().items()
+    }
+
+
+@command("notebooks/runs/record_guess.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
+    runs = {(made["setting"], made["arm"], made["seed"]): made for made in record["runs"]}
+    for setting in args.settings:
+        for arm in args.arms:
+            for seed in args.seeds or range(SEEDS):
+                if (setting, arm, seed) not in runs:
+                    made = runs[setting, arm, seed] = run(arm, setting, seed)
+                    what = "higher or lower: exact reward, greedy reward and search tree, a run for each seed"
+                    head = {"what": what, "machine": machine("cpu"), "settings": SETTINGS}
+                    write_json(args.json, record | head | {"runs": list(runs.values())})
+                    print(setting, arm, seed, made["reward"][-1], made["greedy"][-1], made["episodes"][0], flush=True)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_guess.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arms", nargs="*", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--seeds", nargs="*", type=int)
+    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("guess.json"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

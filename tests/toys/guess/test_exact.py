@@ -1,0 +1,185 @@
+"""What is exact about higher or lower: rewards, gradients and variances, against every episode listed one by one."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from grpo_lab.advantages import TURN_ADVANTAGES, turn_advantages
+from grpo_lab.toys.guess import (
+    GuessPolicy,
+    GuessWorld,
+    batch_advantages,
+    expected_step,
+    greedy_episodes,
+    greedy_reward,
+    group_moments,
+    guess_loss,
+    leave_one_out_variance,
+    policy_mask,
+    search_tree,
+    win_probability,
+)
+from grpo_lab.toys.guess.exact import secret_episodes
+from tests.support.agreement import assert_near
+
+WORLD = GuessWorld(3, 2)
+SECRETS = (1, 2, 3)
+GROUPS = [(1, 1), (2, 2, 2), (1, 2, 3), (1, 2, 3, 3)]
+
+
+@pytest.fixture(scope="module")
+def policy():
+    """From random weights, made less even: a policy that prefers some guesses."""
+    policy = GuessPolicy(WORLD, seed=1)
+    with torch.no_grad():
+        policy.head.weight *= 3
+    return policy.double()
+
+
+def probability(policy, tokens) -> torch.Tensor:
+    """Of one episode, guess by guess."""
+    chance = torch.ones((), dtype=torch.float64)
+    for t in range(0, len(tokens), 2):
+        if tokens[t]:
+            chance = chance * policy.guess_logits(tokens[None, :t])[0].softmax(-1)[tokens[t] - 1]
+    return chance
+
+
+def test_every_episode_of_a_secret_is_listed_once(policy):
+    for secret in SECRETS:
+        episodes = secret_episodes(policy, secret)
+        others = [g for g in SECRETS if g != secret]
+        pairs = sorted([(secret, 0), *product(others, SECRETS)])
+        assert sorted(map(tuple, episodes.tokens[:, ::2].tolist())) == pairs
+        assert_near(episodes.probability.sum(), torch.ones(()), 1e-12)
+        assert_near(episodes.probability, torch.stack([probability(policy, row) for row in episodes.tokens]).detach())
+
+
+def test_the_expected_reward_and_its_gradient_are_those_of_all_episodes(policy):
+    every = [secret_episodes(policy, secret) for secret in SECRETS]
+    listed = sum((e.probability * e.rewards).sum() for e in every) / 3
+    assert_near(win_probability(policy).detach(), listed)
+    by_hand = sum(
+        probability(policy, row) * reward
+        for e in every
+        for row, reward in zip(e.tokens, e.rewards, strict=True)
+    ) / 3  # fmt: skip
+    parameters = list(policy.parameters())
+    exact, slow = (torch.autograd.grad(J, parameters, allow_unused=True) for J in (win_probability(policy), by_hand))
+    for one, two in zip(exact, slow, strict=True):
+        assert_near(*(torch.zeros(()) if g is None else g for g in (one, two)))
+
+
+def test_scores_are_gradients_with_respect_to_the_logits_of_the_histories(policy):
+    """Two by two: their mean is zero after every history, their product with the reward is the gradient."""
+    for secret in SECRETS:
+        episodes = secret_episodes(policy, secret)
+        assert_near(episodes.probability @ episodes.scores.sum(1), torch.zeros(episodes.scores.shape[-1]).double())
+        norms = episodes.probability @ episodes.scores.sum(1).square().sum(-1)
+        apart = episodes.probability @ episodes.scores.square().sum((1, 2))
+        assert_near(norms, apart)  # turns do not overlap
+
+
+def exact_gradient(policy, secrets):
+    """Of the mean reward of these secrets, with respect to the logits."""
+    every = [secret_episodes(policy, secret) for secret in secrets]
+    return sum((e.probability * e.rewards) @ e.scores.sum(1) for e in every) / len(secrets)
+
+
+@pytest.mark.parametrize("secrets", GROUPS)
+@pytest.mark.parametrize("name", ["trajectory", "turn", "state"])
+def test_leave_one_out_is_unbiased_whoever_is_in_the_group_and_however_turns_are_compared(policy, name, secrets):
+    mean, variance = group_moments(policy, secrets, TURN_ADVANTAGES[name])
+    assert_near(mean, exact_gradient(policy, secrets))
+    assert variance > 0.01
+
+
+def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
+    """A turn without company in its state: a baseline of zero keeps the mean, an advantage of zero does not."""
+
+    def alone_gets_nothing(rewards, mask, states):
+        alike = (states[:, :, None, :, None] == states[:, None, :, None, :]) & mask[:, None, :, None, :]
+        company = (alike & ~torch.eye(2, dtype=torch.bool)[:, :, None, None]).any((2, 4))
+        return turn_advantages(rewards, mask, states) * company
+
+    mean, _ = group_moments(policy, (2, 2), alone_gets_nothing)
+    assert (mean - exact_gradient(policy, (2, 2))).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("secrets", GROUPS)
+def test_the_variance_of_leave_one_out_is_the_enumerated_one(policy, secrets):
+    _, listed = group_moments(policy, secrets, TURN_ADVANTAGES["trajectory"])
+    groups = torch.tensor([secrets])
+    assert leave_one_out_variance(policy, groups) == pytest.approx(listed, rel=1e-10)
+    assert leave_one_out_variance(policy, groups.repeat(3, 1)) == pytest.approx(listed / 3, rel=1e-10)
+
+
+def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
+    """Through the network, the loss and the mask: rewards as advantages, every episode weighted by its probability."""
+    parameters, total = list(policy.parameters()), torch.zeros(())
+    for secret in SECRETS:
+        episodes = secret_episodes(policy, secret)
+        for tokens, reward, chance in zip(episodes.tokens, episodes.rewards, episodes.probability, strict=True):
+            advantages = (reward * policy_mask(tokens[None])[:, ::2]).double()
+            total = total + chance * guess_loss(policy, tokens[None], advantages) * WORLD.guesses / 3
+    exact = torch.autograd.grad(win_probability(policy), parameters, allow_unused=True)
+    loss = torch.autograd.grad(total, parameters, allow_unused=True)
+    for one, two in zip(exact, loss, strict=True):
+        if one is not None:
+            assert_near(two, -one, 1e-10)
+
+
+def test_the_expected_step_is_the_gradient_of_the_reward_unless_the_worlds_words_are_pushed(policy):
+    parameters = list(policy.parameters())
+    exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
+    exact = torch.nn.utils.parameters_to_vector(exact)
+    assert_near(expected_step(policy), exact, 1e-10)
+    pushed = expected_step(policy, train_words=True)
+    assert (pushed - exact).norm() > exact.norm()
+
+
+def test_the_world_is_read_and_not_pushed(policy, monkeypatch):
+    """Logits at the world's words can be anything: the gradient there is exactly zero, unless one forgets the mask."""
+    tokens = secret_episodes(policy, 2).tokens
+    assert torch.equal(tokens, tokens.unique(dim=0))
+    advantages = torch.ones(len(tokens), WORLD.guesses, dtype=torch.float64)
+    logits = policy(tokens).detach().requires_grad_()
+    monkeypatch.setattr(policy, "forward", lambda rows: logits)
+    for train_words in (False, True):
+        loss = guess_loss(policy, tokens, advantages, entropy_weight=0.1, train_words=train_words)
+        gradient = torch.autograd.grad(loss, logits)[0]
+        assert bool((gradient[:, 1::2] != 0).any()) is train_words
+        assert (gradient[:, ::2] != 0).any()
+
+
+def test_the_search_tree_counts_every_guess(policy):
+    tree = search_tree(policy)
+    visits, flows = torch.zeros(2, 3).double(), torch.zeros(1, 3, 2, 3).double()
+    for secret in SECRETS:
+        episodes = secret_episodes(policy, secret)
+        for (a, word, b, _), chance in zip(episodes.tokens.tolist(), episodes.probability, strict=True):
+            visits[0, a - 1] += chance / 3
+            if b:
+                visits[1, b - 1] += chance / 3
+                flows[0, a - 1, word - WORLD.higher, b - 1] += chance / 3
+    assert_near(tree.visits, visits, 1e-6)
+    assert_near(tree.flows, flows, 1e-6)
+
+
+def test_greedy_episodes_take_the_most_likely_guess(policy):
+    episodes = greedy_episodes(policy)
+    for secret, row in enumerate(episodes, 1):
+        for t in range(0, 4, 2):
+            if row[t]:
+                assert row[t] == 1 + policy.guess_logits(row[None, :t])[0].argmax()
+                assert row[t + 1] == WORLD.answer(torch.tensor([secret]), row[t : t + 1])
+    assert greedy_reward(policy) == pytest.approx((episodes == WORLD.found).any(-1).double().mean().item())
+
+
+def test_groups_of_one_secret_and_of_mixed_secrets():
+    """Rewards 1 for the first secret alone: compared with its own kind nothing is left, mixed there is."""
+    tokens = torch.tensor([[1, WORLD.found, 0, 0]] * 2 + [[1, WORLD.higher, 1, WORLD.higher]] * 4)
+    assert (batch_advantages(WORLD, tokens, 2, "one secret", "trajectory") == 0).all()
+    mixed = batch_advantages(WORLD, tokens, 2, "mixed secrets", "trajectory")
+    assert mixed.tolist() == [[1, 0], [1, 0], [-1, -1], [0, 0], [-1, -1], [0, 0]]  # groups 1 2, 3 1, 2 3

@@ -1,0 +1,48 @@
+"""The training of higher or lower: the same run again, what an option changes, and that it learns."""
+
+import pytest
+import torch
+
+from grpo_lab.toys.guess import GuessPolicy, GuessWorld, sample_episodes, train_guess
+
+WORLD = GuessWorld(3, 2)
+SHORT = {"steps": 6, "num_generations": 4, "eval_every": 3}
+
+
+def weights(run):
+    return torch.cat([parameter.flatten() for parameter in run.policy.parameters()])
+
+
+def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing():
+    one, two, often, other = (
+        train_guess(WORLD, **(SHORT | change)) for change in ({}, {}, {"eval_every": 1}, {"seed": 1})
+    )
+    assert torch.equal(weights(one), weights(two)) and one.rewards == two.rewards
+    assert torch.equal(weights(one), weights(often)) and one.steps == [0, 3, 6]
+    assert not torch.equal(weights(one), weights(other))
+
+
+@pytest.mark.parametrize(
+    "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"credit": "state"}, {"train_words": True}]
+)
+def test_an_option_changes_the_run(change):
+    assert not torch.equal(weights(train_guess(WORLD, **SHORT)), weights(train_guess(WORLD, **SHORT, **change)))
+
+
+def test_sampled_episodes_follow_the_rules():
+    secrets = torch.tensor([1, 2, 3]).repeat(20)
+    tokens = sample_episodes(GuessPolicy(WORLD), secrets, torch.Generator().manual_seed(0))
+    for secret, (a, first, b, second) in zip(secrets.tolist(), tokens.tolist(), strict=True):
+        assert first == WORLD.answer(torch.tensor([secret]), torch.tensor([a]))
+        assert (b, second) == (0, 0) if first == WORLD.found else second == WORLD.answer(*torch.tensor([[secret], [b]]))
+
+
+def test_it_learns_to_search_three_numbers_with_two_guesses():
+    run = train_guess(WORLD, steps=80, num_generations=16, learning_rate=5e-3, entropy_weight=0.05)
+    assert run.rewards[0] < 0.7 < 0.95 < run.rewards[-1] and run.greedy[-1] == 1
+
+
+@pytest.mark.parametrize("wrong", [{"groups": "x"}, {"credit": "x"}, {"num_generations": 1}, {"learning_rate": 0.0}])
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        train_guess(WORLD, **wrong)
