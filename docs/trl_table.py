@@ -52,6 +52,8 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
         )
     if name in TRANSLATED:
         return f"`{name}`", shown, TRANSLATED[name], "as here"
+    if name in trl_names.VLLM_OPTIONS:
+        return f"`{name}`", shown, "refused: this package samples with the model itself", "an option"
     if name in trl_names.MISSING:
         here = f"its default alone: {trl_names.MISSING[name][1]}"
     else:

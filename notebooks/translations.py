@@ -34,6 +34,7 @@ DOCS = (
     "not-converging",
     "metrics",
     "card",
+    "cluster",
     "serving",
     "tutorials",
 )

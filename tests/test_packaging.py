@@ -148,7 +148,7 @@ def test_bounds_have_an_upper_end_and_the_parity_engines_are_exact() -> None:
 
 ABSENT = ["IPython", "ipywidgets", "ipykernel", "jupyterlab", "jupytext", "nbformat", "nbclient", "matplotlib"]
 ABSENT += ["tensorboard", "beartype", "pytest", "hypothesis", "trl", "liger_kernel", "datasets", "accelerate"]
-ABSENT += ["math_verify", "playwright", "openai", "fastapi", "uvicorn", "babel", "gguf", "psutil", "torchao"]
+ABSENT += ["math_verify", "playwright", "openai", "fastapi", "uvicorn", "babel", "gguf", "psutil", "torchao", "peft"]
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys
 from importlib.machinery import PathFinder

@@ -23,7 +23,6 @@ LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_see
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # Why --engine trl refuses a setting.
 OUR_LOOP_ALONE = "only our own loop has it"
-THE_END_ALONE = "it saves the end alone, and a run does not go on"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +36,15 @@ class RunSettings:
     max_steps: int = setting(100, at_least=0, trl="ours")
     save_steps: int = setting(
         50, "a checkpoint every so many steps; 0: only the end",
-        at_least=0, read_if=("output_dir",), trl=THE_END_ALONE, may_change=True,
+        at_least=0, read_if=("output_dir",), trl="ours", may_change=True,
     )  # fmt: skip
     save_total_limit: int | None = setting(
-        2, "how many stay (none: all)", at_least=1, read_if=("output_dir",), trl=THE_END_ALONE, may_change=True
+        2, "how many stay (none: all)", at_least=1, read_if=("output_dir",), trl="ours", may_change=True
     )
-    resume_from_checkpoint: bool = setting(False, trl=THE_END_ALONE, may_change=True)
+    resume_from_checkpoint: bool = setting(False, trl="ours", may_change=True)
     ignore_reward_changes: bool = setting(
         False, "resume with rewards that differ from those it began with, or that cannot be compared with them",
-        read_if=("resume_from_checkpoint",), trl=THE_END_ALONE, may_change=True,
+        read_if=("resume_from_checkpoint",), trl="ours", may_change=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(False, group="what it shows", trl="ours", may_change=True)
@@ -55,10 +54,10 @@ class RunSettings:
     )  # fmt: skip
     logging_steps: int = setting(
         10, "with log_completions: every so many steps",
-        at_least=1, read_if=("log_completions",), trl=OUR_LOOP_ALONE, may_change=True,
+        at_least=1, read_if=("log_completions",), trl="ours", may_change=True,
     )  # fmt: skip
     log_completions: bool = setting(
-        False, "print the best and the worst, write all to completions.jsonl", trl=OUR_LOOP_ALONE, may_change=True
+        False, "print the best and the worst, write all to completions.jsonl", trl="ours", may_change=True
     )
     log_kl: bool = setting(False, "with beta = 0, the KL to the first model", trl="TRL has it with beta above 0")
 

@@ -1,6 +1,7 @@
 """Loading a policy: which folder, which device, which precision; every choice is printed."""
 
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16, pick_precision
+from grpo_lab.models.adapters import add_lora
 from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.loading import describe_device, load_policy, one_thread_if_small, pick_device

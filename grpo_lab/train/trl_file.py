@@ -17,6 +17,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
+from grpo_lab.train.engines.options import NEEDS
 
 TAKEN, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
@@ -84,7 +85,10 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     values = {name: value for name, value in values.items() if name not in typed_names}
     _translate_batch(values, typed, result)
     _translate_steps(values, typed, result)
+    _drop_switched_off(values, typed, result)
     _translate_rest(values, options, result)
+    if result.options.get("use_peft") and "lora_dropout" not in {*result.options, *typed}:
+        result.options["lora_dropout"] = result.silent["lora_dropout"] = trl_names.LORA_DROPOUT
     for name, value in trl_names.DEFAULTS.items():
         is_said = {name, "warmup_ratio" if name == "warmup_steps" else name} & {*result.options, *typed}
         if not is_said:
@@ -220,11 +224,24 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
             result.note(NOT_HERE, "ref_model_mixup_alpha", f"{mixup:g}; the reference becomes the policy, as with 1")
 
 
+def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
+    """Leave out what belongs to LoRA, to vLLM or to its server where the file does not switch these on."""
+    everything = values | typed
+    for name in [name for name in values if name.startswith(("lora_", "vllm_")) or name in ("use_rslora", "use_dora")]:
+        switch = "use_vllm" if name.startswith("vllm_") else "use_peft"
+        for needed, value in ({switch: True} | NEEDS.get(name, {})).items():
+            if name in values and everything.get(needed) != value:
+                del values[name]
+                result.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
+
+
 def _translate_rest(values: dict, options: Container[str], result: Translation) -> None:
     """Every other name: a setting of ours, an option of the command, or what its table says."""
     for name, value in values.items():
         if name == "resume_from_checkpoint":
             result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
+        elif name == "fsdp":
+            result.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
         elif name == "model_name_or_path":
             result.options["model"] = value
             result.note(OTHERWISE, name, f"{value}: --model")

@@ -18,10 +18,17 @@ TRANSLATED = (
     "ref_model_mixup_alpha", "model_name_or_path",
 )  # fmt: skip
 
+# Options of the command, which are no settings of a run's configuration; those of vLLM are for --engine trl alone.
+PEFT_OPTIONS = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
+VLLM_OPTIONS = (
+    "use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
+    "vllm_group_port", "vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size",
+    "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
+)  # fmt: skip
+LORA_DROPOUT = 0.05  # TRL's default
+
 # A run's outcome depends on it and it is not here: with which values it changes nothing, and what to do.
 MISSING: dict[str, tuple[tuple, str]] = {
-    "use_vllm": ((False,), "this package samples with the model itself"),
-    "use_peft": ((False,), "this package trains all parameters"),
     "load_in_8bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "load_in_4bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "dtype": (("auto", "float32"), "give --precision: bf16 trains bf16 weights"),
@@ -44,6 +51,14 @@ MISSING: dict[str, tuple[tuple, str]] = {
     "top_entropy_quantile": ((1, 1.0), "the loss is over all tokens"),
     "use_adaptive_entropy": ((False,), "entropy_coef is constant"),
     "off_policy_mask_threshold": ((), "no sequence is masked for being off-policy"),
+    "lora_task_type": (("CAUSAL_LM",), "the model is a causal language model"),
+    "lora_target_parameters": ((), "adapters are beside linear maps alone"),
+    "lora_modules_to_save": ((), "adapters alone are trained"),
+    "use_rslora": ((False,), "an adapter is multiplied by alpha / r; give lora_alpha"),
+    "use_dora": ((False,), "adapters are those of LoRA"),
+    "vllm_structured_outputs_regex": ((), "no grammar of completions"),
+    "vllm_importance_sampling_clip_min": ((), "no lower limit of the weights"),
+    "vllm_importance_sampling_cap": ((), "give vllm_importance_sampling_clip_max"),
 }
 
 # A run's outcome does not depend on it, or not here: why.
@@ -85,21 +100,11 @@ NO_EFFECT: dict[str, tuple[str, ...]] = {
         "auto_find_batch_size", "attn_implementation",
     ),
     "the loss of GRPO has no labels, and dropout is off": ("label_smoothing_factor", "disable_dropout"),
-    "it belongs to use_vllm": (
-        "vllm_mode", "vllm_model_impl", "vllm_enable_sleep_mode", "vllm_structured_outputs_regex",
-        "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port",
-        "vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size",
-        "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
-        "vllm_importance_sampling_clip_min", "vllm_importance_sampling_cap",
-    ),
+    "it says how vLLM is laid out": ("vllm_model_impl", "vllm_enable_sleep_mode"),
     "it belongs to use_adaptive_entropy": (
         "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target",
     ),
-    "it belongs to use_peft or to quantised weights": (
-        "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_parameters",
-        "lora_modules_to_save", "lora_task_type", "use_rslora", "use_dora", "bnb_4bit_quant_type",
-        "use_bnb_nested_quant", "bnb_4bit_quant_storage",
-    ),
+    "it belongs to quantised weights": ("bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"),
     "no code of a hub is run, and no file sets the environment": ("trust_remote_code", "env"),
     "the task says it": (
         "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming", "ignore_bias_buffers",
@@ -140,4 +145,4 @@ OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
     **dict.fromkeys(FORGOTTEN, ("transformers 4", None)),
 }  # fmt: skip
 
-NAMES = {*TRANSLATED, *MISSING, *WHY_NO_EFFECT, *DATASETS, *OTHER_VERSIONS}
+NAMES = {*TRANSLATED, *PEFT_OPTIONS, *VLLM_OPTIONS, *MISSING, *WHY_NO_EFFECT, *DATASETS, *OTHER_VERSIONS}

@@ -21,6 +21,7 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
+from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
 
@@ -77,7 +78,8 @@ def model_fingerprint(model) -> dict:
     for name, tensor in model.state_dict().items():
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return {"trained parameters": len(trained), "weights": total.hexdigest()[:16]}
+    adapter = {"adapter": adapter_settings(model)} if has_adapter(model) else {}
+    return {"trained parameters": len(trained), "weights": total.hexdigest()[:16]} | adapter
 
 
 def _rows_fingerprint(dataset: Rows) -> dict:

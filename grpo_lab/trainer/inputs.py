@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.lora import check_reference
+from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
@@ -25,6 +27,8 @@ def check_inputs(
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_types(model, tokenizer, config)
+    if has_adapter(model):
+        check_reference(config)
     datasets = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
     for name, rows in datasets.items():
         check_dataset(rows, name)

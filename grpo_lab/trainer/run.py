@@ -14,6 +14,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
+from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.tasks import Rows
@@ -81,7 +82,8 @@ class Run:
                 data = self.dataset, self.reward_funcs, self.eval_dataset
                 prints = fingerprints(self.model, self.tokenizer, *data, self.environment)
                 prints |= formula_fingerprints(self.config)
-                self.first_step, self.history = self.folder.open(self.model, self.optimizer, self.reference, prints)
+                parts = self.model, self.optimizer, self._moving_reference
+                self.first_step, self.history = self.folder.open(*parts, prints)
             with Stopping(self.folder and self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history) as self._reports,
@@ -108,13 +110,8 @@ class Run:
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
-        """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
-        rows, prompts_per_step = [], self.config.prompts_per_step
-        for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
-            epoch, index = divmod(position, len(self.dataset))
-            order = _random_order(len(self.dataset), self.config.seed * 1_000_003 + epoch)
-            rows.append(self.dataset[order[index]])
-        return rows
+        """The prompts of a step, as `rows_of_step` orders them."""
+        return rows_of_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
         """How far the run is, for reward functions that read it: as in TRL, where steps count updates."""
@@ -137,6 +134,11 @@ class Run:
         if every is not None and step > 0 and step % every == 0:  # [refresh]
             self.reference.load_state_dict(self.model.state_dict())
         return self.reference
+
+    @property
+    def _moving_reference(self):
+        """The reference, where a checkpoint has to hold it; beside an adapter it is the frozen weights themselves."""
+        return None if has_adapter(self.model) else self.reference
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
@@ -190,8 +192,17 @@ class Run:
         """Write the checkpoint of a step, unless it has one."""
         if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
             state = {"step": done, "log_history": self.history}
-            parts = self.model, self.tokenizer, self.optimizer, state, self.reference
+            parts = self.model, self.tokenizer, self.optimizer, state, self._moving_reference
             self.folder.save_checkpoint(done, *parts)
+
+
+def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
+    """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
+    rows, prompts_per_step = [], config.prompts_per_step
+    for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
+        epoch, index = divmod(position, len(dataset))
+        rows.append(dataset[_random_order(len(dataset), config.seed * 1_000_003 + epoch)[index]])
+    return rows
 
 
 @contextmanager
@@ -211,6 +222,8 @@ def _random_order(count: int, seed: int) -> list[int]:
 
 
 def _reference(model, config: GRPOConfig):
-    """A frozen copy of the policy as it is now, on the device of the reference."""
+    """A frozen copy of the policy as it is now, on the device of the reference; or the policy without its adapter."""
     device = config.ref_model_device
+    if has_adapter(model):
+        return without_adapter(model)
     return frozen_copy(model).to(model.device if device is None else pick_device(device, "ref_model_device"))

@@ -3,25 +3,41 @@
 import contextlib
 
 import pytest
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from grpo_lab.trainer import experience, train
 
 
 @contextlib.contextmanager
 def updates():
-    """One dict for each update made inside: the gradients before it, in the order of the optimizer's parameters."""
+    """One dict for each update made inside, in the order of the optimizer's parameters, each of them whole.
+
+    gradients: before the update; weights: after it; numbers: how many of the weights this process holds.
+    """
     seen = []
 
     def before(optimizer, *_):
-        ps = [p for group in optimizer.param_groups for p in group["params"]]
-        seen.append({"gradients": [p.grad.detach().clone() for p in ps]})
+        seen.append({"gradients": [_whole(p.grad) for p in _parameters(optimizer)]})
 
-    hook = register_optimizer_step_pre_hook(before)
+    def after(optimizer, *_):
+        parameters = _parameters(optimizer)
+        numbers = sum(getattr(p, "_local_tensor", p).numel() for p in parameters)
+        seen[-1] |= {"weights": [_whole(p) for p in parameters], "numbers": numbers}
+
+    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
     try:
         yield seen
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
+
+
+def _whole(tensor):
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
+
+
+def _parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def recorded(*run):
@@ -39,14 +55,17 @@ def recorded(*run):
         return train(*run), seen, rollouts
 
 
-def replayed(rollouts, *run):
-    """The same run on TRL, with the same completions; its history and its updates."""
+def replayed(rollouts, *run, **settings):
+    """The same run on TRL, where each process takes its own rows of the completions; its history and its updates."""
     from grpo_lab.train.engines import trl
 
     make, tokenizer = trl.make_trainer, run[1]
 
     def completions(prompts, trainer):
         asked, ids = rollouts[trainer.state.global_step // trainer.ours.updates_per_step]
+        assert len(ids) == len(prompts) * trainer.accelerator.num_processes
+        first = len(prompts) * trainer.accelerator.process_index
+        asked, ids = (rows[first : first + len(prompts)] for rows in (asked, ids))
         assert tokenizer.apply_chat_template(prompts, add_generation_prompt=True).input_ids == asked
         return {"prompt_ids": asked, "completion_ids": ids, "logprobs": [[0.0] * len(one) for one in ids]}
 
@@ -57,4 +76,4 @@ def replayed(rollouts, *run):
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
         patch.setattr(trl, "make_trainer", make_replaying)
-        return trl.train(*run), seen
+        return trl.train(*run, **settings), seen

@@ -12,7 +12,10 @@ import yaml
 from grpo_lab import train as command
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.arguments import option_actions
+from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
+from grpo_lab.train.engines.options import VLLM, Engine, take_engine
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
     NO_EFFECT,
@@ -28,7 +31,7 @@ from tests.parity.engines import engine
 from tests.support.differences import MEANINGS
 
 trl = engine("trl")
-OPTIONS = {*SETTINGS, "model", "task", "reward_funcs", "num_train_epochs", "warmup_ratio"}
+OPTIONS = option_actions(command._parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
 SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
 
@@ -38,7 +41,9 @@ def trls(folder, **settings) -> "trl.GRPOConfig":
 
 
 def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
-    tables = [trl_names.TRANSLATED, trl_names.MISSING, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
+    options = [*trl_names.PEFT_OPTIONS, *trl_names.VLLM_OPTIONS]
+    assert {*options} == {"use_peft", *LORA_DEFAULTS, "use_vllm", *VLLM} <= OPTIONS
+    tables = [options, trl_names.TRANSLATED, trl_names.MISSING, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
     for name in TRLS.keys() | SCRIPTS:
         assert (name in SETTINGS) + sum(name in table for table in tables) == 1, name
     known = TRLS.keys() | SCRIPTS | {"reward_model_name_or_path", "env", "datasets"}
@@ -138,19 +143,46 @@ def test_each_name_is_said_to_be_what_it_is():
         "lr_scheduler_type": "polynomial", "report_to": ["tensorboard", "wandb"],
     }  # fmt: skip
     result = translate(content, OPTIONS, {"output_dir": "out"})
-    assert set(result.problems) == {"dataset_name", "use_vllm", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
+    assert set(result.problems) == {"dataset_name", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
     assert result.kinds[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
     assert "1.0" not in result.kinds[NOT_HERE]["min_p"] and "take top_p" in result.kinds[NOT_HERE]["min_p"]
     assert result.kinds[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
-    quiet = {"vllm_mode", "lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
-    assert quiet | {"use_bias_correction_kl", "use_peft", "optim"} == result.kinds[NO_EFFECT].keys()
+    quiet = {"lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
+    assert quiet | {"use_bias_correction_kl", "optim"} == result.kinds[NO_EFFECT].keys()
     options = result.options
+    assert (options["use_vllm"], options["vllm_mode"], options["use_peft"]) == (True, "server", False)
     assert (options["model"], options["scale_rewards"], options["seed"]) == ("tiny", "none", 42)
     assert options["report_to"] == ["tensorboard", "wandb"] and result.silent["num_generations"] == 8
     table = result.table("x.yaml")
     assert all(name in table for name in content) and max(map(len, table.splitlines())) <= 120
     typed = translate(content, OPTIONS, {"task": "sums", "lr_scheduler_type": "linear", "precision": "fp32"})
-    assert set(typed.problems) == {"use_vllm", "min_p", "dtype", "epsilom"}
+    assert set(typed.problems) == {"min_p", "dtype", "epsilom"}
+
+
+def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_they_are_off(tmp_path, monkeypatch):
+    monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
+    dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
+    off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
+    assert not off.problems and take_engine(off.options) == Engine()
+    assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.kinds[NO_EFFECT].keys()
+    lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
+    on = translate(dump | lora | {"use_vllm": True, "vllm_importance_sampling_correction": False}, OPTIONS, {})
+    assert not on.problems and on.silent == {"lora_dropout": 0.05}, "TRL's default"
+    engine = take_engine(on.options | {"engine": "trl"})
+    assert engine.lora == LORA_DEFAULTS | {
+        "lora_r": 8, "lora_dropout": 0.05, "lora_target_modules": ["q_proj", "v_proj"],
+    }  # fmt: skip
+    assert engine.vllm["vllm_importance_sampling_correction"] is False and "vllm_server_port" not in engine.vllm
+    with pytest.raises(InputError, match="use_vllm is True; expected it only with --engine trl"):
+        take_engine(on.options)
+    with pytest.raises(InputError, match="lora_dropout is 0.05; expected 0"):
+        take_engine(translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"}).options)
+    dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTIONS, {"task": "sums"})
+    assert dora.problems == ["use_dora", "lora_modules_to_save"]
+    file = tmp_path / "trl.yaml"
+    file.write_text(yaml.safe_dump({"model_name_or_path": "tiny", "optim": "adamw_torch"} | lora), encoding="utf-8")
+    read = command.read_options(["--config", str(file), "--output_dir", "out", "--lora_dropout", "0"])
+    assert take_engine(read).lora == LORA_DEFAULTS | {"lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
 
 
 def test_a_file_of_ours_is_never_taken_for_one_of_trls():
@@ -176,7 +208,7 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
     assert command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
-    assert "--config is 'trl.yaml', which says what is not here: dataset_name, use_vllm, min_p; expected" in shown.err
+    assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
     config = command.plan_run(options, 1000, "cpu")[1]

@@ -1,58 +1,157 @@
-"""Which engine trains, as an option of a command."""
+"""Which engine trains, what it trains, on how many processes, and who samples: options of a command."""
 
-import os
 from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.arguments import argparse_type
+from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft, check_reference
 from grpo_lab.config.precision import pick_precision
+from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
+SERVER = {"vllm_mode": "server"}
+# TRL's own names for the sampling by vLLM: type, and the options without which one is not read.
+VLLM: dict[str, tuple[Any, dict]] = {
+    "vllm_mode": (str, {}),
+    "vllm_server_base_url": (str, SERVER),
+    "vllm_server_host": (str, SERVER),
+    "vllm_server_port": (int, SERVER),
+    "vllm_server_timeout": (float, SERVER),
+    "vllm_group_port": (int, SERVER),
+    "vllm_gpu_memory_utilization": (float, {}),
+    "vllm_max_model_length": (int, {}),
+    "vllm_tensor_parallel_size": (int, {}),
+    "vllm_importance_sampling_correction": (bool, {}),
+    "vllm_importance_sampling_mode": (str, {}),
+    "vllm_importance_sampling_clip_max": (float, {}),
+}
+NEEDS: dict[str, dict] = {  # which option needs which others, and with what values
+    "fsdp": {"engine": TRL},
+    "use_vllm": {"engine": TRL},
+    **{name: {"use_peft": True} for name in LORA_DEFAULTS},
+    **{name: {"use_vllm": True} | others for name, (_, others) in VLLM.items()},
+}
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The loop that trains: this package's own, or TRL's."""
+    """The loop that trains, this package's own or TRL's, and what it trains.
+
+    lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
+    fsdp: whether several processes divide the parameters by FSDP2, instead of holding all of them each.
+    vllm: by TRL's names, how vLLM samples; None samples with transformers.
+    """
 
     name: str = OURS
+    lora: dict | None = None
+    fsdp: bool = False
+    vllm: dict | None = None
 
     def check(self, config: GRPOConfig) -> None:
-        """Raise InputError for a setting that the engine lacks, and for several processes, before a model is loaded."""
+        """Raise InputError for a setting, or processes, that the engine does not have, before a model is loaded."""
         if self.name == TRL:
-            check_settings(config)
-        if (processes := int(os.environ.get("WORLD_SIZE", 1))) > 1:
-            raise InputError("WORLD_SIZE", processes, "expected 1: a run has one process; docs/cluster.md is for more")
+            check_settings(config, lora=self.lora is not None)
+        elif (processes := world_size()) > 1:
+            allowed = f"expected 1: our own loop has one process; --engine {TRL} has more"
+            raise InputError("WORLD_SIZE", processes, allowed)
+        if self.lora is not None:
+            check_reference(config)
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
-        """The requested mode; else the default, but "fp32-master" where that is "bf16", which TRL does not have."""
+        """The requested mode; else the default, but "fp32-master" where that is "bf16": TRL does not have it, and
+        adapters are few."""
         requested = config.requested_precision
-        trl_lacks_it = self.name == TRL and requested is None and pick_precision(device, small=small).name == "bf16"
-        return "fp32-master" if trl_lacks_it else requested
+        is_master = self.name == TRL or self.lora is not None
+        other = is_master and requested is None and pick_precision(device, small=small).name == "bf16"
+        return "fp32-master" if other else requested
 
-    def run(self, *arguments, **keywords) -> list[dict]:
+    def load(self, name: str, config: GRPOConfig, device, small: bool):
+        """The model and its tokenizer, as this process needs them."""
+        from grpo_lab.models import load_policy
+
+        precision = self.precision(config, device, small)
+        if not self.fsdp:
+            return load_policy(name, precision=precision)
+        from grpo_lab.train.engines.pieces import load_once
+
+        return load_once(name, precision or pick_precision(device, small=small).name)
+
+    def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
         """Train as `grpo_lab.trainer.train` does, which it is for this package's own loop."""
         if self.name == OURS:
             from grpo_lab.trainer import train
 
-            return train(*arguments, **keywords)
+            if self.lora is not None:
+                from grpo_lab.models import add_lora
+
+                add_lora(model, seed=config.seed, **self.lora)
+            return train(model, tokenizer, dataset, reward_funcs, config, **keywords)
         from grpo_lab.train.engines.trl import train as train_with_trl
 
-        return train_with_trl(*arguments, **keywords)
+        keywords |= {"lora": self.lora, "fsdp": self.fsdp, "vllm": self.vllm}
+        return train_with_trl(model, tokenizer, dataset, reward_funcs, config, **keywords)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """Add --engine; when it was not given, it is absent from what is parsed."""
+    """Add --engine, --use_peft, --fsdp, --use_vllm and what belongs to them; what was not given is absent."""
     group = parser.add_argument_group("engine")
-    about = f"whose loop trains (default {OURS}: the one of the lessons)"
-    group.add_argument("--engine", help=about, choices=(OURS, TRL), default=SUPPRESS)
+    trl, server = f"with --engine {TRL}", "with --vllm_mode server"
+    modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
+    for name, about, kind in (
+        ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
+        ("use_peft", "train adapters of LoRA alone, beside frozen weights", _switch()),
+        ("lora_r", "rank of an adapter (default 16)", argparse_type(int)),
+        ("lora_alpha", "adapters are multiplied by alpha / r (default 32)", argparse_type(int)),
+        ("lora_dropout", f"{trl} (default 0; TRL's is 0.05)", argparse_type(float)),
+        ("lora_target_modules", "maps with an adapter, or all-linear (default: peft's)", names),
+        ("fsdp", f"{trl}, under torchrun: FSDP2 divides weights, gradients and moments", _switch()),
+        ("use_vllm", f"{trl}: vLLM samples", _switch()),
+        ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", modes),
+    ):  # fmt: skip
+        group.add_argument(f"--{name}", help=about, default=SUPPRESS, **kind)
+    for name, (kind, others) in VLLM.items():
+        if name != "vllm_mode":
+            about = f"TRL's, {server if others else 'with --use_vllm'}"
+            group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
 
 
 def take_engine(options: dict) -> Engine:
-    """The engine among the options, else ours; an InputError if it is not installed."""
-    engine = Engine(options.get("engine") or OURS)
-    if engine.name == TRL and find_spec(TRL) is None:
+    """The engine that the options name, and what it is to train.
+
+    Raises:
+        InputError: for options that do not go together, or out of range, and for what is not installed.
+    """
+    given = {
+        name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
+    }
+    for name in NEEDS.keys() & given:
+        for needed, value in NEEDS[name].items():
+            if given.get(needed) != value:
+                option = f"--{needed}" if value is True else f"--{needed} {value}"
+                raise InputError(name, given[name], f"expected it only with {option}")
+    name, use_vllm = given.get("engine", OURS), "use_vllm" in given
+    if "fsdp" in given and world_size() == 1:
+        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
+    lora = None
+    if "use_peft" in given:
+        lora = LORA_DEFAULTS | {option: given[option] for option in LORA_DEFAULTS if option in given}
+        check_lora(lora)
+        if name == OURS:
+            check_no_dropout(lora["lora_dropout"])
+        check_peft("use_peft", True)
+    if name == TRL and find_spec(TRL) is None:
         raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
-    return engine
+    if use_vllm and find_spec("vllm") is None:
+        raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+    vllm = {"use_vllm": True} | {option: given[option] for option in VLLM if option in given} if use_vllm else None
+    return Engine(name, lora, "fsdp" in given, vllm)
+
+
+def _switch() -> dict:
+    """Keywords for argparse to read a bool, with `--name` alone for true."""
+    return {"nargs": "?", "const": True, **argparse_type(bool)}

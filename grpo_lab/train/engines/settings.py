@@ -1,16 +1,22 @@
-"""Each setting of a run for TRL's trainer: passed on by name, translated, or refused by name."""
+"""Each setting of a run for TRL's trainer: passed on by name, translated, or refused by name; and what then differs."""
 
 from dataclasses import fields
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.defaults import as_typed
 from grpo_lab.objective import LOSSES, LossSettings
+from grpo_lab.train.engines.processes import world_size
 
 SAME = tuple(name for name, each in SETTINGS.items() if each.metadata["trl"] == "same")
 FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}  # precision -> TRL's name for it
+# What a run's own file may say, and TRL does without: the training is the same, to rounding.
+LEFT_OUT = {"log_kl": "measured with beta above 0 alone", "max_nonfinite_steps": "updates that are not finite go on"}
+OTHER_PRECISION = {"bf16": "fp32-master"}
+UNITS = ("max_steps", "save_steps", "eval_steps", "ref_model_sync_steps")  # counted in rollouts here, in updates there
 
 
-def check_settings(config: GRPOConfig) -> None:
+def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     """Raise InputError for the first setting that this engine does not have, or that means another thing there."""
     for name, each in SETTINGS.items():
         value, reason = getattr(config, name), each.metadata["trl"]
@@ -20,13 +26,76 @@ def check_settings(config: GRPOConfig) -> None:
         raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {reason}")
     if config.max_steps == 0:
         raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
-    if config.precision not in (None, *FLAGS):
-        precisions = ", ".join(FLAGS)
-        value_shown = f"is {config.precision!r}, which only our optimizer has"
-        raise InputError("precision", config.precision, f"--engine trl takes {precisions}", found=value_shown)
+    precisions = [name for name in FLAGS if not (lora and name == "bf16-naive")]  # peft keeps adapters in float32
+    if config.precision not in (None, *precisions):
+        only_ours = ", which only our optimizer has" if config.precision not in FLAGS else ""
+        allowed, value_shown = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
+        raise InputError("precision", config.precision, allowed, found=value_shown)
+    if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
+        allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
+        raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
+    rows_of_a_process(config)
 
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
     unread = {each.name for each in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
     return {name: getattr(config, name) for name in SAME if name not in unread}
+
+
+def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
+    """How each of the processes takes its part of an update, so that an update sees the rows that it sees on one.
+
+    Raises:
+        InputError: where they cannot be shared evenly, or where the loss would not be that of the whole update.
+    """
+    processes = world_size()
+    rows, parts = config.rows_at_once, config.gradient_accumulation_steps
+    if rows % processes == 0:
+        rows //= processes
+    elif parts % processes == 0:
+        parts //= processes
+    else:
+        problem = f"is {rows}, with {parts} parts of an update, and there are {processes} processes to share its rows"
+        allowed = f"one of the two has to be a multiple of {processes}"
+        raise InputError("per_device_train_batch_size", rows, allowed, found=problem)
+    if processes > 1 and LOSSES[config.loss_type].divided_by == "part":
+        problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
+        raise InputError("loss_type", config.loss_type, "expected another one", found=problem)
+    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}
+
+
+def moved(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
+    """The settings of a run's own file as TRL can have them, and those that are others: name -> (here, there).
+
+    What was typed stays, and is refused by `check_settings`; so does what would be another training.
+    """
+    settings, changes = dict(saved), {}
+    for name, reason in LEFT_OUT.items():
+        value = saved.get(name, SETTINGS[name].default)
+        if name not in typed and value != SETTINGS[name].default:
+            changes[name] = (value, reason)
+            del settings[name]
+    precision = saved.get("precision")
+    if "precision" not in typed and precision in OTHER_PRECISION:
+        settings["precision"] = OTHER_PRECISION[precision]
+        changes["precision"] = (precision, f"{settings['precision']}: 16 bytes a parameter, not 6")
+    return settings, changes
+
+
+def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
+    """What is another thing in this run on TRL than in our own loop, as one table."""
+    rows, updates, processes = dict(changes), config.updates_per_step, world_size()
+    if updates > 1:
+        for name in UNITS:
+            if value := getattr(config, name):
+                rows[name] = (value, f"{value * updates} updates, which are {value} steps")
+    if processes > 1:
+        for name, value in rows_of_a_process(config).items():
+            here = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
+            rows[name] = (here, f"{value} in each of {processes} processes")
+    rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
+    cells = ((name, as_typed(here), as_typed(there)) for name, (here, there) in rows.items())
+    lines = [("setting", "here", "on TRL"), *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(f"{name:<{widths[0]}}  {here:<{widths[1]}}  {there}" for name, here, there in lines)

@@ -1,95 +1,162 @@
-"""A run on TRL's GRPOTrainer: it samples, compares, computes the loss and steps.
+"""A run on TRL's GRPOTrainer: it samples, compares, computes the loss and steps, on one process or on several.
 
 Ours stay the order of the problems, the way rewards are called, the learning rate of each update, what is decayed,
 held-out evaluation, and the folder. What TRL logs of a step goes under its own names, which are ours too; what it does
 not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is absent.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from tqdm import tqdm
 from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
+from grpo_lab.models.adapters import lora_config
+from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.rollout.probe import OF_PROMPTS, probe
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.rollout.tools.dialogue import Dialogue
 from grpo_lab.tasks import Rows
+from grpo_lab.train.engines.pieces import Gathered
+from grpo_lab.train.engines.processes import is_main, together, world_size
 from grpo_lab.train.engines.settings import FLAGS, check_settings
-from grpo_lab.train.engines.trl_trainer import make_trainer
-from grpo_lab.trainer import Run
+from grpo_lab.train.engines.trl_trainer import Trainer, completions_of, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
-from grpo_lab.trainer.folder import METRICS, RunFolder
-from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.reports import open_reports
-from grpo_lab.trainer.run import training_mode
+from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
+from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.reports import best_and_worst, open_reports
+from grpo_lab.trainer.run import rows_of_step, training_mode
+from grpo_lab.trainer.stopping import RESUME, Stopping
 
 
 def train(
     model,
     tokenizer,
     dataset: Rows,
-    reward_funcs: Callable | list[Callable],
+    reward_funcs: Callable | list[Callable] | None,
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
+    lora: dict | None = None,
+    fsdp: bool = False,
+    vllm: dict | None = None,
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
     environment=None,
 ) -> list[dict]:
-    """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`; its end alone is
-    kept, and a run that was broken off does not go on.
+    """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
+
+    Args:
+        lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters. With it the
+            folder holds the adapter alone, and the model has it beside its frozen weights.
+        fsdp: whether the processes divide parameters, gradients and optimizer state by FSDP2. The model that was given
+            is in pieces then, and the trained one is in `output_dir` alone.
+        vllm: "use_vllm", "vllm_mode" and so on, as TRL takes them; None samples with transformers.
+        tools, environment_factory: functions that the policy may call, and what makes environments, as TRL takes them.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
+        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
-    check_settings(config)
+    check_settings(config, lora=lora is not None)
     if environment is not None:
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
     environment = pick_environment(config, None, tools, environment_factory)
+    if environment is not None and config.eval_steps is not None and world_size() > 1:
+        expected = "leave it out with --engine trl, tools or an environment, and several processes"
+        raise InputError("eval_steps", config.eval_steps, expected)
     rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-    engine = {"engine": "trl"}
-    config = _in_its_precision(model, config)
-    inputs = model, tokenizer, eval_dataset, reward_funcs, config
-    evaluate = partial(
-        evaluate_policy, *inputs, environment, cache_implementation="dynamic"
-    )  # the model's own forward pass
-    folder = None if config.output_dir is None else RunFolder(config, config.saved() | engine)
-    if folder is not None:
+    engine = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
+    config = _for_this_process(model, config)
+    inputs = tokenizer, eval_dataset, reward_funcs, config, environment
+    as_the_model = {"cache_implementation": "dynamic"}  # the model's own forward pass
+    folder, begun = None, (0, [])
+    if config.output_dir is not None and is_main():
+        folder = RunFolder(config, config.saved() | engine)
         check_savable(model, tokenizer)
+    silence_dropout(model)
+    adapter = None
+    if lora is not None:
+        check_reference(config)
+        adapter = lora_config(model, lora)
     with folder or nullcontext():
         if folder is not None:
             prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset, environment)
-            prints |= {"engine": engine}
-            folder.open(model, None, None, prints)
+            begun = _go_on(folder, model, prints | {"engine": engine})
         seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with seeds, training_mode(model, model.training), open_reports(config, []) as reports:
+        with seeds, training_mode(model, model.training), open_reports(config, begun[1]) as reports:
+            evaluate = partial(evaluate_policy, model, *inputs, **as_the_model)
             steps = Steps(config, callback, evaluate, folder, reports)
-            with reading_calls(tokenizer, environment):
-                trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, environment)
-                trainer.train()
-            trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # the model has its `forward` back
-            if folder is not None:
-                folder.save_model(model, tokenizer)
+            with steps.stopping if world_size() == 1 else nullcontext():
+                with reading_calls(tokenizer, environment):
+                    made_with = environment, adapter, fsdp, vllm
+                    trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, *made_with)
+                    if adapter is not None:  # FSDP2 gathers pieces at the root, which is the model as peft wraps it
+                        steps.evaluate = partial(evaluate_policy, trainer.model, *inputs, **as_the_model)
+                    _train(trainer, steps, begun)
+                _leave(trainer, model, adapter)
+                trained = Gathered(model) if fsdp else model
+                if folder is not None:
+                    folder.save_model(trained, tokenizer)
     return steps.history
 
 
-def _in_its_precision(model, config: GRPOConfig) -> GRPOConfig:
-    """The configuration with the precision that the model is trained in."""
+def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
+    """The configuration with the precision that the model is trained in; all processes but the main one are silent."""
     mode = precision_of(model, config).name
     if mode not in FLAGS:
         raise InputError("precision", mode, f"expected one of {', '.join(FLAGS)} with --engine trl")
-    return replace(config, precision=mode, bf16=False, fp16=False)
+    silent = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
+    return replace(config, precision=mode, bf16=False, fp16=False, **silent)
+
+
+def _go_on(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
+    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
+    step, history = folder.open(model, None, None, prints)
+    if step:
+        files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
+        processes = sum(name.startswith("rng_state") for name in files)  # one for each process
+        if processes != world_size():
+            expected = f"expected {processes}, the number of processes of the run in {str(folder.path)!r}"
+            raise InputError("WORLD_SIZE", world_size(), expected)
+    return step, history
+
+
+def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]]) -> None:
+    """Make all steps that are left, on all processes."""
+    done, steps.history = broadcast_object_list(list(begun))
+    steps.trainer = trainer
+    with together(steps.how_to_go_on):
+        trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
+    if steps.folder is not None:
+        shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
+    if steps.stopping.requested:
+        steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
+
+
+def _leave(trainer: Trainer, model, adapter) -> None:
+    """Leave the model as transformers has it: with its own `forward`, and with the adapter in its own form."""
+    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    if adapter is not None:
+        model.peft_config, model._hf_peft_config_loaded = {"default": adapter}, True
+        adapter.base_model_name_or_path = getattr(model, "loaded_as", None) or model.name_or_path
 
 
 @contextmanager
@@ -112,9 +179,10 @@ def rows_in_order(
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
-    checked_config = config.without(output_dir=None, beta=0.0)
-    run = Run(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset, environment)
-    rows = [row for step in range(config.max_steps) for row in run.rows_of_step(step)]
+    if is_main():
+        checked_config = config.without(output_dir=None, resume_from_checkpoint=False)
+        check_inputs(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset, environment)
+    rows = [row for step in range(config.max_steps) for row in rows_of_step(dataset, config, step)]
     habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
     if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
         reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
@@ -135,9 +203,11 @@ class Steps(TrainerCallback):
 
     def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
         self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
-        self.reports, self.history = reports, []
+        self.reports, self.history, self.trainer = reports, [], None
+        self.stopping = Stopping(folder and folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
+        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on
         self._started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
@@ -146,6 +216,8 @@ class Steps(TrainerCallback):
         config, done = self.config, state.global_step // self.config.updates_per_step
         metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
         metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
+        if config.log_completions and done % config.logging_steps == 0 and is_main():
+            self._write_completions(done)
         if config.eval_steps is not None and (done % config.eval_steps == 0 or done == config.max_steps):
             metrics |= self.evaluate(trainer_state=state)
         now = time.perf_counter()
@@ -158,3 +230,21 @@ class Steps(TrainerCallback):
             self.reports.show(metrics)
         if self.callback is not None:
             self.callback(done, metrics)
+        if self.stopping.requested:
+            control.should_save, control.should_training_stop = self.folder is not None, True
+
+    def on_save(self, args, state, control, **_):
+        PartialState().wait_for_everyone()  # each process has written its part
+        if self.folder is not None:
+            written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
+            self.folder.adopt_checkpoint(step, written / f"checkpoint-{state.global_step}", self.history)
+        PartialState().wait_for_everyone()
+
+    def how_to_go_on(self) -> str:
+        return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
+
+    def _write_completions(self, step: int) -> None:
+        records = completions_of(self.trainer, step, self.config)
+        tqdm.write(best_and_worst(records))
+        if self.folder is not None:
+            self.folder.append(COMPLETIONS, records)

@@ -1,18 +1,26 @@
 """TRL's GRPOTrainer for a run of ours: its settings, the rewards as it calls them, and what stays our own in it."""
 
 import asyncio
+import json
 import math
+import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import datasets
+import torch
 import trl
+from accelerate import DistributedType, FullyShardedDataParallelPlugin, PartialState
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
+from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
@@ -20,7 +28,8 @@ from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.rollout.tools import ToolEnvironment
-from grpo_lab.train.engines.settings import FLAGS, passed_on
+from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 
 
 def make_trainer(
@@ -31,17 +40,32 @@ def make_trainer(
     config: GRPOConfig,
     steps,
     environment: ToolEnvironment | None = None,
+    adapter=None,
+    fsdp: bool = False,
+    vllm: dict | None = None,
 ) -> "Trainer":
-    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None."""
+    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None.
+
+    adapter: peft's configuration of the adapters that are trained; None trains all parameters.
+    """  # fmt: skip
     factory = None if environment is None else environment.environment_factory
+    shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
+    args = trl_config(config, use_cpu=use_cpu, shards=shards, vllm=vllm)
+    if args.device.type == "cpu":
+        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
+    if vllm and args.vllm_mode == "colocate" and use_cpu:
+        raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
+    torch.manual_seed(config.seed)  # that of the adapter; TRL's own follows
     trainer = Trainer(
         model=model,
         reward_funcs=as_trl_calls_them(reward_funcs, rows, None if environment else tokenizer),
-        args=trl_config(config, use_cpu=model.device.type == "cpu"),
+        args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
+        peft_config=adapter,
         tools=None if environment is None else environment.tools,
         environment_factory=None if factory is None else as_trl_resets_it(factory, rows),
     )
@@ -52,6 +76,25 @@ def make_trainer(
 
 class Trainer(trl.GRPOTrainer):
     """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
+            for state in (PartialState(), self.accelerator.state):
+                state.distributed_type = DistributedType.FSDP
+            self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            self.is_fsdp_enabled = True
+        # Else transformers would read the reference in the first process alone, and TRL sends it to no other.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+
+    def create_model_card(self, *_, **__) -> None:
+        """None: it would lie in the folder of the run."""
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        with without_bars():  # they would break up the progress bar of the run
+            super()._save(output_dir, state_dict)
+        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
 
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
@@ -67,29 +110,78 @@ class Trainer(trl.GRPOTrainer):
         return self.lr_scheduler
 
 
-def trl_config(config: GRPOConfig, use_cpu: bool) -> trl.GRPOConfig:
-    """The configuration of the run for TRL, which counts updates where we count rollouts."""
+def trl_config(
+    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
+) -> trl.GRPOConfig:
+    """The configuration of the run for TRL, which counts updates where we count rollouts.
+
+    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
+    """
     updates, flags = config.updates_per_step, FLAGS[config.precision]
-    sync = config.ref_model_sync_steps
+    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
+    settings = passed_on(config) | rows_of_a_process(config) | (vllm or {})
+    if sync is not None:
+        settings |= {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}
+    if shards:
+        pieces = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
+        settings |= {"fsdp": True, "fsdp_config": pieces}
     return trl.GRPOConfig(
-        **passed_on(config),
-        per_device_train_batch_size=config.rows_at_once,
+        **settings,
         max_steps=config.max_steps * updates,
         logging_steps=updates,
         bf16="bf16" in flags,
         fp16="fp16" in flags,
         sync_ref_model=sync is not None,
-        **({} if sync is None else {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}),
-        output_dir=tempfile.gettempdir(),  # where nothing is written
-        save_strategy="no",
+        # where the processes put a checkpoint that is not whole yet; else where nothing is written
+        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if saves else tempfile.gettempdir(),
+        save_strategy="steps" if saves else "no",  # and after the last one
+        save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,
         shuffle_dataset=False,  # the rows come in our order
         use_cpu=use_cpu,
+        ddp_find_unused_parameters=False,
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )
+
+
+def completions_of(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
+    """One record for each completion of the last rollout, of all processes, as our own loop writes them.
+
+    Of an episode with tools TRL keeps messages: "turns" are those, and a call is written as JSON.
+    """
+    logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
+    extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
+    names = list(logs["rewards"])
+    weights = config.reward_weights or []
+    weights = weights + [1.0] * (len(names) - len(weights))  # that of an environment is 1 in TRL
+    rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
+    records = []
+    columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
+    for row, (prompt, completion, values, advantage) in enumerate(zip(*columns, strict=True)):
+        turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
+        known = [None if value is None or math.isnan(value) else value for value in values]
+        terms = [weight * value for weight, value in zip(weights, known, strict=True) if value is not None]
+        records.append({
+            "step": step,
+            "prompt": prompt,
+            "completion": "\n".join(text for turn in turns for text in turn.values()),
+            "rewards": dict(zip(names, known, strict=True)),
+            "reward": sum(terms) if terms else None,
+            "advantage": advantage,
+            **({"extra": {name: values[row] for name, values in extra.items()}} if extra else {}),
+            **({"turns": turns} if is_episode else {}),
+        })  # fmt: skip
+    return records
+
+
+def _turn(message: dict) -> dict[str, str]:
+    """What a message says, under the name of who wrote it."""
+    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
+    writer = "policy" if message["role"] == "assistant" else "environment"
+    return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
 
 
 def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
@@ -125,7 +217,7 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
                 rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
-            # Every time, for TRL takes their mean; `Steps` leaves zeros out, as our own loop does.
+            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
             log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
             return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
 

@@ -16,9 +16,11 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.models.adapters import has_adapter, load_adapter_weights
 from grpo_lab.models.loading import without_bars
 
 UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
+ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
@@ -46,6 +48,18 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
         raise
 
 
+def adopt(written: Path, folder: Path, state: dict) -> dict[str, list]:
+    """Move what an engine has written into a folder that does not exist yet, with the state of the run beside it.
+
+    It is flushed; returns its digests.
+    """
+    os.replace(written, folder)
+    (folder / ENGINE_STATE).write_text(as_json(state), encoding="utf-8")
+    for path in (*folder.rglob("*"), folder):
+        flush(path)
+    return file_digests(folder)
+
+
 def check_savable(model, tokenizer) -> None:
     """Save all but the weights once, for trial: what transformers refuses to write would else end a run at its end.
 
@@ -67,7 +81,12 @@ def check_savable(model, tokenizer) -> None:
 
 
 def load(folder: Path, model, optimizer, reference=None) -> dict:
-    """Load a checkpoint into the model, the optimizer and the reference; returns the state."""
+    """Load a checkpoint into the model, the optimizer and the reference; returns the state, which alone is an engine's.
+
+    optimizer: None for an engine, which reads the rest itself.
+    """
+    if optimizer is None:
+        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
     load_weights(folder, model)
     if reference is not None:
         load_weights(folder / _REFERENCE, reference)
@@ -77,7 +96,10 @@ def load(folder: Path, model, optimizer, reference=None) -> dict:
 
 
 def load_weights(folder: Path, model) -> None:
-    """Put the weights of a checkpoint into a model of the same shape and type."""
+    """Put the weights of a checkpoint into a model of the same shape and type; those of an adapter into its adapter."""
+    if has_adapter(model):
+        load_adapter_weights(folder, model)
+        return
     with without_bars():
         loaded = type(model).from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype="auto")
     model.load_state_dict(loaded.state_dict())

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.models.adapters import CONFIG_FILE, WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
@@ -33,7 +34,8 @@ CHANGING = (
     "trackers.json",
 )  # files and folders that a run keeps changing
 CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
-MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")  # what any model has
+# What any model has, and any adapter.
+MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE)
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
 
@@ -92,7 +94,7 @@ class RunFolder:
     def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
-        optimizer: None for an engine, whose runs have no checkpoints to go on from. prints: of `fingerprints`.
+        optimizer: None for an engine, which reads its checkpoint itself. prints: of `fingerprints`.
         """
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
         state, completions = {"step": 0, "log_history": []}, 0
@@ -126,9 +128,20 @@ class RunFolder:
     @explain_disk_errors
     def save_checkpoint(self, step: int, *parts) -> None:
         """Make a checkpoint of a step, with the parts of `checkpoint.write`; remove those beyond `save_total_limit`."""
+        write = functools.partial(checkpoint.write, self.path / UNFINISHED / f"checkpoint-{step}", *parts)
+        self._save(step, write, model_fingerprint(parts[0]))
+
+    @explain_disk_errors
+    def adopt_checkpoint(self, step: int, written: Path, history: list[dict]) -> None:
+        """Make a checkpoint of a step of what an engine has written into a folder, which it reads by itself."""
+        unfinished = self.path / UNFINISHED / f"checkpoint-{step}"
+        state = {"step": step, "log_history": history}
+        self._save(step, functools.partial(checkpoint.adopt, written, unfinished, state))
+
+    def _save(self, step: int, write: Callable[[], dict], fingerprint: dict | None = None) -> None:
         name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], ())
-        entry = {"model": model_fingerprint(parts[0]), "files": checkpoint.write(self.path / UNFINISHED / name, *parts)}
+        entry = {"model": fingerprint, "files": write()}
         entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import signal
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,15 +11,18 @@ import torch
 
 from grpo_lab import evaluate
 from grpo_lab import train as command
+from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
-from grpo_lab.models import load_policy
+from grpo_lab.models import add_lora, load_policy
+from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.train.engines import options, settings
 from grpo_lab.trainer import train
 from tests.parity.engines import engine as installed
 from tests.support.differences import MEANINGS
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
-from tests.support.worlds import letter_reward, make_config, weights
+from tests.support.resuming import files, metrics_in
+from tests.support.worlds import letter_reward, make_config, same_weights, weights, without_times
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.train.engines.trl")
@@ -66,10 +71,10 @@ def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, 
     compare_metrics(ours, theirs, config)
 
 
-def compare_metrics(ours, theirs, config):
+def compare_metrics(ours, theirs, config, name="with_a"):
     """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
     shared = ours[0].keys() & theirs[0].keys()
-    assert {"step", "loss", "reward", "reward_std", "rewards/with_a/mean", "num_tokens"} < shared
+    assert {"step", "loss", "reward", "reward_std", f"rewards/{name}/mean", "num_tokens"} < shared
     others = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
     for one, other in zip(ours, theirs, strict=True):
         for key in sorted(shared - others):
@@ -152,7 +157,7 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, each in SETTINGS.items() if each.metadata["trl"] not in ("same", "ours")}
-    assert {"log_completions", "kl_estimator", "advantage"} < refused_ones
+    assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
         with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):
@@ -161,11 +166,28 @@ def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
 
 REFUSED = [
     ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    ("--engine trl --log_completions true", "--log_completions is True; leave it out"),
-    ("--engine trl --resume_from_checkpoint true", "--resume_from_checkpoint is True; leave it out with --engine trl:"),
-    ("--engine trl --save_steps 10", "--save_steps is 10; leave it out with --engine trl: it saves the end alone"),
+    ("--engine trl --use_peft --precision bf16-naive", "--precision is 'bf16-naive'; --engine trl takes fp32, fp32-ma"),
+    ("--engine trl --log_kl true", "--log_kl is True; leave it out with --engine trl: TRL has it with beta above 0"),
+    ("--engine trl --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with --engine trl:"),
+    ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
     ("--engine verl", "argument --engine: invalid choice: 'verl'"),
+    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
+    ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
+    ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
+    ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0: the sampler and the log-probabilities"),
+    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
+    ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
+    ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
+    ("--use_peft --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with LoRA: the ref"),
+    ("--use_vllm", "--use_vllm is True; expected it only with --engine trl"),
+    ("--engine trl --vllm_mode server", "--vllm_mode is 'server'; expected it only with --use_vllm"),
+    (
+        "--engine trl --use_vllm --vllm_server_port 8001",
+        "--vllm_server_port is 8001; expected it only with --vllm_mode s",
+    ),
+    ("--engine trl --use_vllm --vllm_mode nowhere", "argument --vllm_mode: invalid choice: 'nowhere'"),
 ]
 
 
@@ -199,7 +221,8 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     assert [line["learning_rate"] for line in lines] == pytest.approx([4e-5, 8e-5])
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
     assert saved["engine"] == "trl" and saved["precision"] == "fp32" and saved["num_generations"] == 4
-    assert not list(tmp_path.glob("out/checkpoint-*")) and not list(tmp_path.rglob("training_args.bin"))
+    assert [folder.name for folder in tmp_path.glob("out/checkpoint-*")] == ["checkpoint-2"]
+    assert not list(tmp_path.rglob("training_args.bin"))
     capsys.readouterr()
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
@@ -207,16 +230,209 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     assert refused(command.main, *run).endswith("and the name of this folder)")
 
 
-def test_what_another_engine_began_and_several_processes_are_refused(base, tmp_path, monkeypatch):
+def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
+    """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
+    settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
+    settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
+
+    def run(name, callback=None, rows=ROWS, **changes):
+        (model, tokenizer), config = (
+            load_policy(base),
+            make_config(output_dir=str(tmp_path / name), **settings | changes),
+        )
+        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
+        return weights(model), without_times(history)
+
+    def fail(step, metrics):
+        if step == 3:
+            raise RuntimeError("broken")
+
+    def stop(step, metrics):
+        if step == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    whole, history = run("whole")
+    with pytest.raises(RuntimeError, match="broken"):
+        run("broken", fail)
+    with pytest.raises(ValueError, match="dataset differs from that of the run"):
+        run("broken", resume_from_checkpoint=True, rows=ROWS[:3])
+    with pytest.raises(Stopped, match=r"after step 4 of 5 by Ctrl-C. '.*/checkpoint-4' is saved. Go on with resume"):
+        run("broken", stop, resume_from_checkpoint=True)
+    again, same_history = run("broken", resume_from_checkpoint=True)
+    assert same_weights(again, whole) and same_history == history
+    ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
+    assert ours == theirs and [line["step"] for line in theirs] == [1, 2, 3, 4, 5]
+    assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
+
+
+def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
     run = [*load_policy(base), ROWS, letter_reward]
     begun, resumed = (make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True))
     trl.train(*run, begun)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
         train(*load_policy(base), *run[2:], resumed)
+    with pytest.raises(ValueError, match=r"engine differs .*\(lora_r: was None, is 2"):
+        trl.train(*load_policy(base), *run[2:], resumed, lora=LORA)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for name in (options.OURS, options.TRL):
-        with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
-            options.Engine(name).check(begun)
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
+        trl.train(*load_policy(base), *run[2:], resumed)
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
+        options.Engine().check(begun)
+
+
+def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
+    config = make_config(output_dir=str(tmp_path / "out"), log_completions=True, logging_steps=2, max_steps=4)
+    history = trl.train(*load_policy(base), ROWS, [letter_reward, with_a], replace(config, reward_weights=[1.0, 0.5]))
+    records = [json.loads(line) for line in (tmp_path / "out/completions.jsonl").read_text("utf-8").splitlines()]
+    assert [record["step"] for record in records] == [2] * 8 + [4] * 8
+    for step, of_step in ((2, records[:8]), (4, records[8:])):
+        for record in of_step:
+            given = record["rewards"]
+            assert given.keys() == {"letter_reward", "with_a"} and given["with_a"] == float("a" in record["completion"])
+            assert record["reward"] == pytest.approx(given["letter_reward"] + 0.5 * given["with_a"])
+            assert record["prompt"] in [row["prompt"] for row in ROWS]
+        assert sum(record["reward"] for record in of_step) / 8 == pytest.approx(history[step - 1]["reward"], abs=1e-5)
+        assert sum(record["advantage"] for record in of_step) == pytest.approx(0, abs=1e-4)
+
+
+# --- LoRA, vLLM, a run's own file -----------------------------------------------------------------------------------
+
+LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
+
+
+def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_loop(base, tmp_path):
+    pytest.importorskip("peft")
+    config = make_config(max_steps=3, beta=0.1, num_iterations=2, loss_type="grpo", seed=4)
+    (model, tokenizer), policy = load_policy(base, precision="fp32"), load_policy(base, precision="fp32")[0]
+    add_lora(model, seed=config.seed, **LORA)
+    ours, expected, rollouts = recorded(model, tokenizer, ROWS, letter_reward, config)
+    config = replace(config, output_dir=str(tmp_path / "out"))
+    theirs, updates = replayed(rollouts, policy, tokenizer, ROWS, letter_reward, config, lora=LORA)
+    assert len(expected) == len(updates) == 6 and len(expected[0]["gradients"]) == 8
+    for here, there in zip(expected, updates, strict=True):
+        torch.testing.assert_close(there["gradients"], here["gradients"], rtol=1e-3, atol=2e-6)
+    torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
+    compare_metrics(ours, theirs, config, name="letter_reward")
+    frozen = {name: value for name, value in weights(model).items() if "lora_" not in name}
+    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in frozen.items())
+    assert {"adapter_model.safetensors", "adapter_config.json"} < {path.name for path in (tmp_path / "out").iterdir()}
+    assert not list(tmp_path.rglob("model.safetensors"))
+    ids = torch.arange(12)[None]
+    for folder in ("out", "out/checkpoint-3"):
+        loaded = load_policy(tmp_path / folder, precision="fp32")[0]
+        torch.testing.assert_close(loaded(ids).logits, policy.eval()(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["grpo_lab", "trl"])
+def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_path, capsys):
+    pytest.importorskip("peft")
+    out = str(tmp_path / "out")
+    run = ["--model", base, "--output_dir", out, *QUICK, "--engine", engine, "--save_steps", "1", "--eval_steps", "2"]
+    lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear"]
+    reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
+    assert command.main([*run, *lora, *reward]) == 0
+    assert command.main(["--resume_from_checkpoint", out, "--max_steps", "3", *reward]) == 0
+    assert "Resumed at step 2 of 3" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
+    assert (saved["use_peft"], saved["lora_r"], saved["lora_target_modules"]) == (True, 2, ["all-linear"])
+    measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
+    assert evaluate.main(["--model", out, *measured, *reward]) == 0
+    refusal = ["--model", out, "--output_dir", str(tmp_path / "second"), *QUICK, "--engine", engine, *lora]
+    assert command.main(refusal) == 2
+    assert "--use_peft is on, and the model has an adapter already" in capsys.readouterr().err
+    unknown = ["--model", base, "--output_dir", str(tmp_path / "third"), *QUICK, "--engine", engine]
+    assert command.main([*unknown, "--use_peft", "--lora_target_modules", "w_proj"]) == 2
+    assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err
+
+
+def test_what_lets_vllm_sample_is_passed_on_by_trls_names_and_refused_where_it_cannot_run(monkeypatch, base):
+    assert options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
+    if options.find_spec("vllm") is None:
+        with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
+            options.take_engine(server)
+    monkeypatch.setattr(options, "find_spec", lambda package: package)
+    vllm = options.take_engine(server).vllm
+    theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
+    for name, value in server.items() - {("engine", "trl")}:
+        assert getattr(theirs, name) == value
+    engine = options.take_engine({"engine": "trl", "use_vllm": True})
+    if not torch.cuda.is_available():
+        with pytest.raises(
+            ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
+        ):
+            engine.run(*load_policy(base), ROWS, letter_reward, config=make_config())
+
+
+def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
+    file = tmp_path / "grpo_config.json"
+    saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).saved() | {"model": "tiny"}
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    given = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
+    assert command.read_options(given)["precision"] == "bf16"
+    taken, changes = command.read_run([*given, "--engine", "trl"])
+    assert "log_kl" not in taken and taken["precision"] == "fp32-master" and taken["max_steps"] == 7
+    config = command.plan_run(taken, 10**7, "cuda")[1]
+    settings.check_settings(config)
+    table = settings.differences(config, changes)
+    rows = {line.split()[0]: line for line in table.splitlines()}
+    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
+    assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes a parameter, not 6"]
+    assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
+    typed = command.read_options([*given, "--engine", "trl", "--precision", "bf16"])
+    with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
+        settings.check_settings(command.plan_run(typed, 10**7, "cuda")[1])
+
+
+class Counter:
+    """An environment that keeps what it was reset with."""
+
+    def reset(self, prompt, answer):
+        self.seen = prompt, answer
+
+    def add(self, number: int) -> int:
+        """Add a number.
+
+        Args:
+            number: The number.
+        """
+        return number
+
+
+def multiply(number: int) -> int:
+    """Multiply a number.
+
+    Args:
+        number: The number.
+    """
+    return number
+
+
+def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(base, monkeypatch):
+    handed_on = {}
+
+    class Recorder(trl_trainer.Trainer):
+        def __init__(self, **settings):
+            handed_on.update(settings)
+
+        def remove_callback(self, callback):
+            pass
+
+    monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
+    rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
+    config = replace(make_config(), precision="fp32")
+    model, tokenizer = load_policy(base)
+    environment = ToolEnvironment([multiply], Counter)
+    trl_trainer.make_trainer(model, tokenizer, rows, None, config, None, environment)
+    assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
+    environment = handed_on["environment_factory"]()
+    environment.reset(**handed_on["train_dataset"][2])
+    assert environment.seen == (ROWS[2]["prompt"], {2, 3})
+    assert type(environment).__name__ == "Counter" and environment.add(3) == 3
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"):
+        config = make_config(eval_steps=1)
+        trl.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
 
 
 def test_rewards_are_called_as_here_and_count_alike_where_none_applies():

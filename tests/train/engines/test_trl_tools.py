@@ -5,13 +5,17 @@ the masks; of each turn it is asked whether what stands before it is what stands
 """
 
 import copy
+import json
 
 import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.models import add_lora
 from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.tools import pick_environment
 from grpo_lab.trainer import experience, train
+from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
 from tests.rollout.test_tools import World, soon, writes_much
 from tests.support.replay import updates
@@ -23,6 +27,7 @@ trl = pytest.importorskip("grpo_lab.train.engines.trl")
 templates = installed("trl.chat_template_utils")
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
 T = 240
+LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
 SCRIPTS = [
     [call("add", a=1, b=2) + END, "It is 3." + END],
     ["no" + END],
@@ -103,26 +108,31 @@ def in_trls_loop(monkeypatch, rollouts):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "lora"),
     [
-        {},
-        {"loss_type": "grpo", "num_iterations": 2, "max_tool_calling_iterations": 1},
-        {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "num_iterations": 2},
+        ({}, None),
+        ({"loss_type": "grpo", "num_iterations": 2, "max_tool_calling_iterations": 1}, None),
+        ({"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "num_iterations": 2}, None),
+        ({"beta": 0.1, "num_iterations": 2}, LORA),
     ],
-)  # fmt: skip
-def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, world, monkeypatch):
+    ids=["dapo", "one call", "sequences", "adapters"],
+)
+def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, lora, world, monkeypatch):
     model, tokenizer = world
     usual = {"max_completion_length": T, "max_steps": 2, "precision": "fp32", "reward_weights": [1.0, 0.5]}
     config = make_config(**(usual | settings))
     arguments = [ROWS, [messages_reward, environment_reward], config]
     agent = {"tools": [add, soon, writes_much], "environment_factory": World}
     policy, rollouts, sample = copy.deepcopy(model), [], experience.sample_rows
+    if lora is not None:
+        pytest.importorskip("peft")
+        add_lora(model, seed=config.seed, **lora)
     with monkeypatch.context() as patch, updates() as wanted:
         patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = in_trls_loop(monkeypatch, rollouts)
     with updates() as found:
-        theirs = trl.train(policy, tokenizer, *arguments, **agent)
+        theirs = trl.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
     assert len(rollouts) == len(outputs) == 2
     for rollout, output in zip(rollouts, outputs, strict=True):
@@ -149,6 +159,36 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, w
         left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
         assert 0 < left_out == one["completions/clipped_ratio"] - other["completions/clipped_ratio"]
         assert rollout.turn.max() >= 1 and rollout.truncated.sum() < 5
+
+
+def with_note(completions, log_extra, **kwargs):
+    log_extra("messages", [len(completion) for completion in completions])
+    return [float(len(completion)) for completion in completions]
+
+
+def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path, capsys):
+    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+    settings = {"max_completion_length": 60, "max_steps": 2, "eval_steps": 2, "precision": "fp32"}
+    settings |= {"log_completions": True, "logging_steps": 1}
+    config = make_config(output_dir=str(tmp_path / "out"), **settings)
+    agent = {"tools": [add], "environment_factory": World}
+    history = trl.train(model, tokenizer, ROWS, with_note, config, eval_dataset=ROWS, **agent)
+    measured = evaluate_policy(
+        model, tokenizer, ROWS, with_note, config, pick_environment(config, **agent), cache_implementation="dynamic"
+    )
+    assert "eval/reward" not in history[0] and measured.items() <= history[1].items()
+    assert {"eval/rewards/with_note/mean", "eval/rewards/World/mean"} <= measured.keys()
+    lines = (tmp_path / "out" / "completions.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["step"] for record in records] == [1] * 8 + [2] * 8
+    for record in records:
+        turns, prompt = record["turns"], record["prompt"]
+        assert [*turns[0]] == ["policy"] and len(turns) == record["extra"]["messages"] == record["rewards"]["with_note"]
+        assert record["reward"] == sum(record["rewards"].values()) and prompt[-1]["content"].endswith(")")
+        assert record["completion"] == "\n".join(text for turn in turns for text in turn.values())
+    results = [turn["environment"] for record in records for turn in record["turns"] if "environment" in turn]
+    assert {"3", "42"} & {*results} and any('"name": "add"' in record["completion"] for record in records)
+    assert "step 2: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
 def test_trl_has_no_environment_of_texts(world):

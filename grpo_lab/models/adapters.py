@@ -1,0 +1,185 @@
+"""LoRA: adapters beside frozen weights. peft puts them in; the model stays one of transformers, fast paths and all.
+
+A linear map W_0 becomes W_0 + (alpha / r) B A. W_0 is frozen; A, of r rows, and B, of r columns, are trained. B begins
+at zero, so that the first step samples from the model as it was.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.display import readable
+from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
+
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+
+
+def lora_config(model, settings: dict[str, Any]):
+    """peft's `LoraConfig` for a model.
+
+    settings: any of `LORA_DEFAULTS`. Target modules are names of linear maps in the layers, such as "q_proj";
+        ["all-linear"] are all of them, None those that peft takes for the architecture (q_proj and v_proj, mostly).
+
+    Raises:
+        InputError: for a target that the layers do not have, and for a model with an adapter already.
+    """
+    check_peft("use_peft", True)
+    from peft import LoraConfig
+
+    settings = LORA_DEFAULTS | settings
+    check_lora(settings)
+    if has_adapter(model) or getattr(model, "merged_adapter", None):
+        remedy = "merge it into a folder of its own first (`python -m grpo_lab.models merge`), or resume its run"
+        raise InputError("use_peft", True, remedy, found="is on, and the model has an adapter already")
+    targets = settings["lora_target_modules"]
+    if targets is not None and targets != [ALL_LINEAR]:
+        names = _linear_names(model)
+        if unknown := [target for target in targets if target not in names]:
+            allowed = f"expected {ALL_LINEAR} alone, or linear maps in the model's layers: {', '.join(names)}"
+            raise InputError("lora_target_modules", unknown[0], allowed)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings["lora_r"],
+        lora_alpha=settings["lora_alpha"],
+        lora_dropout=settings["lora_dropout"],
+        target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else targets,
+    )
+    config.base_model_name_or_path = getattr(model, "loaded_as", None) or model.name_or_path
+    return config
+
+
+def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
+    """Freeze the weights of a model, and put adapters beside them, in place; `train` then trains the adapters alone.
+
+    Args:
+        model: as `load_policy` returns it.
+        seed: of the numbers with which A begins.
+        settings: lora_r, lora_alpha, lora_dropout and lora_target_modules, as `lora_config` takes them.
+
+    Raises:
+        InputError: those of `lora_config`; for a dropout above 0, with which what samples and what is scored differ;
+            and for an architecture for which peft has no targets of its own.
+    """
+    check_no_dropout(settings.get("lora_dropout", 0))
+    config = lora_config(model, settings)
+    base = config.base_model_name_or_path
+    with seeded(seed):
+        try:
+            model.add_adapter(config)
+        except ValueError as error:
+            allowed = f"expected {ALL_LINEAR}, or some of {', '.join(_linear_names(model))}"
+            raise InputError("lora_target_modules", settings.get("lora_target_modules"), allowed) from error
+    config.base_model_name_or_path = base  # peft has put the folder in its place
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(model.dtype)  # the precision of the run is that of what it trains
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A random stream of its own for a while, so that every engine begins with the same adapter."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def has_adapter(model) -> bool:
+    """True if the model holds adapters that are not merged into its weights."""
+    return bool(getattr(model, "_hf_peft_config_loaded", False))
+
+
+def adapter_settings(model) -> dict[str, Any]:
+    """What an adapter was made with, ready for JSON: rank, alpha, and the maps that have one."""
+    config = next(iter(model.peft_config.values()))
+    targets = config.target_modules
+    targets = sorted(targets) if isinstance(targets, set | list) else targets
+    return {"r": config.r, "alpha": config.lora_alpha, "target_modules": targets}
+
+
+def without_adapter(model) -> nn.Module:
+    """The model as it was before it got its adapter, as a reference: it shares the frozen weights, and takes no room.
+
+    Nothing moves frozen weights; the adapters of this copy are switched off, and it takes no gradient.
+    """
+    shared = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
+    reference = copy.deepcopy(model, shared)
+    reference.disable_adapters()
+    return reference.requires_grad_(False).eval()
+
+
+def load_adapter_weights(folder: Path, model) -> None:
+    """Put the weights of a saved adapter into the adapter that a model has; raises InputError unless the two fit."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    saved = {name.removeprefix("base_model.model."): value for name, value in load_file(folder / WEIGHTS_FILE).items()}
+    if differing := sorted(saved.keys() ^ get_peft_model_state_dict(model).keys()):
+        problem = f"in {readable(folder)} is that of other maps than the model's: {differing[0]}"
+        raise InputError("adapter", differing[0], "expected that of the same run", found=problem)
+    set_peft_model_state_dict(model, saved)
+
+
+def base_of(adapter: Path) -> str:
+    """The name of the model to which the adapter in a folder belongs.
+
+    Raises:
+        InputError: for a damaged folder, or an adapter that is not LoRA's in safetensors.
+    """
+    expected = "expected a LoRA adapter, or a whole model"
+    try:
+        settings = dict(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OSError):
+        problem = f"is {readable(adapter)}, whose {CONFIG_FILE} is damaged"
+        raise InputError("name", str(adapter), expected, found=problem) from None
+    base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
+    if kind != "LORA" or not isinstance(base, str) or not base:
+        problem = f"is {readable(adapter)}, which holds a {kind} adapter for {base!r} and no whole model"
+        raise InputError("name", str(adapter), expected, found=problem)
+    if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
+        raise InputError("name", str(adapter), "merge it with peft, and save that", found=problem)
+    if not (adapter / WEIGHTS_FILE).is_file():
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {WEIGHTS_FILE}"
+        raise InputError("name", str(adapter), "pickled files are not opened", found=problem)
+    return base
+
+
+def merge(model, adapter: Path) -> None:
+    """Add the adapter in a folder to the weights of its model, in place, so that nothing of it is left beside them."""
+    check_peft("name", str(adapter))
+    from peft import LoraConfig
+
+    try:
+        config = LoraConfig.from_pretrained(str(adapter))
+        config.lora_dropout, config.init_lora_weights = 0.0, True  # only the trained numbers count
+        model.add_adapter(config)
+        load_adapter_weights(adapter, model)
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        problem = f"is {readable(adapter)}, whose adapter does not fit its model: {' '.join(str(error).split()):.300}"
+        raise InputError("name", str(adapter), "take the model that it was trained with", found=problem) from error
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            module.merge(safe_merge=True)
+            model.set_submodule(name, module.get_base_layer())
+    del model.peft_config
+    model._hf_peft_config_loaded = False
+    model.requires_grad_(True)
+    model.merged_adapter = str(adapter)
+
+
+def _linear_names(model) -> list[str]:
+    """The names of the linear maps in the layers, such as "q_proj", in their order; the head is none of them."""
+    head = model.get_output_embeddings()
+    names = (name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head)
+    return list(dict.fromkeys(name.rpartition(".")[2] for name in names))

@@ -1,0 +1,23 @@
+"""Run by test_processes.py under torchrun: `on_processes.py FOLDER WAY` trains on the completions of FOLDER."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from grpo_lab.models import load_policy
+from grpo_lab.train.engines.pieces import load_once
+from tests.support.replay import replayed
+from tests.support.worlds import make_config
+from tests.train.engines.test_processes import CONFIG, FUNCTIONS, ROWS, WAYS
+
+folder, way = Path(sys.argv[1]), WAYS[sys.argv[2]]
+config = make_config(**CONFIG, output_dir=str(folder / "out"))
+rollouts = json.loads((folder / "rollouts.json").read_text())
+load = load_once if way["fsdp"] else load_policy
+model, tokenizer = load(folder / "base", precision="fp32")
+known = torch.cat([p.detach().flatten() for p in model.parameters()]).abs().sum().item()
+_, updates = replayed(rollouts, model, tokenizer, ROWS, FUNCTIONS, config, **way)
+torch.save({"updates": updates, "known": known}, folder / f"rank{os.environ['RANK']}.pt")

@@ -1,0 +1,143 @@
+"""`torchrun ... --engine trl`: on two processes, whole, in pieces or with LoRA, the run is that of our own loop."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.models import add_lora, load_policy
+from grpo_lab.train.engines.options import OURS, TRL, Engine, take_engine
+from grpo_lab.train.engines.settings import differences, rows_of_a_process
+from tests.parity.engines import engine as installed
+from tests.support.replay import recorded
+from tests.support.torchrun import ROOT, torchrun
+from tests.support.worlds import letter_reward, make_config, save_world
+
+ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
+FUNCTIONS = [letter_reward]
+CONFIG = {
+    "max_steps": 3, "num_iterations": 2, "beta": 0.1, "loss_type": "dapo", "weight_decay": 0.1, "max_grad_norm": 0.5,
+    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+}  # fmt: skip
+LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
+WAYS = {
+    "DDP": {"fsdp": False, "lora": None},
+    "FSDP2": {"fsdp": True, "lora": None},
+    "LoRA": {"fsdp": False, "lora": LORA},
+    "FSDP2 and LoRA": {"fsdp": True, "lora": LORA},
+}
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
+
+
+@pytest.fixture(scope="module")
+def ours(request, tmp_path_factory):
+    """A run of our own loop: what it trained, its folder with base model and completions, history and updates."""
+    installed("trl")
+    folder = tmp_path_factory.mktemp("ours")
+    model, tokenizer = load_policy(save_world(folder / "base"), precision="fp32")
+    if request.param is not None:
+        add_lora(model, seed=0, **LORA)
+    history, updates, rollouts = recorded(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
+    (folder / "rollouts.json").write_text(json.dumps(rollouts))
+    return request.param, folder, history, updates, model
+
+
+@pytest.mark.slow
+@on_linux
+@pytest.mark.parametrize(("way", "ours"), [(way, WAYS[way]["lora"]) for way in WAYS], indirect=["ours"], ids=WAYS)
+def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_path):
+    lora, folder, history, updates, model = ours
+    for name in ("base", "rollouts.json"):
+        (tmp_path / name).symlink_to(folder / name)
+    done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), way)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
+    total = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert len(updates) == len(ranks[0]["updates"]) == 6
+    for number, (one, other, wanted) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
+        assert (one["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
+        assert all(all(map(torch.equal, one[key], other[key])) for key in ("gradients", "weights"))
+        # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
+        atol = 3e-7 if number == 0 else 3e-5
+        torch.testing.assert_close(one["gradients"], wanted["gradients"], rtol=1e-3, atol=atol)
+    if WAYS[way]["fsdp"]:
+        assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
+    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # what two wrote, one process reads
+    ids = torch.arange(12)[None]
+    torch.testing.assert_close(trained(ids).logits, model.eval()(ids).logits, rtol=0, atol=5e-2)
+    if lora is None:
+        assert all(map(torch.equal, trained.parameters(), ranks[0]["updates"][-1]["weights"]))
+        torch.testing.assert_close([*trained.parameters()], [*model.parameters()], rtol=0, atol=2e-3)
+    lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    for theirs, mine in zip(lines, history, strict=True):
+        for key in ("reward", "reward_std", "loss", "num_tokens", "completions/mean_length"):
+            assert theirs[key] == pytest.approx(mine[key], rel=1e-3, abs=1e-5), key
+
+
+DYING = """import os, signal
+
+calls = []
+
+
+def reward(completions, **_):
+    calls.append(None)
+    if (os.environ["RANK"], len(calls)) == ("1", int(os.environ.get("DIES", 0))):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [float(len(completion[0]["content"])) for completion in completions]
+"""
+QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "4"]
+QUICK += ["--save_steps", "2", "--eval_steps", "4", "--engine", "trl", "--task", "short-sums"]
+REWARD = ["--reward_funcs", "dying:reward"]
+OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and LoRA": ["--fsdp", "--use_peft"]}
+
+
+@pytest.mark.slow
+@on_linux
+@pytest.mark.parametrize("way", OPTIONS)
+def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way, tmp_path):
+    installed("trl")
+    (tmp_path / "dying.py").write_text(DYING)
+    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
+    died = torchrun(*run, cwd=tmp_path, DIES="4")
+    assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr, died.stderr[-3000:]
+    assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with" in died.stderr
+    assert not list((tmp_path / "out").glob("*model.safetensors"))
+    done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", *REWARD, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Resumed at step 2 of 4" in done.stdout
+    assert done.stdout.count("2 processes; what") == done.stdout.count("saved to") == 1
+    lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4] and "eval/reward" in lines[-1]
+    assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
+
+
+def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
+    installed("trl")
+
+    def shared(**settings):
+        config = GRPOConfig(num_generations=4, generation_batch_size=16, **settings)
+        return tuple(rows_of_a_process(config).values())
+
+    with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
+        take_engine({"engine": TRL, "fsdp": True})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert take_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
+    assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
+    assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
+    (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]
+    assert rows.split(maxsplit=2)[1:] == ["256", "128 in each of 2 processes"]
+    with pytest.raises(
+        ValueError, match="per_device_train_batch_size is 1, with 1 parts of an update, and there are 2"
+    ):
+        shared(per_device_train_batch_size=1)
+    with pytest.raises(ValueError, match="loss_type is 'bnpo'"):
+        shared(loss_type="bnpo")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
+        Engine(OURS).check(GRPOConfig())
+    monkeypatch.setenv("WORLD_SIZE", "32")
+    with pytest.raises(
+        ValueError, match="is 16, with 1 parts of an update, and there are 32 processes to share its rows"
+    ):
+        shared()
