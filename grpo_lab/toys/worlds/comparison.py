@@ -37,7 +37,7 @@ def gradient_weight(
     old_logp: Float[Tensor, "B T"],
     **settings,
 ) -> Float[Tensor, "B T"]:
-    r"""The weight of a token's gradient now that the policy has moved, relative to the on-policy gradient at ratio 1.
+    r"""The weight of a token's gradient now that the policy has moved: its coefficient over that at ratio 1.
 
     g_{b,t} = c_{b,t} \, / \, c_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
 
