@@ -21,6 +21,8 @@ ALSO |= {
     "estimator": "估计",
     "judge": "裁判 判断 验证器 只看",
     "control": "控制",
+    "off-policy": "单步异步",  # one-step off-policy
+    "policy": "单步异步",
 }
 SPARED = {  # entries that do without the term, by how they begin
     ("policy", "Check the derivation without"),

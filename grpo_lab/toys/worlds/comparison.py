@@ -1,7 +1,7 @@
-r"""Measures of losses, for notebooks 05 and 05b: the weight of a token, and how hard it is pushed.
+r"""Measures of losses, for notebooks 05 and 05b: the weight of a token, and its gradient coefficient.
 
 A loss is known by its gradient, and every loss of `objective` reaches the model through the log-probabilities of the
-sampled tokens alone. So losses are compared there: one number a token, before the network mixes them.
+sampled tokens alone. So losses are compared there: one number per token, before the network mixes them.
 """
 
 import torch
@@ -11,44 +11,44 @@ from torch import Tensor
 from grpo_lab.objective import aggregate, policy_loss
 
 
-def token_push(
+def gradient_coefficient(
     logp: Float[Tensor, "B T"],
     advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
     mask: Bool[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"] | None = None,
     **settings,
 ) -> tuple[Float[Tensor, "B T"], float, dict[str, float]]:
-    r"""How hard does the loss push each sampled token up, or down if negative?
+    r"""The gradient coefficient of each sampled token: positive if a step makes it more likely, negative if less.
 
-    p_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.30}
+    c_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.30}
 
-    Arguments as in `policy_loss`. Returns the push, zero at masked positions; the loss; the metrics.
+    Arguments as in `policy_loss`. Returns the coefficient, zero at masked positions; the loss; the metrics.
     """
     leaf = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
-    push = -torch.autograd.grad(loss, leaf)[0]  # B T (5.30)
-    return push, loss.item(), metrics
+    coefficient = -torch.autograd.grad(loss, leaf)[0]  # B T (5.30)
+    return coefficient, loss.item(), metrics
 
 
-def token_gate(
+def gradient_weight(
     logp: Float[Tensor, "B T"],
     advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
     mask: Bool[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
     **settings,
 ) -> Float[Tensor, "B T"]:
-    r"""What is the factor on a token's push, now that the policy has moved away from the one that sampled?
+    r"""The weight of a token's gradient now that the policy has moved: its coefficient over that at ratio 1.
 
-    g_{b,t} = p_{b,t} \, / \, p_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
+    g_{b,t} = c_{b,t} \, / \, c_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
 
-    Normalisation and advantage cancel, so the gates of different losses can be set side by side. For use without a
-    KL term. Arguments as in `policy_loss`. The gate is 1 at ratio 1, may exceed 1, and is zero where there is no push
-    to compare with (masked, or an advantage of zero).
+    Normalisation and advantage cancel, so the weights of different losses can be set side by side. For use without a
+    KL term. Arguments as in `policy_loss`. The weight is 1 at ratio 1, may exceed 1, and is zero where the coefficient
+    at ratio 1 is zero (masked, or an advantage of zero).
     """
-    push, _, _ = token_push(logp, advantages, mask, old_logp, **settings)
-    on_policy, _, _ = token_push(logp, advantages, mask, None, **settings)
-    gate = torch.where(on_policy != 0, push / on_policy, 0)  # B T (5.31)
-    return gate
+    coefficient, _, _ = gradient_coefficient(logp, advantages, mask, old_logp, **settings)
+    on_policy, _, _ = gradient_coefficient(logp, advantages, mask, None, **settings)
+    weight = torch.where(on_policy != 0, coefficient / on_policy, 0)  # B T (5.31)
+    return weight
 
 
 def token_weights(

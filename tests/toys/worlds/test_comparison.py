@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES
-from grpo_lab.toys.worlds.comparison import token_gate, token_push, token_weights
+from grpo_lab.toys.worlds.comparison import gradient_coefficient, gradient_weight, token_weights
 from tests.support.agreement import assert_near, batch, few, seeds
 
 loss_types = st.sampled_from(LOSS_TYPES)
@@ -14,39 +14,39 @@ loss_types = st.sampled_from(LOSS_TYPES)
 
 @few
 @given(seeds)
-def test_push_is_the_closed_form_of_the_clipped_loss(seed):
+def test_coefficient_is_the_closed_form_of_the_clipped_loss(seed):
     logp, old, _, advantages, mask = batch(3, 5, seed)
     leaf = logp.clone().requires_grad_()
-    push, loss, metrics = token_push(leaf, advantages, mask, old, loss_type="dapo")
+    coefficient, loss, metrics = gradient_coefficient(leaf, advantages, mask, old, loss_type="dapo")
     assert leaf.grad is None
     for b in range(3):
         for t in range(5):
             r, a = (logp - old)[b, t].exp().item(), advantages[b].item()
             alive = r < 1.2 if a > 0 else r > 0.8
             want = a * r * alive * mask[b, t].item() / max(mask.sum().item(), 1)
-            assert push[b, t].item() == pytest.approx(want, rel=1e-9, abs=1e-12)
+            assert coefficient[b, t].item() == pytest.approx(want, rel=1e-9, abs=1e-12)
     assert isinstance(loss, float) and "ratio" in metrics
 
 
 @few
 @given(seeds, loss_types)
-def test_gate_is_one_for_a_policy_that_has_not_moved(seed, loss_type):
+def test_weight_is_one_for_a_policy_that_has_not_moved(seed, loss_type):
     logp, _, _, advantages, mask = batch(3, 4, seed)
-    gate = token_gate(logp, advantages, mask, logp, loss_type=loss_type, max_completion_length=4)
-    assert_near(gate, (mask & (advantages != 0)[:, None]).double())
+    weight = gradient_weight(logp, advantages, mask, logp, loss_type=loss_type, max_completion_length=4)
+    assert_near(weight, (mask & (advantages != 0)[:, None]).double())
 
 
 @few
 @given(seeds)
-def test_gates_in_closed_form(seed):
+def test_weights_of_gradients_in_closed_form(seed):
     logp, old, _, advantages, mask = batch(3, 4, seed)
     ratio, a = (logp - old).exp(), advantages[:, None]
     counts = mask & (a != 0)
-    cispo = token_gate(logp, advantages, mask, old, loss_type="cispo", epsilon_high=5.0)
+    cispo = gradient_weight(logp, advantages, mask, old, loss_type="cispo", epsilon_high=5.0)
     assert_near(cispo, torch.where(counts, ratio.clamp(max=5), 0))
     tau = 1 + 0.05 * (a <= 0).double()
     slope = 4 * torch.sigmoid(tau * (ratio - 1)) * torch.sigmoid(-tau * (ratio - 1)) * ratio
-    assert_near(token_gate(logp, advantages, mask, old, loss_type="sapo"), torch.where(counts, slope, 0), 1e-9)
+    assert_near(gradient_weight(logp, advantages, mask, old, loss_type="sapo"), torch.where(counts, slope, 0), 1e-9)
 
 
 def test_weights_of_a_batch_of_two():
