@@ -22,6 +22,7 @@ NAMES = (
     "baselines",
     "buys",
     "gym",
+    "guess",
     "habit",
     "kl",
     "objective",
@@ -192,11 +193,29 @@ def test_records_hold_every_arm_with_every_seed():
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == run["slower"] * recorders.kl.STEPS + 1
+    guess = read(RUNS / "guess.json")
+    assert guess["settings"] == recorders.guess.SETTINGS and {run["arm"] for run in guess["runs"]} <= set(
+        recorders.guess.ARMS
+    )
+    for setting, arm in {(run["setting"], run["arm"]) for run in guess["runs"]}:
+        runs = [run for run in guess["runs"] if (run["setting"], run["arm"]) == (setting, arm)]
+        assert sorted(run["seed"] for run in runs) == list(range(recorders.guess.SEEDS)), (setting, arm)
+        assert all(run["steps"][-1] == guess["settings"][setting]["steps"] for run in runs)
     recorded = read(RUNS / "smollm2.json")["settings"]
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
 
 
 # ---- a short run
+
+
+def test_higher_or_lower_is_recorded_with_its_tree_where_the_lesson_draws_it(monkeypatch):
+    recorder = recorders.guess
+    monkeypatch.setitem(recorder.SETTINGS, "15 and 4", recorder.SETTINGS["7 and 3"] | {"steps": 2, "eval_every": 1})
+    drawn, other = (recorder.run(arm, "15 and 4", 0) for arm in ("entropy 0.05", "words pushed"))
+    assert drawn["steps"] == [0, 1, 2] and drawn["reward"][0] == other["reward"][0] != other["reward"][-1]
+    assert "tree" not in other and len(other["episodes"]) == 7
+    visits = {turn: sum(value for k, _, value in drawn["tree"]["visits"] if k == turn) for turn in range(3)}
+    assert visits[0] == pytest.approx(1000, abs=7) and visits[0] > visits[1] > visits[2]
 
 
 @pytest.mark.slow
