@@ -287,7 +287,7 @@ def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None 
     check_shapes(turn_rewards=(turn_rewards, "P G>1 K"), turn_mask=(turn_mask, "P G K"), states=(states, "P G K"))
     check_dtype("turn_mask", turn_mask, "bool")
     if states is not None:
-        check_dtype("states", states, "integer")
+        check_dtype("states", states, "int")
     check_all_finite("turn_rewards", turn_rewards[turn_mask])
 
 
