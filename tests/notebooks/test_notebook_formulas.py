@@ -1,12 +1,14 @@
-r"""Formulas in notebooks: those of the code are the code's, letter for letter; the others are numbered by letters.
+r"""Formulas in notebooks: those of the code are the code's, letter for letter; numbers rise as one reads.
 
-`\tag{2.3}` belongs to a line of code and is written as in its docstring. `\tag{2.a}` is a step of a derivation: unique,
-and of the notebook it stands in. Every equation of the code is shown or written in some notebook.
+A tag that a docstring of the package has, too, belongs to a line of code and is written as in that docstring. Any other
+is a step of a derivation: its number is used once, by a notebook of its chapter. Every equation of the code is shown or
+written in some notebook.
 """
 
 import ast
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ import pytest
 from tests.support.equations import formula_map
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-ANY = r"\d+"  # the lesson whose letters an equation has: in further.ipynb, of any
-TAG = r"\d+\.(?:\d+|[a-z]+)"
+ANY = r"\d+"  # the chapter of an equation: in further.ipynb, any
+TAG = r"\d+\.\d+"
 CITATION = re.compile(rf"Eqs?\.[\s~]*\({TAG}\)(?:(?:,|,? and|,? or|,? to| ?[-–])\s*\({TAG}\))*")
 
 
@@ -81,13 +83,10 @@ def faults(number: int | str, notebook: dict, code: dict, written: set[str]) -> 
         if block.count(r"\tag{") != 1:
             wrong.append(f"a displayed formula has one \\tag: {block.strip()!r}")
     for tag, latex in tagged(notebook):
-        if re.fullmatch(r"\d+\.\d+", tag):
-            if tag not in code:
-                wrong.append(f"({tag}) is no equation of the code; a derivation takes letters, as in ({number}.a)")
-            elif words(latex) != words(code[tag].latex):
-                wrong.append(f"({tag}) differs from the docstring of {code[tag].function}: {latex.strip()!r}")
-        elif not re.fullmatch(rf"{number}\.[a-z]+", tag):
-            wrong.append(f"({tag}) is neither a number of the code nor a letter of this notebook, as in ({number}.a)")
+        if tag in code and words(latex) != words(code[tag].latex):
+            wrong.append(f"({tag}) differs from the docstring of {code[tag].function}: {latex.strip()!r}")
+        if tag not in code and not re.fullmatch(rf"{number}\.\d+", tag):
+            wrong.append(f"({tag}) is no equation of the code, and none of this chapter, as ({number}.1) would be")
     for text in prose(notebook):
         for tag in [tag for citation in CITATION.findall(text) for tag in re.findall(rf"\(({TAG})\)", citation)]:
             if tag not in code and tag not in written:
@@ -115,9 +114,16 @@ def test_formulas_of_the_notebook_agree_with_the_code(path, series):
     assert faults(lesson(name), series[name], formula_map(), tags_of(series)) == []
 
 
-def test_letter_tags_are_unique_in_the_series(series):
-    found = [tag for notebook in series.values() for tag, _ in tagged(notebook) if re.search("[a-z]", tag)]
-    assert len(found) == len(set(found))
+def test_the_number_of_a_step_is_used_once_in_the_series(series):
+    code = formula_map()
+    steps = [tag for notebook in series.values() for tag, _ in tagged(notebook) if tag not in code]
+    assert len(steps) == len(set(steps))
+
+
+def test_equations_are_numbered_in_the_order_in_which_the_pages_show_them():
+    script = Path(__file__).parents[2] / "notebooks" / "number_equations.py"
+    names = runpy.run_path(str(script))
+    assert names["new_numbers"](names["tracked_files"]()) == {}
 
 
 def test_every_equation_of_the_code_is_in_a_notebook(series):
