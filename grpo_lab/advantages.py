@@ -1,7 +1,7 @@
 r"""Advantages: how much better was this completion than the others of its prompt?
 
 Axes: P prompts, G completions of a prompt, T tokens, K turns. Where this departs from the usual code, on purpose:
-rewards are first measured from one reward of their own group, Eq. (2.1). On paper this changes nothing, since it
+rewards are first measured from one reward of their own group, Eq. (2.8). On paper this changes nothing, since it
 cancels. In floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a
 rounding residue that the division by a near-zero standard deviation blows up.
 
@@ -37,10 +37,10 @@ def group_advantages(
 ) -> Float[Tensor, "P G"]:
     r"""Score each completion against the others of its own prompt.
 
-    d_{p,i} = r_{p,i} - r_{p,1} \tag{2.1}
-    c_{p,i} = d_{p,i} - \frac{1}{G} \sum_j d_{p,j} \tag{2.2}
-    \sigma_p = \sqrt{\frac{1}{G - \mathrm{ddof}} \sum_i c_{p,i}^2} \tag{2.3}
-    A_{p,i} = \frac{c_{p,i}}{\sigma_p + \varepsilon} \tag{2.4}
+    d_{p,i} = r_{p,i} - r_{p,1} \tag{2.8}
+    c_{p,i} = d_{p,i} - \frac{1}{G} \sum_j d_{p,j} \tag{2.9}
+    \sigma_p = \sqrt{\frac{1}{G - \mathrm{ddof}} \sum_i c_{p,i}^2} \tag{2.10}
+    A_{p,i} = \frac{c_{p,i}}{\sigma_p + \varepsilon} \tag{2.7}
 
     Args:
         rewards: r, finite numbers; a row holds the rewards of one prompt.
@@ -52,7 +52,7 @@ def group_advantages(
 
     Returns:
         Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero. This is
-            what Eq. (2.1) is for: a mean of equal numbers may round to another number.
+            what Eq. (2.8) is for: a mean of equal numbers may round to another number.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -65,24 +65,24 @@ def group_advantages(
     if scale == "group" or (scale == "batch" and len(rewards) == 1):
         check_shapes(rewards=(rewards, f"P G>{ddof}"))
     rewards = rewards.to(torch.result_type(rewards, 1.0))
-    from_first = rewards - rewards[:, :1]  # P G (2.1)
-    centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.2)
+    from_first = rewards - rewards[:, :1]  # P G (2.8)
+    centred = from_first - reduce(from_first, "P G -> P 1", "mean")  # P G (2.9)
     if scale == "none":
         return centred
     if scale == "batch":
         std = (rewards - rewards[0, 0]).std(correction=ddof)
         return centred / (std + eps)
-    std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()  # P 1 (2.3)
-    advantages = centred / (std + eps)  # P G (2.4)
+    std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()  # P 1 (2.10)
+    advantages = centred / (std + eps)  # P G (2.7)
     return advantages
 
 
 def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     r"""Compare each completion with the mean of the *others* (leave one out).
 
-    A_{p,i} = r_{p,i} - \frac{1}{G-1} \sum_{j \neq i} r_{p,j} \tag{2.5}
+    A_{p,i} = r_{p,i} - \frac{1}{G-1} \sum_{j \neq i} r_{p,j} \tag{2.4}
 
-    It equals G / (G-1) times the centred reward c of Eq. (2.2). The baseline does not see r_i, so the estimate is
+    It equals G / (G-1) times the centred reward c of Eq. (2.9). The baseline does not see r_i, so the estimate is
     unbiased.
 
     Args:
@@ -94,14 +94,14 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_all_finite("rewards", rewards)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     r = rewards - rewards[:, :1]
-    advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.5)
+    advantages = r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)  # P G (2.4)
     return advantages
 
 
 def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     r"""Keep the reward of the best completion of each group, and drop the others.
 
-    A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.6}
+    A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.12}
 
     Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero. However
     small its lead, the best is the best.
@@ -113,7 +113,7 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     check_all_finite("rewards", rewards)
     rewards = rewards.to(torch.result_type(rewards, 1.0))
     best, worst = reduce(rewards, "P G -> P 1", "max"), reduce(rewards, "P G -> P 1", "min")
-    weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.6)
+    weights = torch.where((rewards == best) & (best > worst), rewards, 0)  # P G (2.12)
     return weights
 
 
@@ -122,15 +122,15 @@ def process_advantages(
 ) -> Float[Tensor, "P G T"]:
     r"""Credit every token with the steps that end at or after it (process supervision).
 
-    d_{p,i,t} = s_{p,i,t} \, \big( r_{p,i,t} - \min_{j,u:\, s_{p,j,u} = 1} r_{p,j,u} \big) \tag{2.7}
-    \bar d_p = \frac{1}{\max(n_p, 1)} \sum_{i,t} d_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.8}
-    c_{p,i,t} = s_{p,i,t} \, (d_{p,i,t} - \bar d_p) \tag{2.9}
-    \sigma_p = \sqrt{\frac{1}{\max(n_p - 1, 1)} \sum_{i,t} c_{p,i,t}^2} \tag{2.10}
-    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.11}
-    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.12}
+    d_{p,i,t} = s_{p,i,t} \, \big( r_{p,i,t} - \min_{j,u:\, s_{p,j,u} = 1} r_{p,j,u} \big) \tag{2.14}
+    \bar d_p = \frac{1}{\max(n_p, 1)} \sum_{i,t} d_{p,i,t}, \quad n_p = \sum_{i,t} s_{p,i,t} \tag{2.15}
+    c_{p,i,t} = s_{p,i,t} \, (d_{p,i,t} - \bar d_p) \tag{2.16}
+    \sigma_p = \sqrt{\frac{1}{\max(n_p - 1, 1)} \sum_{i,t} c_{p,i,t}^2} \tag{2.17}
+    \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.18}
+    A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.19}
 
     All step rewards of a group are normalised together, whatever position they stand at. Measuring them from the
-    smallest, Eq. (2.7), cancels in Eq. (2.9), as Eq. (2.1) does. With one step a completion, at its last token, every
+    smallest, Eq. (2.14), cancels in Eq. (2.16), as Eq. (2.8) does. With one step a completion, at its last token, every
     token gets `group_advantages` of that reward.
 
     Args:
@@ -152,20 +152,20 @@ def process_advantages(
     check_all_finite("step_rewards", step_rewards[step_mask])
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
-    from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.7)
+    from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.14)
     count = step_mask.sum((1, 2), keepdim=True)
-    mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.8)
-    centred = step_mask * (from_least - mean)  # P G T (2.9)
-    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # P 1 1 (2.10)
-    scaled = centred / (std + eps)  # P G T (2.11)
-    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # P G T (2.12)
+    mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.15)
+    centred = step_mask * (from_least - mean)  # P G T (2.16)
+    std = (centred.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()  # P 1 1 (2.17)
+    scaled = centred / (std + eps)  # P G T (2.18)
+    advantages = scaled.flip(-1).cumsum(-1).flip(-1)  # P G T (2.19)
     return advantages
 
 
 def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor, "P G T"]:
     r"""Credit every token with the discounted rewards from it onwards.
 
-    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.13}
+    g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.20}
 
     Behind the last token g is zero.
 
@@ -183,7 +183,7 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
     returns: Tensor | float = 0.0
     all_returns = torch.zeros_like(rewards)
     for t in reversed(range(rewards.shape[-1])):
-        returns = rewards[..., t] + gamma * returns  # P G (2.13)
+        returns = rewards[..., t] + gamma * returns  # P G (2.20)
         all_returns[..., t] = returns
     return all_returns
 
@@ -193,8 +193,8 @@ def trajectory_advantages(
 ) -> Float[Tensor, "P G K"]:
     r"""Give all turns of an episode the same advantage: its whole reward, compared with the other episodes.
 
-    R_{p,i} = \sum_k n_{p,i,k} \, r_{p,i,k} \tag{11.3}
-    A_{p,i,k} = n_{p,i,k} \Big( R_{p,i} - \frac{1}{G-1} \sum_{j \neq i} R_{p,j} \Big) \tag{11.4}
+    R_{p,i} = \sum_k n_{p,i,k} \, r_{p,i,k} \tag{11.7}
+    A_{p,i,k} = n_{p,i,k} \Big( R_{p,i} - \frac{1}{G-1} \sum_{j \neq i} R_{p,j} \Big) \tag{11.5}
 
     Args:
         turn_rewards: r, the reward of each turn, finite where the mask is True; elsewhere anything may stand.
@@ -204,8 +204,8 @@ def trajectory_advantages(
         Zero where there is no turn. The second factor is `rloo_advantages` of R, so the estimate is unbiased.
     """
     _check_turns(turn_rewards, turn_mask)
-    rewards = torch.where(turn_mask, turn_rewards, 0).sum(-1)  # P G (11.3)
-    advantages = turn_mask * rloo_advantages(rewards)[..., None]  # P G K (11.4)
+    rewards = torch.where(turn_mask, turn_rewards, 0).sum(-1)  # P G (11.7)
+    advantages = turn_mask * rloo_advantages(rewards)[..., None]  # P G K (11.5)
     return advantages
 
 
@@ -217,10 +217,10 @@ def turn_advantages(
 ) -> Float[Tensor, "P G K"]:
     r"""Compare the reward to go of each turn with that of other episodes' turns in the same state.
 
-    S_{p,i,k} = \{ (j, l) : j \neq i, \; n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k} \} \tag{11.5}
+    S_{p,i,k} = \{ (j, l) : j \neq i, \; n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k} \} \tag{11.8}
     A_{p,i,k} = n_{p,i,k} \Big( g_{p,i,k} - \frac{1}{|S_{p,i,k}|} \sum_{(j,l) \in S_{p,i,k}} g_{p,j,l} \Big) \tag{11.6}
 
-    g is the reward to go, Eq. (2.13), over turns. The baseline leaves the whole episode out, so the estimate is
+    g is the reward to go, Eq. (2.20), over turns. The baseline leaves the whole episode out, so the estimate is
     unbiased; where S is empty the baseline is zero.
 
     Args:
@@ -235,7 +235,7 @@ def turn_advantages(
     """
     _check_turns(turn_rewards, turn_mask, states)
     returns, same, other = _compared_turns(turn_rewards, turn_mask, states, gamma)
-    compared = same & other  # P GK GK (11.5)
+    compared = same & other  # P GK GK (11.8)
     count = compared.sum(-1)
     differences = torch.where(compared, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
     advantages = torch.where(count > 0, differences / count.clamp(min=1), returns)  # P GK (11.6)
@@ -253,11 +253,11 @@ def gigpo_advantages(
 ) -> Float[Tensor, "P G K"]:
     r"""Group in group: compare whole episodes, and within them the turns that begin in the same state.
 
-    d_{p,i,k} = g_{p,i,k} - \underset{n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k}}{\mathrm{mean}} \, g_{p,j,l} \tag{11.7}
-    A^{\mathrm{state}}_{p,i,k} = \frac{d_{p,i,k}}{F_{p,i,k}} \tag{11.8}
-    A_{p,i,k} = n_{p,i,k} \big( A^{\mathrm{episode}}_{p,i} + \omega \, A^{\mathrm{state}}_{p,i,k} \big) \tag{11.9}
+    d_{p,i,k} = g_{p,i,k} - \underset{n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k}}{\mathrm{mean}} \, g_{p,j,l} \tag{11.9}
+    A^{\mathrm{state}}_{p,i,k} = \frac{d_{p,i,k}}{F_{p,i,k}} \tag{11.10}
+    A_{p,i,k} = n_{p,i,k} \big( A^{\mathrm{episode}}_{p,i} + \omega \, A^{\mathrm{state}}_{p,i,k} \big) \tag{11.11}
 
-    A^episode is `group_advantages` of the whole rewards R of Eq. (11.3), with the same scale. A turn that is alone in
+    A^episode is `group_advantages` of the whole rewards R of Eq. (11.7), with the same scale. A turn that is alone in
     its state gets zero from the second term.
 
     Args:
@@ -274,12 +274,12 @@ def gigpo_advantages(
     returns, same, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
     count = same.sum(-1).clamp(min=1)
     differences = torch.where(same, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
-    centred = differences.sum(-1) / count  # P GK (11.7)
+    centred = differences.sum(-1) / count  # P GK (11.9)
     squares = torch.where(same, centred[..., None, :].square(), 0).sum(-1)
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    by_state = centred / (std + eps if scale == "group" else 1)  # P GK (11.8)
+    by_state = centred / (std + eps if scale == "group" else 1)  # P GK (11.10)
     by_episode = group_advantages(torch.where(turn_mask, turn_rewards, 0).sum(-1), scale=scale, eps=eps)
-    advantages = turn_mask * (by_episode[..., None] + omega * by_state.view(turn_mask.shape))  # P G K (11.9)
+    advantages = turn_mask * (by_episode[..., None] + omega * by_state.view(turn_mask.shape))  # P G K (11.11)
     return advantages
 
 

@@ -168,7 +168,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
 def pass_at_k(n: int, c: int, k: int) -> float:
     r"""The chance that at least one of k completions is right, estimated without bias from c right ones among n >= k.
 
-    \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.1}
+    \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.2}
 
     `math.comb` is exact, and Python divides whole numbers of any size.
 
@@ -176,7 +176,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise InputError("n, c, k", (n, c, k), "expected 0 <= c <= n and 1 <= k <= n", found=f"are {n}, {c}, {k}")
-    estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.1)
+    estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.2)
     return estimate
 
 
@@ -184,8 +184,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1] and does not collapse at the
     ends.
 
-    c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.2}
-    h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.3}
+    c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.5}
+    h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.6}
 
     Returns:
         [c - h, c + h].
@@ -194,8 +194,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     """
     if n < 1 or not 0 <= share <= 1:
         raise InputError("share", share, "expected 0 <= share <= 1 and n >= 1", found=f"is {share} and n is {n}")
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.2)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.3)
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.5)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.6)
     # On paper the share is never outside; at 0 and 1, rounding would put it there.
     return [min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)]
 

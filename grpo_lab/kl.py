@@ -22,11 +22,11 @@ def kl_estimate(
 ) -> Float[Tensor, "B T"]:
     r"""Estimate KL(pi || ref) at each sampled token from the two log-probabilities of that token alone.
 
-    d_{b,t} = \log \pi^{\mathrm{ref}}_{b,t} - \log \pi_{b,t} \tag{4.1}
-    k_1 = -d \tag{4.2}
-    k_2 = \tfrac{1}{2} d^2 \tag{4.3}
-    k_3 = (e^{d} - 1) - d \tag{4.4}
-    k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.5}
+    d_{b,t} = \log \pi^{\mathrm{ref}}_{b,t} - \log \pi_{b,t} \tag{4.7}
+    k_1 = -d \tag{4.8}
+    k_2 = \tfrac{1}{2} d^2 \tag{4.9}
+    k_3 = (e^{d} - 1) - d \tag{4.10}
+    k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.11}
 
     Args:
         logp: log-probabilities under the policy that sampled the tokens.
@@ -42,25 +42,25 @@ def kl_estimate(
     """
     check_choice("estimator", estimator, ESTIMATORS)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))
-    d = ref_logp.detach() - logp  # B T (4.1)
-    k1 = -d  # B T (4.2)
+    d = ref_logp.detach() - logp  # B T (4.7)
+    k1 = -d  # B T (4.8)
     if estimator == "k1":
         return k1
-    k2 = d.square() / 2  # B T (4.3)
+    k2 = d.square() / 2  # B T (4.9)
     if estimator == "k2":
         return k2
-    k3 = d.expm1() - d  # B T (4.4)
+    k3 = d.expm1() - d  # B T (4.10)
     if estimator == "k3":
         return k3
-    k3_plus = k2 - k2.detach() + k3.detach()  # B T (4.5)
+    k3_plus = k2 - k2.detach() + k3.detach()  # B T (4.11)
     return k3_plus
 
 
 def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"]) -> Float[Tensor, "B T"]:
     r"""The exact KL(pi || ref) of the next-token distribution, over the whole vocabulary.
 
-    \log \pi_{b,t,v} = \ell_{b,t,v} - \log \sum_w e^{\ell_{b,t,w}} \tag{4.6}
-    \mathrm{KL}_{b,t} = \sum_v \pi_{b,t,v} \, (\log \pi_{b,t,v} - \log \pi^{\mathrm{ref}}_{b,t,v}) \tag{4.7}
+    \log \pi_{b,t,v} = \ell_{b,t,v} - \log \sum_w e^{\ell_{b,t,w}} \tag{4.3}
+    \mathrm{KL}_{b,t} = \sum_v \pi_{b,t,v} \, (\log \pi_{b,t,v} - \log \pi^{\mathrm{ref}}_{b,t,v}) \tag{4.2}
 
     It needs the logits of both models for every word, V numbers a token where the estimators need one.
 
@@ -73,8 +73,8 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
         In nats, at least 0 up to rounding.
     """
     check_shapes(logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
-    logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.6)
-    kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # B T (4.7)
+    logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.3)
+    kl = (logp.exp() * (logp - ref_logp)).sum(-1)  # B T (4.2)
     return kl
 
 
@@ -87,7 +87,7 @@ def kl_in_reward(
 ) -> Float[Tensor, " B"]:
     r"""Charge the KL to the reward, as PPO for language models does, instead of adding it to the loss.
 
-    R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.8}
+    R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.16}
 
     Args:
         rewards: R, plain numbers, without a gradient.
@@ -100,5 +100,5 @@ def kl_in_reward(
     check_at_least("beta", beta, 0)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"), mask=(mask, "B T"), rewards=(rewards, "B"))
     check_dtype("mask", mask, "bool")
-    penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # B (4.8)
+    penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, "k1"), 0).sum(-1).detach()  # B (4.16)
     return penalised

@@ -21,7 +21,7 @@ def token_logprobs(
 ) -> Float[Tensor, "B T"]:
     r"""How likely did the policy think each sampled token was?
 
-    z_{b,t,v} = \frac{\ell_{b,t,v}}{\tau} \tag{1.1}
+    z_{b,t,v} = \frac{\ell_{b,t,v}}{\tau} \tag{1.15}
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
@@ -38,7 +38,7 @@ def token_logprobs(
     check_positive("temperature", temperature)
     check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))
     check_dtype("token_ids", token_ids, "int")
-    z = _at_least_float32(logits) / temperature  # B T V (1.1)
+    z = _at_least_float32(logits) / temperature  # B T V (1.15)
     logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)  # B T (1.2)
     return logp
 
@@ -46,8 +46,8 @@ def token_logprobs(
 def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> Float[Tensor, "B T"]:
     r"""How undecided was the policy at each position?
 
-    \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.7}
-    H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.8}
+    \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.16}
+    H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.17}
 
     Args:
         logits: \ell, finite, of any size, and e^1000 is infinite in floating point. A word whose probability is zero
@@ -61,16 +61,16 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     """
     check_positive("temperature", temperature)
     check_shapes(logits=(logits, "B T V"))
-    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.7)
-    entropy = -(logp.exp() * logp).sum(-1)  # B T (1.8)
+    logp = (_at_least_float32(logits) / temperature).log_softmax(-1)  # B T V (1.16)
+    entropy = -(logp.exp() * logp).sum(-1)  # B T (1.17)
     return entropy
 
 
 def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
     r"""Which positions belong to the completion?
 
-    n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.9}
-    m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.10}
+    n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.13}
+    m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.14}
 
     The first end token belongs to the completion: the policy chose to stop there, so it has to count. Whatever
     follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
@@ -88,8 +88,8 @@ def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list
         raise InputError("eos_token_id is None; expected an end token, or a list of them")
     ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
     is_end = torch.isin(completion_ids, ends).long()
-    ends_before = is_end.cumsum(-1) - is_end  # B T (1.9)
-    mask = ends_before == 0  # B T (1.10)
+    ends_before = is_end.cumsum(-1) - is_end  # B T (1.13)
+    mask = ends_before == 0  # B T (1.14)
     return mask
 
 
@@ -100,7 +100,7 @@ def chunked_token_logprobs(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> Float[Tensor, "B T"]:
-    r"""Eq. (1.1) and (1.2) without ever holding the logits of the whole batch.
+    r"""Eq. (1.15) and (1.2) without ever holding the logits of the whole batch.
 
     The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory
     needed beside the result and the gradients does not grow with B*T.
@@ -124,7 +124,7 @@ def chunked_logprobs_and_entropy(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """`chunked_token_logprobs` together with the entropy of Eq. (1.8), both differentiable, from one pass."""
+    """`chunked_token_logprobs` together with the entropy of Eq. (1.17), both differentiable, from one pass."""
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(lm_head_weight, "V D"), token_ids=(token_ids, "B T"))

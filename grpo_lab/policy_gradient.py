@@ -38,7 +38,7 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
 def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) -> Float[Tensor, ""]:
     r"""Which loss has the Monte-Carlo policy gradient as its gradient?
 
-    L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.5}
+    L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.10}
 
     Its value means nothing; its gradient is minus the estimate of the policy gradient. With w = 1 it is supervised
     fine-tuning on the model's own samples, with w = R it is REINFORCE, with w = R - b REINFORCE with a baseline.
@@ -50,7 +50,7 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
     Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
     check_shapes(seq_logp=(seq_logp, "B"), weights=(weights, "B"))
-    loss = -(weights.detach() * seq_logp).mean()  # scalar (1.5)
+    loss = -(weights.detach() * seq_logp).mean()  # scalar (1.10)
     return loss
 
 
@@ -73,7 +73,7 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
 def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     r"""What is the expectation of the REINFORCE estimate, exactly?
 
-    \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.6}
+    \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.11}
 
     Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of the expected
     reward, Eq. (1.4). It is to be maximised, so there is no minus sign.
@@ -83,7 +83,7 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
         rewards: R, the reward of each: plain numbers, without a gradient.
     """
     check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
-    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.6)
+    objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.11)
     return objective
 
 

@@ -114,10 +114,10 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 
     Where x is not 0, x_0 is the bf16 number next to x towards zero, and x_1 the one next to x_0 away from zero.
 
-    x_0 = \operatorname{sgn}(x) \max \{ b \in \mathrm{bf16} : b \le |x| \}  \tag{8.1}
-    x_1 = \operatorname{sgn}(x) \min \{ b \in \mathrm{bf16} : b > |x_0| \}  \tag{8.2}
-    p = \frac{x - x_0}{x_1 - x_0}                                           \tag{8.3}
-    \tilde x = x_1 \text{ if } u < p \text{ else } x_0                      \tag{8.4}
+    x_0 = \operatorname{sgn}(x) \max \{ b \in \mathrm{bf16} : b \le |x| \}  \tag{8.2}
+    x_1 = \operatorname{sgn}(x) \min \{ b \in \mathrm{bf16} : b > |x_0| \}  \tag{8.3}
+    p = \frac{x - x_0}{x_1 - x_0}                                           \tag{8.4}
+    \tilde x = x_1 \text{ if } u < p \text{ else } x_0                      \tag{8.5}
 
     A bf16 number is the upper half of a float32 number, so x_0 is x without its 16 lower bits, and x_1 is one step of
     the upper half further: x.view(torch.int32) shows the bits, as whole numbers to calculate with, and
@@ -138,10 +138,10 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
     """
     if x.dtype != torch.float32:
         raise InputError(f"x is {x.dtype}; expected torch.float32")
-    x_0 = (x.view(torch.int32) & -(2**16)).view(torch.float32)  # S (8.1)
-    x_1 = (x_0.view(torch.int32) + 2**16).view(torch.float32)  # S (8.2)
-    p = (x - x_0) / (x_1 - x_0)  # S (8.3)
-    rounded = torch.where(noise < p, x_1, x_0)  # S (8.4)
+    x_0 = (x.view(torch.int32) & -(2**16)).view(torch.float32)  # S (8.2)
+    x_1 = (x_0.view(torch.int32) + 2**16).view(torch.float32)  # S (8.3)
+    p = (x - x_0) / (x_1 - x_0)  # S (8.4)
+    rounded = torch.where(noise < p, x_1, x_0)  # S (8.5)
     return torch.where(x.isfinite(), rounded, x).bfloat16()
 
 
@@ -151,11 +151,11 @@ def realised_share(
     r"""How much of the intended movement arrives, after each of so many steps that all go in the same direction.
 
     While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The result is kept
-    in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.4) with
+    in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.5) with
     fresh noise in bf16.
 
-    w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.5}
-    \text{share}_t = \frac{1}{n} \sum_{i=1}^{n} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.6}
+    w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.6}
+    \text{share}_t = \frac{1}{n} \sum_{i=1}^{n} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.7}
 
     weights: n, where they start; rounded to bf16 first, so that all modes start alike.
     """
@@ -170,8 +170,8 @@ def realised_share(
     start = weights.bfloat16().double()
     w, shares = start.float(), []
     for t in range(1, steps + 1):
-        w = rounding[mode](w - learning_rate)  # S (8.5)
-        share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.6)
+        w = rounding[mode](w - learning_rate)  # S (8.6)
+        share = ((start - w) / (t * learning_rate)).mean()  # scalar (8.7)
         shares.append(share)
     return torch.stack(shares)
 

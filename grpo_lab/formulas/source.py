@@ -1,6 +1,6 @@
 r"""Read the equations of a function out of its docstring, and the statements that compute them out of its code.
 
-A docstring line `LATEX \tag{2.3}` is an equation, which notebook 02 teaches. The statement whose first or last line
+A docstring line `LATEX \tag{2.10}` is an equation, which notebook 02 teaches. The statement whose first or last line
 ends in the comment `# P 1 (2.3)` computes it; the comment states the shape of its value. Nothing is executed here: the
 source is parsed as text.
 """

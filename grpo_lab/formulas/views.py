@@ -38,7 +38,7 @@ def trace(function: Callable, *args, **kwargs) -> "Trace":
 
 
 class Trace(View):
-    """The values of a call: `result` is what it returned, `values["2.3"]` what the line of Eq. (2.3) got.
+    """The values of a call: `result` is what it returned, `values["2.3"]` what the line of Eq. (2.10) got.
 
     Where a line ran several times `values` holds the last value and `passes["2.3"]` all of them; a line that the call
     did not reach is in neither. A line that assigns several variables has a tuple. Tensors are detached copies.

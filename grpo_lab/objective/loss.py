@@ -42,9 +42,9 @@ def policy_loss(
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
-    v_{b,t} = -S_{b,t} \tag{5.21}
-    v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.22}
-    L = \mathrm{aggregate}(v', m) \tag{5.23}
+    v_{b,t} = -S_{b,t} \tag{5.12}
+    v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.13}
+    L = \mathrm{aggregate}(v', m) \tag{5.14}
 
     Args:
         logp: log-probabilities under the policy that is being trained.
@@ -54,7 +54,7 @@ def policy_loss(
         old_logp: under the policy that sampled; None means the current policy, stopped (ratio exactly 1).
         ref_logp: under the reference policy; needed if beta > 0.
         loss_type: one of `LOSS_TYPES`.
-        importance_sampling_level: "token" for r of Eq. (5.2), or "sequence" for s of Eq. (5.3), whatever the shape of
+        importance_sampling_level: "token" for r of Eq. (5.7), or "sequence" for s of Eq. (5.8), whatever the shape of
             the advantages (GSPO; luspo is meant for it).
         epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound (5.0 is
             usual; None means epsilon, as in TRL, and `GRPOConfig` refuses it).
@@ -92,14 +92,14 @@ def policy_loss(
     loss_settings = LossSettings(epsilon=epsilon, epsilon_high=high, delta=delta, **settings)
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
-    values = -surrogate  # B T (5.21)
+    values = -surrogate  # B T (5.12)
     metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
-        values = values + beta * kl  # B T (5.22)
+        values = values + beta * kl  # B T (5.13)
         metrics["kl"] = kl.detach()
-    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.23)
+    loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
     return loss, {name: _mean(x, mask) for name, x in metrics.items()}
 
 
@@ -115,8 +115,8 @@ def microbatch_loss(
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""What a micro-batch adds to the loss of its update: the parts sum to the loss of the whole, however it is cut.
 
-    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.24}
-    L_k = w_k \, L(k; N) \tag{5.25}
+    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.15}
+    L_k = w_k \, L(k; N) \tag{5.16}
 
     L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that divide by
     tokens, `LOSSES_BY_TOKENS`, divide by those of the whole update and need no weight. The others are means over rows,
@@ -134,9 +134,9 @@ def microbatch_loss(
         `policy_loss`: the gradient is zero.
     """
     check_at_least("rows", rows, len(mask))
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.24)
+    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.15)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
-    loss = share * loss  # scalar (5.25)
+    loss = share * loss  # scalar (5.16)
     return loss, metrics
 
 

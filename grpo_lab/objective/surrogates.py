@@ -23,9 +23,9 @@ def importance_ratio(
 ) -> Float[Tensor, "B #T"]:
     r"""How much more likely has the policy become since it sampled?
 
-    \lambda_{b,t} = \log \pi_{b,t} - \mathrm{sg}[\log \pi^{\mathrm{old}}_{b,t}] \tag{5.1}
-    r_{b,t} = e^{\lambda_{b,t}} \tag{5.2}
-    s_b = \exp \frac{\sum_t m_{b,t} \lambda_{b,t}}{\max(\sum_t m_{b,t}, 1)} \tag{5.3}
+    \lambda_{b,t} = \log \pi_{b,t} - \mathrm{sg}[\log \pi^{\mathrm{old}}_{b,t}] \tag{5.6}
+    r_{b,t} = e^{\lambda_{b,t}} \tag{5.7}
+    s_b = \exp \frac{\sum_t m_{b,t} \lambda_{b,t}}{\max(\sum_t m_{b,t}, 1)} \tag{5.8}
 
     Args:
         logp: log-probabilities under the policy that is being trained.
@@ -40,11 +40,11 @@ def importance_ratio(
     """
     check_choice("level", level, LEVELS)
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), mask=(mask, "B T"))
-    log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # B T (5.1)
+    log_ratio = torch.where(mask, logp - old_logp.detach(), 0)  # B T (5.6)
     if level == "token":
-        ratio = log_ratio.exp()  # B T (5.2)
+        ratio = log_ratio.exp()  # B T (5.7)
         return ratio
-    sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()  # B 1 (5.3)
+    sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).exp()  # B 1 (5.8)
     return sequence_ratio
 
 
@@ -53,16 +53,16 @@ def gspo_token_ratio(
 ) -> Float[Tensor, "B T"]:
     r"""The sequence ratio as a value at every token, with the gradient of that token's own log-probability.
 
-    \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.4}
+    \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.26}
 
     With one advantage per sequence this gives the loss and gradient of GSPO. With one per token, each advantage weights
-    the gradient of its own token, which s_b of Eq. (5.3) cannot do. Arguments as in `importance_ratio`, which checks
+    the gradient of its own token, which s_b of Eq. (5.8) cannot do. Arguments as in `importance_ratio`, which checks
     them; here, too, it does not matter what stands where the mask is False.
 
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
     sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
-    ratio = sequence * torch.where(mask, logp - logp.detach(), 0).exp()  # B T (5.4)
+    ratio = sequence * torch.where(mask, logp - logp.detach(), 0).exp()  # B T (5.26)
     return ratio
 
 
@@ -75,9 +75,9 @@ def clipped_surrogate(
 ) -> Float[Tensor, "B #T"]:
     r"""What does a token contribute, once the ratio has moved? To be maximised.
 
-    \bar r_{b,t} = \mathrm{clip}(r_{b,t},\; 1 - \epsilon,\; 1 + \epsilon_{\mathrm{high}}) \tag{5.5}
-    \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.6}
-    S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.7}
+    \bar r_{b,t} = \mathrm{clip}(r_{b,t},\; 1 - \epsilon,\; 1 + \epsilon_{\mathrm{high}}) \tag{5.9}
+    \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.10}
+    S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.5}
 
     The minimum takes the smaller of two values. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
     epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
@@ -97,9 +97,9 @@ def clipped_surrogate(
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     epsilon_high = epsilon if epsilon_high is None else epsilon_high
     advantages = per_token(advantages)
-    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.5)
-    bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.6)
-    surrogate = torch.min(bounded * advantages, clipped * advantages)  # B T (5.7)
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.9)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.10)
+    surrogate = torch.min(bounded * advantages, clipped * advantages)  # B T (5.5)
     return surrogate
 
 
@@ -111,7 +111,7 @@ def cispo_surrogate(
 ) -> Float[Tensor, "B T"]:
     r"""Bound the weight of a token, and never drop its gradient.
 
-    S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.8}
+    S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.27}
 
     Args:
         ratio, logp, advantages: as in `importance_ratio` and `clipped_surrogate`.
@@ -121,7 +121,7 @@ def cispo_surrogate(
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
     check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
-    surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.8)
+    surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.27)
     return surrogate
 
 
@@ -133,8 +133,8 @@ def sapo_surrogate(
 ) -> Float[Tensor, "B #T"]:
     r"""Replace the hard clip by a sigmoid gate, whose slope at ratio 1 is 1.
 
-    \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.9}
-    S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.10}
+    \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.28}
+    S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.29}
 
     Args:
         ratio, advantages: as in `clipped_surrogate`.
@@ -144,8 +144,8 @@ def sapo_surrogate(
     """
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     advantages = per_token(advantages)
-    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.9)
-    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.10)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.28)
+    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.29)
     return surrogate
 
 
@@ -161,10 +161,10 @@ def vespo_surrogate(
 ) -> Float[Tensor, "B T"]:
     r"""Weight a whole sequence by a smooth function of its ratio, highest at k / lambda.
 
-    \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.11}
-    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.12}
-    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.13}
-    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.14}
+    \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.30}
+    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.31}
+    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.32}
+    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.33}
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
 
@@ -175,11 +175,11 @@ def vespo_surrogate(
     )
     advantages = per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
-    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.11)
+    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.30)
     positive, negative = logp.new_tensor((k_pos, lambda_pos)), logp.new_tensor((k_neg, lambda_neg))
-    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.12)
-    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.13)
-    surrogate = phi * advantages * logp  # B T (5.14)
+    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.31)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.32)
+    surrogate = phi * advantages * logp  # B T (5.33)
     return surrogate
 
 

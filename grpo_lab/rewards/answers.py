@@ -36,7 +36,7 @@ def same_number(given: str, expected: str) -> bool:
 def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
     r"""1.0 if the last answer block after the thinking is the expected number, however it is written, else 0.0.
 
-    r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.8}
+    r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.2}
 
     Args:
         completions: y, strings or lists of chat messages.
@@ -50,7 +50,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     rewards: list[float | None] = []
     for y, a in zip(completions, numbers, strict=True):
         extracted = extract_answer(after_thinking(completion_text(y))) or ""
-        reward = float(a is not None and same_number(extracted, a))  # scalar (6.8)
+        reward = float(a is not None and same_number(extracted, a))  # scalar (6.2)
         rewards.append(None if a is None else reward)
     return rewards
 

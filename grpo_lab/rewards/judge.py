@@ -155,7 +155,7 @@ def judge_reward(
 ) -> Callable[..., list[float | None]]:
     r"""A reward function that asks a judge about each completion: 1.0 for yes, 0.0 for no.
 
-    r_{\mathrm{judge}}(x, y, a) = \mathbb{1}[J(x, a, y) = \text{yes}] \tag{6.6}
+    r_{\mathrm{judge}}(x, y, a) = \mathbb{1}[J(x, a, y) = \text{yes}] \tag{6.10}
 
     A reply that is neither (see `read_verdict`) gives `unclear`, and is counted in a warning.
 
@@ -180,7 +180,7 @@ def judge_reward(
         unreadable = 0
         for a in expected:
             verdict = None if a is None else read_verdict(next(replies))
-            reward = float(verdict == "yes")  # scalar (6.6)
+            reward = float(verdict == "yes")  # scalar (6.10)
             rewards.append(None if a is None else reward if verdict else unclear)
             unreadable += a is not None and verdict is None
         if unreadable:

@@ -55,18 +55,18 @@ def format_fault(text: str) -> str | None:
 def format_reward(completions: Any, **kwargs: Any) -> list[float]:
     r"""1.0 for a completion that keeps the format, whatever it says, else 0.0.
 
-    r_{\mathrm{format}}(y) = \mathbb{1}[\mathrm{fault}(y) = \varnothing] \tag{6.1}
+    r_{\mathrm{format}}(y) = \mathbb{1}[\mathrm{fault}(y) = \varnothing] \tag{6.6}
 
     completions: y, strings or lists of chat messages.
     """
-    rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # B (6.1)
+    rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # B (6.6)
     return rewards
 
 
 def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
     r"""1.0 if the last answer block holds the expected text, else 0.0. The think block is not looked at.
 
-    r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.2}
+    r_{\mathrm{accuracy}}(y, a) = \mathbb{1}[\hat a(y) = a \wedge \hat a(y) \neq \varnothing] \tag{6.1}
 
     Both sides are normalised first: `normalise_text(text)` returns a text with single spaces, ordinary characters for
     full-width ones, and no commas between thousands. Then texts are compared, not values: "04" and "4.0" are wrong
@@ -85,7 +85,7 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
     rewards: list[float | None] = []
     for completion, expected in zip(completions, answer, strict=True):
         extracted = normalise_text(extract_answer(completion_text(completion)) or "")
-        reward = float(extracted != "" and extracted == normalise_text(str(expected)))  # scalar (6.2)
+        reward = float(extracted != "" and extracted == normalise_text(str(expected)))  # scalar (6.1)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -95,7 +95,7 @@ def contains_reward(
 ) -> list[float | None]:
     r"""+1 if the completion contains the expected text anywhere, else -1, minus a small price for each character.
 
-    r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.3}
+    r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.9}
 
     Case, and the marks that part sentences, count on neither side: "i like it" is right for "I like it.", and "czq是神"
     for "czq是神！" (`loose_text`). A mark between digits stays, so 1.5 is not in "15".
@@ -119,7 +119,7 @@ def contains_reward(
         text = completion_text(completion)
         target = loose_text(expected or "")
         contained = target != "" and target in loose_text(text)
-        reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.3)
+        reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.9)
         rewards.append(None if expected is None else reward)
     return rewards
 
@@ -133,7 +133,7 @@ contains_reward.without_penalty = functools.partial(  # type: ignore[attr-define
 def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
     r"""1.0 if the last answer block is the expected text, 0.5 if it contains it, 0.01 otherwise.
 
-    r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.4}
+    r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.8}
 
     It is gamed by an answer that lists every number: half marks without solving anything, and a policy that is right
     less than half of the time earns more this way. A substring is enough, "12" in "312" too. Both sides are normalised
@@ -155,6 +155,6 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
         extracted = normalise_text(extract_answer(completion_text(completion)) or "")
         target = normalise_text(str(expected))
         exact, contained = target != "" and extracted == target, target != "" and target in extracted
-        reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.4)
+        reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.8)
         rewards.append(None if expected is None else reward)
     return rewards

@@ -60,8 +60,8 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
     first of independent exponential clocks is that of v with probability \pi_v over the sum of all rates, which is
     \pi_v itself. The first to ring has the largest
 
-    s_{b,v} = \frac{\pi_{b,v}}{E_{b,v}}, \quad E_{b,v} \sim \mathrm{Exp}(1) \tag{8.30}
-    y_b = \operatorname{arg\,max}_v s_{b,v}                                  \tag{8.31}
+    s_{b,v} = \frac{\pi_{b,v}}{E_{b,v}}, \quad E_{b,v} \sim \mathrm{Exp}(1) \tag{8.21}
+    y_b = \operatorname{arg\,max}_v s_{b,v}                                  \tag{8.22}
 
     Args:
         log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come.
@@ -72,17 +72,17 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
     Source: Maddison, Tarlow and Minka (2014), "A* sampling", section 2; the race is what `torch.multinomial` runs, too.
     """
-    s = log_pi.exp() / noise  # B V (8.30)
-    token = s.argmax(-1)  # B (8.31)
+    s = log_pi.exp() / noise  # B V (8.21)
+    token = s.argmax(-1)  # B (8.22)
     return token
 
 
 def fixed_columns(prompt_length: int, completion_length: int) -> int:
     r"""The columns of a cache that must not move: those that may be needed, rounded up to a multiple of 64.
 
-    S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.13}
+    S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.19}
     """
-    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.13)
+    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.19)
 
 
 @cache

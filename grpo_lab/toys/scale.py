@@ -30,8 +30,8 @@ def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
 
     Each completion, in the order given, goes to the slot that is free first; u says how long each has been busy.
 
-    u_s \leftarrow u_s + n_i, \quad s = \arg\min u \tag{10.1}
-    h = 1 - \frac{\sum_i n_i}{S \max_s u_s} \tag{10.2}
+    u_s \leftarrow u_s + n_i, \quad s = \arg\min u \tag{10.2}
+    h = 1 - \frac{\sum_i n_i}{S \max_s u_s} \tag{10.1}
 
     Args:
         lengths: n, tokens of each completion, at least 1. slots: S, rows that are sampled at the same time.
@@ -41,9 +41,9 @@ def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
     check_at_least("lengths.min()", int(lengths.min()), 1)
     busy = [0] * slots
     for length in lengths.tolist():
-        done = heapq.heappop(busy) + length  # scalar (10.1)
+        done = heapq.heappop(busy) + length  # scalar (10.2)
         heapq.heappush(busy, done)
-    bubble = 1 - int(lengths.sum()) / (slots * max(busy))  # scalar (10.2)
+    bubble = 1 - int(lengths.sum()) / (slots * max(busy))  # scalar (10.1)
     return bubble
 
 
@@ -76,7 +76,7 @@ def decoding_seconds(
 def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
     r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
 
-    Slots are filled as in Eq. (10.1). Completion i begins at x; the last one of its group ends at e. In the order of e,
+    Slots are filled as in Eq. (10.2). Completion i begins at x; the last one of its group ends at e. In the order of e,
     `batch` completions make an update: so the version of the weights counts the batches that are complete.
 
     v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
@@ -114,9 +114,9 @@ def importance_weights(
 ) -> Float[Tensor, "B #T"]:
     r"""How much likelier the trainer finds what was sampled than the sampler did.
 
-    d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{sampler}}_{b,t}) \tag{10.8}
+    d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{sampler}}_{b,t}) \tag{10.10}
     w_{b,t} = \mathrm{sg} \big[ e^{d_{b,t}} \big] \tag{10.9}
-    w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.10}
+    w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.11}
 
     Args:
         logp: log-probabilities under the policy that is trained, before its update.
@@ -132,20 +132,20 @@ def importance_weights(
     check_choice("level", level, LEVELS)
     check_shapes(logp=(logp, "B T"), sampler_logp=(sampler_logp, "B T"), mask=(mask, "B T"))
     check_dtype("mask", mask, "bool")
-    difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.8)
+    difference = torch.where(mask, logp - sampler_logp, 0)  # B T (10.10)
     if level == "token":
         return difference.exp().detach()  # B T (10.9)
-    return difference.sum(-1, keepdim=True).exp().detach()  # B 1 (10.10)
+    return difference.sum(-1, keepdim=True).exp().detach()  # B 1 (10.11)
 
 
 def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
     r"""Let no weight be above a cap.
 
-    w'_{b,t} = \min(w_{b,t}, w_{\max}) \tag{10.11}
-    w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.12}
+    w'_{b,t} = \min(w_{b,t}, w_{\max}) \tag{10.12}
+    w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.13}
 
     Args:
-        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.12): infinity times 0 is NaN.
+        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.13): infinity times 0 is NaN.
         cap: w_max > 0.
         mode: "truncate" for w'; "mask" for w'', which leaves out what the other would cut.
 
@@ -154,16 +154,16 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     check_choice("mode", mode, MODES)
     check_positive("cap", cap)
     if mode == "truncate":
-        return weights.clamp(max=cap)  # B T (10.11)
-    return torch.where(weights <= cap, weights, 0)  # B T (10.12)
+        return weights.clamp(max=cap)  # B T (10.12)
+    return torch.where(weights <= cap, weights, 0)  # B T (10.13)
 
 
 def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
     r"""Floating-point operations of a step of GRPO; those of attention, which grow with the length, are left out.
 
-    C_{\mathrm{sample}} = 2 K N \tag{10.13}
-    C_{\mathrm{logprobs}} = 2 K N k \tag{10.14}
-    C_{\mathrm{update}} = (6 + 2 x) \, K N \tag{10.15}
+    C_{\mathrm{sample}} = 2 K N \tag{10.14}
+    C_{\mathrm{logprobs}} = 2 K N k \tag{10.15}
+    C_{\mathrm{update}} = (6 + 2 x) \, K N \tag{10.16}
 
     Args:
         parameters: K, that a token meets. tokens: N, of prompts and completions.
@@ -172,7 +172,7 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
 
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
-    sample = 2 * parameters * tokens  # scalar (10.13)
-    logprobs = 2 * parameters * tokens * readings  # scalar (10.14)
-    update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.15)
+    sample = 2 * parameters * tokens  # scalar (10.14)
+    logprobs = 2 * parameters * tokens * readings  # scalar (10.15)
+    update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.16)
     return {"sample": sample, "logprobs": logprobs, "update": update}

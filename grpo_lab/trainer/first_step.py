@@ -9,7 +9,7 @@ from torch import nn
 def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
     r"""A callback for `train`: how far step 1 moves a weight on average, in units of that step's learning rate.
 
-    m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.7}
+    m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.8}
 
     Adam's first step asks for about one learning rate from a weight whose gradient is far above 1e-8, so expect about 1
     where all weights are trained. The sum leaves out the embedding ("embed" in its name): that of SmolLM2 moved by 0.44
@@ -30,7 +30,7 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
         if step != 1:
             return None
         moved = sum((p.detach().cpu() - initial[name]).abs().sum().item() for name, p in counted.items())
-        m = moved / (n * metrics["learning_rate"])  # scalar (8.7)
+        m = moved / (n * metrics["learning_rate"])  # scalar (8.8)
         print(f"step 1: a weight moved by {m:.3f} learning rates (expected: about 1)")
         return m
 

@@ -178,7 +178,7 @@ def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
     config = run.config
     for number in turns if len(right) else ():
         some = right[torch.randperm(len(right))[: config.update_batch_size]]
-        some = replace(some, advantages=torch.ones(len(some)))  # every answer counts 1, so Eq. (5.23) is supervised
+        some = replace(some, advantages=torch.ones(len(some)))  # every answer counts 1, so Eq. (5.14) is supervised
         loss = accumulate_gradient(run.model, run.optimizer, some, config)["loss"]
         run.optimizer.step(
             learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"), loss

@@ -6,7 +6,7 @@
 
 The sampler is a copy of the policy from `age` updates ago; in the first updates, from the beginning.
 Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
-"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.11) cut at 3, "untruncated" with
+"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.12) cut at 3, "untruncated" with
 no cut, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
 """
 

@@ -62,7 +62,7 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
     from grpo_lab.rewards import format_fault
 
     one, zero = torch.ones(1, 1), torch.zeros(1, 1)
-    reversed_k1 = planted("kl-reversed", KL, "kl_estimate", {"4.2": "k1 = d"})
+    reversed_k1 = planted("kl-reversed", KL, "kl_estimate", {"4.8": "k1 = d"})
     no_dotall = planted(
         "regex-no-dotall", RULES, "", {"[format]": "FORMAT_PATTERN = re.compile(FORMAT_PATTERN.pattern)"}
     )
@@ -74,9 +74,9 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
 
 
 def written(**changes: str) -> list[Mutant]:
-    """Other ways to write the line of Eq. (4.2), and one test that could notice."""
+    """Other ways to write the line of Eq. (4.8), and one test that could notice."""
     source, tests = read(KL), ("tests/mutants/test_sample.py",)
-    mutated = {n: with_lines(source, {"4.2": f"k1 = {new}"}) for n, new in changes.items()}
+    mutated = {n: with_lines(source, {"4.8": f"k1 = {new}"}) for n, new in changes.items()}
     return [Mutant(n, KL, "kl_estimate", source, text, tests) for n, text in mutated.items()]
 
 

@@ -27,13 +27,13 @@ TOKEN_LOGPROBS = Exercise(
     gradient_of=("logits",),
     mistakes={
         "off-by-one": {
-            "1.1": "z = logits[:, :-1] / temperature",
+            "1.15": "z = logits[:, :-1] / temperature",
             "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
         },
-        "temperature-mismatch": {"1.1": "z = _at_least_float32(logits)"},
+        "temperature-mismatch": {"1.15": "z = _at_least_float32(logits)"},
         "not-normalised": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
         "softmax-over-positions": {
-            "1.1": "z = (logits / temperature).log_softmax(1)",
+            "1.15": "z = (logits / temperature).log_softmax(1)",
             "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
         },
         "softmax-then-log": {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
@@ -57,12 +57,12 @@ TOKEN_ENTROPY = Exercise(
     ),
     gradient_of=("logits",),
     mistakes={
-        "temperature-mismatch": {"1.7": "logp = logits.log_softmax(-1)"},
-        "bits-not-nats": {"1.8": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
-        "log-of-zero": {"1.7": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
-        "logits-as-logp": {"1.8": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
+        "temperature-mismatch": {"1.16": "logp = logits.log_softmax(-1)"},
+        "bits-not-nats": {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
+        "log-of-zero": {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
+        "logits-as-logp": {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
     },
-    equations={"logits-as-logp": "1.7"},
+    equations={"logits-as-logp": "1.16"},
 )
 
 
@@ -80,13 +80,13 @@ COMPLETION_MASK = Exercise(
         at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
     ),
     mistakes={
-        "eos-trimmed": {"1.9": "ends_before = is_end.cumsum(-1)"},
-        "eos-by-id": {"1.10": "mask = is_end == 0"},
-        "up-to-the-last-end": {"1.10": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
-        "cut-off-forgotten": {"1.10": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
+        "eos-trimmed": {"1.13": "ends_before = is_end.cumsum(-1)"},
+        "eos-by-id": {"1.14": "mask = is_end == 0"},
+        "up-to-the-last-end": {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
+        "cut-off-forgotten": {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
         "one-end-only": {"tensor()": "ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
     },
-    equations={"one-end-only": "1.9"},
+    equations={"one-end-only": "1.13"},
 )
 
 
@@ -126,11 +126,11 @@ REINFORCE_LOSS = Exercise(
     ),
     gradient_of=("seq_logp", "weights"),
     mistakes={
-        "ascends": {"1.5": "loss = (weights.detach() * seq_logp).mean()"},
-        "weights-not-detached": {"1.5": "loss = -(weights * seq_logp).mean()"},
-        "sum-not-mean": {"1.5": "loss = -(weights.detach() * seq_logp).sum()"},
-        "probability-not-log": {"1.5": "loss = -(weights.detach() * seq_logp.exp()).mean()"},
-        "product-of-means": {"1.5": "loss = -(weights.detach().mean() * seq_logp).mean()"},
+        "ascends": {"1.10": "loss = (weights.detach() * seq_logp).mean()"},
+        "weights-not-detached": {"1.10": "loss = -(weights * seq_logp).mean()"},
+        "sum-not-mean": {"1.10": "loss = -(weights.detach() * seq_logp).sum()"},
+        "probability-not-log": {"1.10": "loss = -(weights.detach() * seq_logp.exp()).mean()"},
+        "product-of-means": {"1.10": "loss = -(weights.detach().mean() * seq_logp).mean()"},
     },
 )
 
@@ -148,10 +148,10 @@ SCORE_FUNCTION_OBJECTIVE = Exercise(
     ),
     gradient_of=("seq_logp",),
     mistakes={
-        "nothing-stopped": {"1.6": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
-        "probability-missing": {"1.6": "objective = (rewards * seq_logp).sum()"},
-        "wrong-factor-stopped": {"1.6": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
-        "expected-reward": {"1.6": "objective = (seq_logp.exp() * rewards).sum()"},
+        "nothing-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
+        "probability-missing": {"1.11": "objective = (rewards * seq_logp).sum()"},
+        "wrong-factor-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
+        "expected-reward": {"1.11": "objective = (seq_logp.exp() * rewards).sum()"},
     },
 )
 

@@ -37,37 +37,37 @@ GROUP_ADVANTAGES = Exercise(
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
     ),
     mistakes={
-        "std-no-eps": {"2.2": "eps, centred = 0, from_first - reduce(from_first, 'P G -> P 1', 'mean')"},
-        "residue-as-spread": {"2.1": "from_first = rewards"},
-        "std-over-batch": {"2.3": "std = (rewards - rewards[0, 0]).std(correction=ddof)"},
-        "no-centre": {"2.2": "centred = rewards", "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)"},
+        "std-no-eps": {"2.9": "eps, centred = 0, from_first - reduce(from_first, 'P G -> P 1', 'mean')"},
+        "residue-as-spread": {"2.8": "from_first = rewards"},
+        "std-over-batch": {"2.10": "std = (rewards - rewards[0, 0]).std(correction=ddof)"},
+        "no-centre": {"2.9": "centred = rewards", "2.10": "std = from_first.std(-1, keepdim=True, correction=ddof)"},
         "one-mean-for-all": {
-            "2.2": "centred = rewards - rewards.mean()",
-            "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)",
+            "2.9": "centred = rewards - rewards.mean()",
+            "2.10": "std = from_first.std(-1, keepdim=True, correction=ddof)",
         },
         "group-mixed": {
-            "2.1": "from_first = rewards - rewards[:1]",
-            "2.2": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
-            "2.3": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
+            "2.8": "from_first = rewards - rewards[:1]",
+            "2.9": "centred = from_first - reduce(from_first, 'P G -> 1 G', 'mean')",
+            "2.10": "std = (centred.square().sum(0, keepdim=True) / (rewards.shape[0] - ddof)).sqrt()",
         },
         "mean-over-prompts": {
-            "2.2": "centred = rewards - rewards.mean(0, keepdim=True)",
-            "2.3": "std = from_first.std(-1, keepdim=True, correction=ddof)",
+            "2.9": "centred = rewards - rewards.mean(0, keepdim=True)",
+            "2.10": "std = from_first.std(-1, keepdim=True, correction=ddof)",
         },
-        "std-over-prompts": {"2.3": "std = rewards.std(0, keepdim=True, correction=ddof)"},
+        "std-over-prompts": {"2.10": "std = rewards.std(0, keepdim=True, correction=ddof)"},
         "ddof-swapped": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=1 - ddof)",
-            "2.3": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1 + ddof)).sqrt()",
+            "2.10": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1 + ddof)).sqrt()",
         },
         "spread-of-the-centred": {"std()": "std = centred.std(correction=ddof)"},
         "small-spread-as-none": no_spread_below_a_thousandth,
         "population-std": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",
-            "2.3": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
+            "2.10": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
         },
     },
-    equations={"std-no-eps": "2.4", "small-spread-as-none": "2.4", "spread-of-the-centred": "2.3"}
-    | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed", "mean-over-prompts"), "2.2"),
+    equations={"std-no-eps": "2.7", "small-spread-as-none": "2.7", "spread-of-the-centred": "2.10"}
+    | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed", "mean-over-prompts"), "2.9"),
 )
 
 
@@ -82,19 +82,19 @@ RLOO_ADVANTAGES = Exercise(
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
     mistakes={
-        "leave-one-out-includes-itself": {"2.5": "advantages = r - r.mean(-1, keepdim=True)"},
+        "leave-one-out-includes-itself": {"2.4": "advantages = r - r.mean(-1, keepdim=True)"},
         "others-divided-by-all": {
-            "2.5": "advantages = rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]"
+            "2.4": "advantages = rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]"
         },
-        "no-centre": {"2.5": "advantages = rewards"},
+        "no-centre": {"2.4": "advantages = rewards"},
         "group-mixed": {
-            "2.5": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[1] - 1)"
+            "2.4": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[1] - 1)"
         },
         "prompts-as-others": {
-            "2.5": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)"
+            "2.4": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)"
         },
         "divided-by-std": {
-            "2.5": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
+            "2.4": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
             "keepdim=True) + 0.0001)"
         },
     },

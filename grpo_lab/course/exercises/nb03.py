@@ -39,10 +39,10 @@ RESPONSE_LOGPROBS = Exercise(
     gradient_of=("logp",),
     mistakes={
         "group-mixed": {
-            "3.15": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
+            "3.22": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
         },
-        "not-turned-back": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "frozen": {"3.15": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
+        "not-turned-back": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
+        "frozen": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
     },
 )
 
@@ -52,9 +52,9 @@ RATIO = "(logp - old_logp.detach()).exp()"
 
 def written_out(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
     return {
-        "3.16": f"return -({A} * logp).mean()",
-        "3.17": f"return aggregate(-{ratio} * {A}, mask, 'grpo')",
-        "3.18": f"return -torch.minimum({ratio} * {A}, {ratio}.clamp(1 - epsilon, 1 + epsilon) * {A}).mean()",
+        "3.7": f"return -({A} * logp).mean()",
+        "3.8": f"return aggregate(-{ratio} * {A}, mask, 'grpo')",
+        "3.6": f"return -torch.minimum({ratio} * {A}, {ratio}.clamp(1 - epsilon, 1 + epsilon) * {A}).mean()",
     }
 
 
@@ -88,12 +88,12 @@ SURROGATE_LOSS = Exercise(
         "ratio-of-underflowing-probabilities": written_out("(logp.exp() / old_logp.detach().exp())"),
         "old-not-detached": written_out("(logp - old_logp).exp()"),
         "advantage-broadcast": written_out(RATIO, "advantages"),
-        "clip-inverted": {"3.18": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
+        "clip-inverted": {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
         "clip-one-sided": {
-            "3.18": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
+            "3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
         },
-        "clip-only": {"3.18": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
-        "never-clipped": {"3.18": f"return -({RATIO} * advantages[:, None]).mean()"},
+        "clip-only": {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
+        "never-clipped": {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"},
         "upside-down": written_out("(old_logp.detach() - logp).exp()"),
     },
 )
@@ -112,12 +112,12 @@ REPAIRED_REWARD = Exercise(
         at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),
     mistakes={
-        "set-inclusion": {"3.5": "included = (copies[0] * (copies[1] > 0)).sum(-1)"},
-        "response-counted": {"3.5": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
-        "distinct-numbers": {"3.5": "included = (copies > 0).all(0).sum(-1)"},
-        "order-ignored": {"3.6": "rewards = included.float()"},
-        "place-by-place": {"3.5": "included = (prompts.sort(1).values == responses).sum(-1)"},
-        "strictly-ascending": {"3.6": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
+        "set-inclusion": {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"},
+        "response-counted": {"3.9": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
+        "distinct-numbers": {"3.9": "included = (copies > 0).all(0).sum(-1)"},
+        "order-ignored": {"3.11": "rewards = included.float()"},
+        "place-by-place": {"3.9": "included = (prompts.sort(1).values == responses).sum(-1)"},
+        "strictly-ascending": {"3.11": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
     },
 )
 
@@ -142,9 +142,9 @@ def learn_by_grpo(
         prompts: to draw from, P in each round.
         reward: takes prompts (B, T) and responses (B, T), row by row, and returns rewards (B,).
         rounds: how often responses are sampled.
-        G: responses to each prompt, to be compared with each other, Eq. (2.4).
+        G: responses to each prompt, to be compared with each other, Eq. (2.7).
         inner: updates on the responses of a round.
-        epsilon: of the clip, Eq. (3.18).
+        epsilon: of the clip, Eq. (3.6).
     """
     for _ in range(rounds):
         x = prompts[torch.randint(len(prompts), (P,))]  # P T

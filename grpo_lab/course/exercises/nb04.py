@@ -21,15 +21,15 @@ KL_ESTIMATE = Exercise(
     ),
     gradient_of=("logp", "ref_logp"),
     mistakes={
-        "kl-reversed": {"4.1": "d = logp - ref_logp.detach()"},
-        "kl-reversed-in-k3": {"4.4": "k3 = (-d).expm1() + d"},
-        "reference-not-detached": {"4.1": "d = ref_logp - logp"},
-        "k2-not-halved": {"4.3": "k2 = d.square()"},
-        "k1-as-loss": {"4.5": "k3_plus = k1 - k1.detach() + k3.detach()"},
-        "k3-plus-is-k3": {"4.5": "k3_plus = k3"},
-        "one-forgotten": {"4.4": "k3 = d.exp() - d"},
-        "k3-plus-is-k2": {"4.5": "k3_plus = k2"},
-        "k3-plus-exchanged": {"4.5": "k3_plus = k3 - k3.detach() + k2.detach()"},
+        "kl-reversed": {"4.7": "d = logp - ref_logp.detach()"},
+        "kl-reversed-in-k3": {"4.10": "k3 = (-d).expm1() + d"},
+        "reference-not-detached": {"4.7": "d = ref_logp - logp"},
+        "k2-not-halved": {"4.9": "k2 = d.square()"},
+        "k1-as-loss": {"4.11": "k3_plus = k1 - k1.detach() + k3.detach()"},
+        "k3-plus-is-k3": {"4.11": "k3_plus = k3"},
+        "one-forgotten": {"4.10": "k3 = d.exp() - d"},
+        "k3-plus-is-k2": {"4.11": "k3_plus = k2"},
+        "k3-plus-exchanged": {"4.11": "k3_plus = k3 - k3.detach() + k2.detach()"},
     },
 )
 
@@ -55,18 +55,18 @@ KL_EXACT = Exercise(
     ),
     gradient_of=("logits", "ref_logits"),
     mistakes={
-        "kl-reversed": {"4.7": "kl = (ref_logp.exp() * (ref_logp - logp)).sum(-1)"},
-        "kl-full-prob": {"4.6": "logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)"},
-        "logits-not-normalised": {"4.7": "kl = (logp.exp() * (logits - ref_logits)).sum(-1)"},
-        "k1-as-loss": {"4.7": "kl = (logp.exp().detach() * (logp - ref_logp)).sum(-1)"},
-        "log-of-zero": {"4.7": "kl = (logp.exp() * (logp.exp().log() - ref_logp.exp().log())).sum(-1)"},
-        "weighted-by-the-reference": {"4.7": "kl = (ref_logp.exp() * (logp - ref_logp)).sum(-1)"},
+        "kl-reversed": {"4.2": "kl = (ref_logp.exp() * (ref_logp - logp)).sum(-1)"},
+        "kl-full-prob": {"4.3": "logp, ref_logp = logits.log_softmax(1), ref_logits.log_softmax(1)"},
+        "logits-not-normalised": {"4.2": "kl = (logp.exp() * (logits - ref_logits)).sum(-1)"},
+        "k1-as-loss": {"4.2": "kl = (logp.exp().detach() * (logp - ref_logp)).sum(-1)"},
+        "log-of-zero": {"4.2": "kl = (logp.exp() * (logp.exp().log() - ref_logp.exp().log())).sum(-1)"},
+        "weighted-by-the-reference": {"4.2": "kl = (ref_logp.exp() * (logp - ref_logp)).sum(-1)"},
         "small-probabilities-dropped": {
-            "4.7": "kl = torch.where(logp.exp() > 1e-4, logp.exp() * (logp - ref_logp), 0).sum(-1)"
+            "4.2": "kl = torch.where(logp.exp() > 1e-4, logp.exp() * (logp - ref_logp), 0).sum(-1)"
         },
-        "cross-entropy": {"4.7": "kl = -(logp.exp() * ref_logp).sum(-1)"},
+        "cross-entropy": {"4.2": "kl = -(logp.exp() * ref_logp).sum(-1)"},
     },
-    equations={"logits-not-normalised": "4.6", "log-of-zero": "4.6"},
+    equations={"logits-not-normalised": "4.3", "log-of-zero": "4.3"},
 )
 
 
@@ -111,18 +111,18 @@ KL_IN_REWARD = Exercise(
     gradient_of=("logp", "ref_logp"),
     mistakes={
         "kl-reversed": {
-            "4.8": "penalised = rewards + beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
+            "4.16": "penalised = rewards + beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
             "0).sum(-1).detach()"
         },
-        "charge-not-stopped": {"4.8": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)"},
-        "mask-ignored": {"4.8": "penalised = rewards - beta * (logp - ref_logp).sum(-1).detach()"},
-        "zero-times-nan": {"4.8": "penalised = rewards - beta * (mask * (logp - ref_logp)).sum(-1).detach()"},
+        "charge-not-stopped": {"4.16": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)"},
+        "mask-ignored": {"4.16": "penalised = rewards - beta * (logp - ref_logp).sum(-1).detach()"},
+        "zero-times-nan": {"4.16": "penalised = rewards - beta * (mask * (logp - ref_logp)).sum(-1).detach()"},
         "length-mean": {
-            "4.8": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
+            "4.16": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k1'), "
             "0).sum(-1).detach() / mask.sum(-1).clamp(min=1)"
         },
         "k3-in-reward": {
-            "4.8": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k3'), "
+            "4.16": "penalised = rewards - beta * torch.where(mask, kl_estimate(logp, ref_logp, 'k3'), "
             "0).sum(-1).detach()"
         },
     },

@@ -56,26 +56,26 @@ IMPORTANCE_RATIO = Exercise(
     gradient_of=("logp", "old_logp"),
     observe=under_the_mask,
     mistakes={
-        "ratio-quotient": {"5.2": "ratio = logp / old_logp.detach()"},
-        "old-not-detached": {"5.1": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
+        "ratio-quotient": {"5.7": "ratio = logp / old_logp.detach()"},
+        "old-not-detached": {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
         "exponential-missing": {
-            "5.2": "ratio = log_ratio",
-            "5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
+            "5.7": "ratio = log_ratio",
+            "5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
         },
         "sequence-mask-ignored": {
-            "5.1": "log_ratio = logp - old_logp.detach()",
-            "5.3": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
+            "5.6": "log_ratio = logp - old_logp.detach()",
+            "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
         },
-        "product-of-ratios": {"5.3": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
+        "product-of-ratios": {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
         "mean-of-ratios": {
-            "5.3": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
+            "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
             "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
         },
         "empty-row-nan": {
-            "5.3": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
+            "5.8": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
         },
-        "mask-by-multiplying": {"5.1": "log_ratio = (logp - old_logp.detach()) * mask"},
-        "upside-down": {"5.1": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"},
+        "mask-by-multiplying": {"5.6": "log_ratio = (logp - old_logp.detach()) * mask"},
+        "upside-down": {"5.6": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"},
     },
 )
 
@@ -108,14 +108,14 @@ CLIPPED_SURROGATE = Exercise(
     ),
     gradient_of=("ratio",),
     mistakes={
-        "clip-inverted": {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
-        "clip-one-sided": {"5.7": "surrogate = torch.min(bounded, clipped) * advantages"},
+        "clip-inverted": {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
+        "clip-one-sided": {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"},
         "advantage-broadcast": {"per_token()": "advantages = advantages"},
-        "clip-only": {"5.7": "surrogate = clipped * advantages"},
-        "epsilon-high-ignored": {"5.5": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
-        "delta-ignored": {"5.7": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
+        "clip-only": {"5.5": "surrogate = clipped * advantages"},
+        "epsilon-high-ignored": {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
+        "delta-ignored": {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
     },
-    equations={"delta-ignored": "5.6"},
+    equations={"delta-ignored": "5.10"},
 )
 
 
@@ -167,26 +167,26 @@ AGGREGATE = Exercise(
     ),
     gradient_of=("values",),
     mistakes={
-        "mean-over-padding": {"5.16": "return (sums / mask.shape[1]).mean()"},
-        "mask-forgotten": {"5.15": "lengths, sums = mask.sum(-1), values.sum(-1)"},
-        "mask-by-multiplying": {"5.15": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
+        "mean-over-padding": {"5.20": "return (sums / mask.shape[1]).mean()"},
+        "mask-forgotten": {"5.19": "lengths, sums = mask.sum(-1), values.sum(-1)"},
+        "mask-by-multiplying": {"5.19": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
         "microbatch-mean": {"as_tensor()": "total = lengths.sum()"},
-        "length-mean-mislabelled": {"5.18": "return (sums / lengths.clamp(min=1)).mean()"},
-        "width-for-limit": {"5.18": "return sums.sum() / mask.numel()"},
+        "length-mean-mislabelled": {"5.22": "return (sums / lengths.clamp(min=1)).mean()"},
+        "width-for-limit": {"5.22": "return sums.sum() / mask.numel()"},
         "empty-row-nan": {
-            "5.16": "return (sums / lengths).mean()",
-            "5.19": "return sums.sum() / lengths.sum()",
-            "5.20": "return sums.sum() / total",
+            "5.20": "return (sums / lengths).mean()",
+            "5.23": "return sums.sum() / lengths.sum()",
+            "5.24": "return sums.sum() / total",
         },
-        "all-token-mean": {"5.16": "return sums.sum() / lengths.sum().clamp(1)"},
-        "rows-added-up": {"5.16": "return (sums / lengths.clamp(min=1)).sum()"},
-        "luspo-added-up": {"5.17": "return sums.sum()"},
-        "limit-alone": {"5.18": "return sums.sum() / max_completion_length"},
+        "all-token-mean": {"5.20": "return sums.sum() / lengths.sum().clamp(1)"},
+        "rows-added-up": {"5.20": "return (sums / lengths.clamp(min=1)).sum()"},
+        "luspo-added-up": {"5.21": "return sums.sum()"},
+        "limit-alone": {"5.22": "return sums.sum() / max_completion_length"},
         "empty-rows-left-out": {
-            "5.16": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
+            "5.20": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
         },
     },
-    equations={"length-mean-mislabelled": "5.18", "width-for-limit": "5.18", "empty-row-nan": "5.16"},
+    equations={"length-mean-mislabelled": "5.22", "width-for-limit": "5.22", "empty-row-nan": "5.20"},
 )
 
 
@@ -270,19 +270,19 @@ POLICY_LOSS = Exercise(
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=the_loss,
     mistakes={
-        "no-ratio": {"5.21": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
-        "ascends": {"5.21": "values = surrogate"},
-        "kl-rewarded": {"5.22": "values = values - beta * kl"},
+        "no-ratio": {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
+        "ascends": {"5.12": "values = surrogate"},
+        "kl-rewarded": {"5.13": "values = values - beta * kl"},
         "k1-as-loss": {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
         "kl-reversed": {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
         "kl-over-padding": {
             "[padding]": "logp, old_logp = logp, old_logp",
             "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
-            "5.22": "values = values",
+            "5.13": "values = values",
             "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
             "name, x in metrics.items()}",
         },
-        "microbatch-mean": {"5.23": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
+        "microbatch-mean": {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
     },
-    equations={"no-ratio": "5.21", "k1-as-loss": "5.22", "kl-reversed": "5.22"},
+    equations={"no-ratio": "5.12", "k1-as-loss": "5.13", "kl-reversed": "5.13"},
 )

@@ -199,14 +199,14 @@ ACCURACY_REWARD = Exercise(
         extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
     ),
     mistakes={
-        "empty-matches": {"6.2": "reward = float(extracted == normalise_text(str(expected)))"},
-        "reward-contains": {"6.2": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"},
+        "empty-matches": {"6.1": "reward = float(extracted == normalise_text(str(expected)))"},
+        "reward-contains": {"6.1": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"},
         "not-normalised": {
             "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
-            "6.2": "reward = float(extracted != '' and extracted == str(expected))",
+            "6.1": "reward = float(extracted != '' and extracted == str(expected))",
         },
         "none-as-zero": {"append()": "rewards.append(reward)"},
-        "numbers-unequal": {"6.2": "reward = float(extracted != '' and extracted == expected)"},
+        "numbers-unequal": {"6.1": "reward = float(extracted != '' and extracted == expected)"},
         "thought-needed": {
             "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
             "if '<think>' in completion_text(completion) else ''"

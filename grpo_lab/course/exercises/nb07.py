@@ -254,12 +254,12 @@ MICROBATCH_LOSS = Exercise(
     gradient_of=("logp",),
     observe=the_loss,
     mistakes={
-        "microbatch-mean": {"5.25": "loss = loss"},
+        "microbatch-mean": {"5.16": "loss = loss"},
         "microbatch-token-mean": {
             "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
             "num_items=mask.sum(), **settings)"
         },
-        "always-weighted": {"5.24": "share = len(mask) / rows"},
+        "always-weighted": {"5.15": "share = len(mask) / rows"},
     },
 )
 
@@ -357,7 +357,7 @@ def train_by_grpo(
         reward: takes prompts (B, L) and completions (B, T), row by row, and returns rewards (B,).
         end: the end token.
         steps: how often completions are sampled.
-        num_generations: completions of each prompt, compared with each other, Eq. (2.4).
+        num_generations: completions of each prompt, compared with each other, Eq. (2.7).
         num_iterations: updates on the completions of a step.
         epsilon: of the clip. The loss is that of the paper: `policy_loss` of notebook 05, as it is by default.
 

@@ -30,13 +30,13 @@ PASS_AT_K = Exercise(
         extreme("4,000 samples, of which half are right", 4000, 2000, 5),
     ),
     mistakes={
-        "with-replacement": {"7.1": "estimate = 1 - (1 - c / n) ** k"},
-        "all-right": {"7.1": "estimate = math.comb(c, k) / math.comb(n, k)"},
-        "right-counted": {"7.1": "estimate = 1 - math.comb(c, k) / math.comb(n, k)"},
-        "all-wrong": {"7.1": "estimate = math.comb(n - c, k) / math.comb(n, k)"},
-        "any-of-all": {"7.1": "estimate = float(c > 0)"},
-        "times-k": {"7.1": "estimate = min(k * c / n, 1.0)"},
-        "exactly-one": {"7.1": "estimate = c * math.comb(n - c, k - 1) / math.comb(n, k)"},
+        "with-replacement": {"7.2": "estimate = 1 - (1 - c / n) ** k"},
+        "all-right": {"7.2": "estimate = math.comb(c, k) / math.comb(n, k)"},
+        "right-counted": {"7.2": "estimate = 1 - math.comb(c, k) / math.comb(n, k)"},
+        "all-wrong": {"7.2": "estimate = math.comb(n - c, k) / math.comb(n, k)"},
+        "any-of-all": {"7.2": "estimate = float(c > 0)"},
+        "times-k": {"7.2": "estimate = min(k * c / n, 1.0)"},
+        "exactly-one": {"7.2": "estimate = c * math.comb(n - c, k - 1) / math.comb(n, k)"},
     },
 )
 

@@ -46,9 +46,9 @@ STOCHASTIC_ROUND = Exercise(
     tolerance=0.0,
     mistakes={
         "pure-bf16-adamw": {"isfinite()": "return x.bfloat16()"},
-        "cut-off": {"8.4": "rounded = x_0"},
-        "rounded-to-infinity": {"8.3": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
-        "exchanged": {"8.4": "rounded = torch.where(noise < p, x_0, x_1)"},
+        "cut-off": {"8.5": "rounded = x_0"},
+        "rounded-to-infinity": {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
+        "exchanged": {"8.5": "rounded = torch.where(noise < p, x_0, x_1)"},
     },
 )
 
@@ -102,7 +102,7 @@ FIRST_STEP_TEST = Exercise(
         "nothing-returned": {"print()": "print(m)\nreturn None"},
         "not-a-copy": {"to()": "initial = counted"},
         "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
-        "not-in-learning-rates": {"8.7": "m = moved / n"},
+        "not-in-learning-rates": {"8.8": "m = moved / n"},
         "mean-of-means": {
             "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
             "moved = n * sum(means) / len(means)"

@@ -28,11 +28,11 @@ STRAGGLER_BUBBLE = Exercise(
         at_scale("a thousand answers, 64 slots", lambda d: _batch(d, 1000, 64, 16_384)),
     ),
     mistakes={
-        "busy-fraction": {"10.2": "bubble = int(lengths.sum()) / (slots * max(busy))"},
-        "the-longest-answer": {"10.2": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
+        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(busy))"},
+        "the-longest-answer": {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
         "in-turn": {
             "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.1": "busy[i % slots] += length",
+            "10.2": "busy[i % slots] += length",
             "heappush()": "pass",
         },
         "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),

@@ -23,7 +23,7 @@ def math_reward(
 ) -> list[float | None]:
     r"""1.0 if the answer equals the expected one as mathematics, else 0.0.
 
-    r_{\mathrm{math}}(y, a) = \mathbb{1}[\hat a(y) \equiv a] \tag{6.5}
+    r_{\mathrm{math}}(y, a) = \mathbb{1}[\hat a(y) \equiv a] \tag{6.3}
 
     The answer is what the last answer block holds, all of it; without a block, the last `\boxed{}` after the thinking.
     A text that was cut off, in its thinking or in a later block or box, gives none.
@@ -59,7 +59,7 @@ def math_reward(
     rewards: list[float | None] = []
     for pair in pairs:
         verdict = verdicts.get(pair, "unreadable")
-        reward = float(verdict == "equal")  # scalar (6.5)
+        reward = float(verdict == "equal")  # scalar (6.3)
         rewards.append(None if verdict == "unreadable" else reward)
     limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
     for kind, problem, of_pair in (

@@ -26,7 +26,7 @@ Credit = Callable[..., Tensor]
 def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
     r"""How often does the policy find the secret, exactly?
 
-    J = \frac{1}{n} \sum_h \pi(h) \sum_{g = \ell_h}^{u_h} \pi(g \mid h) \tag{11.1}
+    J = \frac{1}{n} \sum_h \pi(h) \sum_{g = \ell_h}^{u_h} \pi(g \mid h) \tag{11.3}
 
     The sum is over the histories of all turns; \pi(h) is the product of the probabilities of the guesses in h. After h,
     the numbers from \ell_h to u_h may still be the secret, and a guess among them is right for one secret of n.
@@ -37,7 +37,7 @@ def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
         chosen, guess = _history_probabilities(policy, histories)
         number = torch.arange(1, world.numbers + 1)
         possible = (number >= histories.low[:, None]) & (number <= histories.high[:, None])
-        total = total + (chosen * (guess * possible).sum(-1)).sum() / world.numbers  # scalar (11.1)
+        total = total + (chosen * (guess * possible).sum(-1)).sum() / world.numbers  # scalar (11.3)
     return total
 
 
@@ -153,8 +153,8 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
 def leave_one_out_variance(policy: GuessPolicy, groups: Int[Tensor, "P G"]) -> float:
     r"""The variance of a batch's gradient estimate with `trajectory_advantages`, for groups of any size.
 
-    b_i = \frac{1}{G-1} \sum_{j \neq i} \mu_j, \quad v_i = \frac{1}{(G-1)^2} \sum_{j \neq i} \sigma_j^2 \tag{11.10}
-    e_i = \mathrm{E} \big[ (R_i - b_i)^2 \lVert S_i \rVert^2 \big] + v_i \, \mathrm{E} \lVert S_i \rVert^2 \tag{11.11}
+    b_i = \frac{1}{G-1} \sum_{j \neq i} \mu_j, \quad v_i = \frac{1}{(G-1)^2} \sum_{j \neq i} \sigma_j^2 \tag{11.13}
+    e_i = \mathrm{E} \big[ (R_i - b_i)^2 \lVert S_i \rVert^2 \big] + v_i \, \mathrm{E} \lVert S_i \rVert^2 \tag{11.14}
     V = \frac{1}{G^2} \Big( \sum_i (e_i - g_i^2) + \sum_{i \neq j} \frac{g_i \cdot g_j}{(G-1)^2} \Big) \tag{11.12}
 
     This is for one group: R is the reward of an episode, with mean \mu and standard deviation \sigma; S is its score;
@@ -170,8 +170,8 @@ def leave_one_out_variance(policy: GuessPolicy, groups: Int[Tensor, "P G"]) -> f
     moments = [_reward_moments(secret_episodes(policy, s)) for s in range(1, policy.world.numbers + 1)]
     mu, var, gradient, squared, by_reward = (torch.stack(column)[groups - 1] for column in zip(*moments, strict=True))
     G = groups.shape[1]
-    b, v = _without_own(mu) / (G - 1), _without_own(var) / (G - 1) ** 2  # P G (11.10)
-    e = (1 - b).square() * by_reward + b.square() * (squared - by_reward) + v * squared  # P G (11.11)
+    b, v = _without_own(mu) / (G - 1), _without_own(var) / (G - 1) ** 2  # P G (11.13)
+    e = (1 - b).square() * by_reward + b.square() * (squared - by_reward) + v * squared  # P G (11.14)
     own = gradient.square().sum(-1)
     pairs = gradient.sum(1).square().sum(-1) - own.sum(1)
     variance = ((e - own).sum(1) + pairs / (G - 1) ** 2) / G**2  # P (11.12)

@@ -39,7 +39,7 @@ class GuessRun:
 def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max_length: int) -> Float[Tensor, ""]:
     r"""How open is the policy at its own tokens? An entropy to be maximised, divided as "dr_grpo" divides the loss.
 
-    H = -\frac{1}{B \, T_{\max}} \sum_{b,t} m_{b,t} \sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{11.2}
+    H = -\frac{1}{B \, T_{\max}} \sum_{b,t} m_{b,t} \sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{11.4}
 
     Args:
         logits: of every token; -inf is allowed.
@@ -48,7 +48,7 @@ def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max
     """
     logp = logits.log_softmax(-1)
     entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0)).sum(-1)
-    bonus = aggregate(entropy, mask, "dr_grpo", max_length)  # scalar (11.2)
+    bonus = aggregate(entropy, mask, "dr_grpo", max_length)  # scalar (11.4)
     return bonus
 
 

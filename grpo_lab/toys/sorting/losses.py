@@ -32,9 +32,9 @@ def surrogate_loss(
 ) -> Float[Tensor, ""]:
     r"""Three losses with the same gradient at the first inner step, and different ones from the second on.
 
-    L_{\text{naive}} = -\frac{1}{B T} \sum_{b,t} A_b \log \pi_{b,t} \tag{3.16}
-    L_{\text{unclipped}} = -\frac{1}{B T} \sum_{b,t} r_{b,t} \, A_b \tag{3.17}
-    L_{\text{clipped}} = -\frac{1}{B T} \sum_{b,t} \min\big( r_{b,t} \, A_b,\; \bar r_{b,t} \, A_b \big) \tag{3.18}
+    L_{\text{naive}} = -\frac{1}{B T} \sum_{b,t} A_b \log \pi_{b,t} \tag{3.7}
+    L_{\text{unclipped}} = -\frac{1}{B T} \sum_{b,t} r_{b,t} \, A_b \tag{3.8}
+    L_{\text{clipped}} = -\frac{1}{B T} \sum_{b,t} \min\big( r_{b,t} \, A_b,\; \bar r_{b,t} \, A_b \big) \tag{3.6}
 
     r = \pi / \mathrm{sg}[\pi^{\mathrm{old}}] is the importance ratio; \bar r is r clipped to the range from
     1 - \epsilon to 1 + \epsilon. Notebook 05 has more on both. Every response has T numbers, so the mean over responses
@@ -56,18 +56,18 @@ def surrogate_loss(
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), advantages=(advantages, "B"))
     mask = torch.ones_like(logp, dtype=torch.bool)
     if loss == "naive":
-        return reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)  # scalar (3.16)
+        return reinforce_loss(sequence_logprob(logp, mask) / logp.shape[1], advantages)  # scalar (3.7)
     if loss == "unclipped":
-        return aggregate(-importance_ratio(logp, old_logp, mask) * advantages[:, None], mask, "grpo")  # scalar (3.17)
-    return policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]  # scalar (3.18)
+        return aggregate(-importance_ratio(logp, old_logp, mask) * advantages[:, None], mask, "grpo")  # scalar (3.8)
+    return policy_loss(logp, advantages, mask, old_logp, epsilon=epsilon)[0]  # scalar (3.6)
 
 
 def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta: float) -> Float[Tensor, ""]:
     r"""What it costs to move away from the reference; added to the loss.
 
-    K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.19}
+    K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.14}
 
-    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.4), and
+    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.10), and
     `kl_estimate(logp, ref_logp)` computes it. It is not clamped, however far apart the two are.
 
     Args:
@@ -77,5 +77,5 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
     """
     check_at_least("beta", beta, 0)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))
-    penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # scalar (3.19)
+    penalty = beta * kl_estimate(logp, ref_logp, "k3").mean()  # scalar (3.14)
     return penalty

@@ -38,11 +38,11 @@ def position_logprobs(
 ) -> Float[Tensor, "S P T V"]:
     r"""The policy: how likely is each number at each position of the response?
 
-    e_{p,t} = E_{x_{p,t}} \tag{3.8}
-    z_p = \sum_t e_{p,t} W_t \tag{3.9}
-    h_{p,t} = z_p U_t \tag{3.10}
-    \ell_{p,t,v} = \langle h_{p,t},\, E_v \rangle \tag{3.11}
-    \log \pi_{p,t,v} = \ell_{p,t,v} - \log \sum_w e^{\ell_{p,t,w}} \tag{3.12}
+    e_{p,t} = E_{x_{p,t}} \tag{3.15}
+    z_p = \sum_t e_{p,t} W_t \tag{3.16}
+    h_{p,t} = z_p U_t \tag{3.17}
+    \ell_{p,t,v} = \langle h_{p,t},\, E_v \rangle \tag{3.18}
+    \log \pi_{p,t,v} = \ell_{p,t,v} - \log \sum_w e^{\ell_{p,t,w}} \tag{3.19}
 
     The axis S of seeds is left out of the equations: the same happens in each.
 
@@ -59,33 +59,33 @@ def position_logprobs(
     if lowest < 0 or highest >= embedding.shape[1]:
         raise InputError(f"prompts holds numbers from {lowest} to {highest}; expected 0 to {embedding.shape[1] - 1}")
     seeds = torch.arange(len(embedding))[:, None, None]
-    embedded = embedding[seeds, prompts]  # S P T D (3.8)
-    encoded = einsum(embedded, encode, "S P T D, S T D H -> S P H")  # S P D (3.9)
-    decoded = einsum(encoded, decode, "S P H, S T H D -> S P T D")  # S P T D (3.10)
-    logits = einsum(decoded, embedding, "S P T D, S V D -> S P T V")  # S P T V (3.11)
-    logp = logits.log_softmax(-1)  # S P T V (3.12)
+    embedded = embedding[seeds, prompts]  # S P T D (3.15)
+    encoded = einsum(embedded, encode, "S P T D, S T D H -> S P H")  # S P D (3.16)
+    decoded = einsum(encoded, decode, "S P H, S T H D -> S P T D")  # S P T D (3.17)
+    logits = einsum(decoded, embedding, "S P T D, S V D -> S P T V")  # S P T V (3.18)
+    logp = logits.log_softmax(-1)  # S P T V (3.19)
     return logp
 
 
 def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P G T"]) -> Int[Tensor, "S P G T"]:
     r"""Draw G responses for each prompt: the number at which the cumulated probability passes a uniform draw.
 
-    F_{p,t,v} = \sum_{w \le v} \pi_{p,t,w} \tag{3.13}
-    y_{p,i,t} = \sum_{v=0}^{V-2} \mathbb{1}\big[\, F_{p,t,v} \le u_{p,i,t} \big] \tag{3.14}
+    F_{p,t,v} = \sum_{w \le v} \pi_{p,t,w} \tag{3.20}
+    y_{p,i,t} = \sum_{v=0}^{V-2} \mathbb{1}\big[\, F_{p,t,v} \le u_{p,i,t} \big] \tag{3.21}
 
     Args:
         logp: log-probabilities of all numbers.
         uniform: u, draws from [0, 1); each seed brings its own.
     """
-    cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # S P 1 T V (3.13)
-    responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # S P G T (3.14)
+    cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # S P 1 T V (3.20)
+    responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # S P G T (3.21)
     return responses
 
 
 def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S P G T"]) -> Float[Tensor, "S P G T"]:
     r"""How likely was each number that was drawn?
 
-    \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.15}
+    \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.22}
 
     Args:
         logp: log-probabilities of all V numbers; -inf is allowed, and returned where that number was drawn. The axis S
@@ -94,7 +94,7 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
     """
     check_shapes(logp=(logp, "S P T V"), responses=(responses, "S P G T"))
     numbers = rearrange(responses, "S P G T -> S P T G")
-    drawn_logp = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.15)
+    drawn_logp = rearrange(logp.gather(-1, numbers), "S P T G -> S P G T")  # S P G T (3.22)
     return drawn_logp
 
 

@@ -79,9 +79,9 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
 def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
     r"""The reward without its hole: a number that stands twice in the prompt has to stand twice in the response.
 
-    n_{b,v}(s) = \sum_t \mathbb{1}[\, s_{b,t} = v ], \quad s \in \{x, y\} \tag{3.4}
-    I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.5}
-    R'_b = I'_b + O_b \tag{3.6}
+    n_{b,v}(s) = \sum_t \mathbb{1}[\, s_{b,t} = v ], \quad s \in \{x, y\} \tag{3.10}
+    I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.9}
+    R'_b = I'_b + O_b \tag{3.11}
 
     O counts the neighbours in order, y_t <= y_{t+1}: `ascending_pairs(responses)`, Eq. (3.1). Only the sorted prompt
     scores the maximum, 2T - 1.
@@ -96,19 +96,19 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     check_dtype("prompts", prompts, "int")
     check_dtype("responses", responses, "int")
-    copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.4)
-    included = torch.minimum(*copies).sum(-1)  # B (3.5)
-    rewards = (included + ascending_pairs(responses)).float()  # B (3.6)
+    copies = one_hot(torch.stack([prompts, responses])).sum(2)  # 2 B V (3.10)
+    included = torch.minimum(*copies).sum(-1)  # B (3.9)
+    rewards = (included + ascending_pairs(responses)).float()  # B (3.11)
     return rewards
 
 
 def exact_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
     r"""All or nothing, no partial credit.
 
-    R^{\mathrm{all}}_b = \prod_t \mathbb{1}\big[\, y_{b,t} = \mathrm{sort}(x_b)_t \big] \tag{3.7}
+    R^{\mathrm{all}}_b = \prod_t \mathbb{1}\big[\, y_{b,t} = \mathrm{sort}(x_b)_t \big] \tag{3.12}
 
     Arguments as in `sorting_reward`; the result is 0 or 1.
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
-    correct = (responses == prompts.sort(-1).values).all(-1).float()  # B (3.7)
+    correct = (responses == prompts.sort(-1).values).all(-1).float()  # B (3.12)
     return correct

@@ -20,13 +20,13 @@ def gradient_coefficient(
 ) -> tuple[Float[Tensor, "B T"], float, dict[str, float]]:
     r"""The gradient coefficient of each sampled token: positive if a step makes it more likely, negative if less.
 
-    c_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.30}
+    c_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.17}
 
     Arguments as in `policy_loss`. Returns the coefficient, zero at masked positions; the loss; the metrics.
     """
     leaf = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
-    coefficient = -torch.autograd.grad(loss, leaf)[0]  # B T (5.30)
+    coefficient = -torch.autograd.grad(loss, leaf)[0]  # B T (5.17)
     return coefficient, loss.item(), metrics
 
 
@@ -39,7 +39,7 @@ def gradient_weight(
 ) -> Float[Tensor, "B T"]:
     r"""The weight of a token's gradient now that the policy has moved: its coefficient over that at ratio 1.
 
-    g_{b,t} = c_{b,t} \, / \, c_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.31}
+    g_{b,t} = c_{b,t} \, / \, c_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.18}
 
     Normalisation and advantage cancel, so the weights of different losses can be set side by side. For use without a
     KL term. Arguments as in `policy_loss`. The weight is 1 at ratio 1, may exceed 1, and is zero where the coefficient
@@ -47,7 +47,7 @@ def gradient_weight(
     """
     coefficient, _, _ = gradient_coefficient(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = gradient_coefficient(logp, advantages, mask, None, **settings)
-    weight = torch.where(on_policy != 0, coefficient / on_policy, 0)  # B T (5.31)
+    weight = torch.where(on_policy != 0, coefficient / on_policy, 0)  # B T (5.18)
     return weight
 
 
@@ -56,11 +56,11 @@ def token_weights(
 ) -> Float[Tensor, "B T"]:
     r"""How much does one token count in the loss, before ratio and advantage?
 
-    \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.33}
+    \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.25}
 
     Arguments as in `aggregate`. Zero at masked positions.
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)
-    weights = torch.autograd.grad(loss, values)[0]  # B T (5.33)
+    weights = torch.autograd.grad(loss, values)[0]  # B T (5.25)
     return weights
