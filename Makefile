@@ -5,10 +5,13 @@
 #   TORCH_BACKEND=cpu      take a small CPU-only torch instead of the default of your system; cu130, auto, ... likewise
 #   LAB_ARGS="--no-browser --port 9000"   more options for JupyterLab
 #   WORKERS=4              how many processes share the tests
+#   LESSON_LANG=zh_CN      which lessons `make lab` opens, if not those of the machine's language
 #   ONLY="03 05"           which notebooks `make notebooks` builds, if not all
 #   MINUTES=60             how long `make gpu-record` may take
 
-FIRST_NOTEBOOK := notebooks/00_start_here.ipynb
+# The lessons open in Chinese where the machine speaks Chinese, or with LESSON_LANG=zh_CN; in English with LESSON_LANG=en.
+CHINESE := $(filter zh%,$(firstword $(LESSON_LANG) $(GRPO_LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
+FIRST_NOTEBOOK := notebooks/$(if $(CHINESE),zh/)00_start_here.ipynb
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(SUITABLE)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
@@ -28,7 +31,7 @@ NOTEBOOKS = $(if $(filter Linux,$(SYSTEM)),-p tests.notebooks.forked,$(NBMAKE))
 # JupyterLab refuses to start for root, which is who you are in most containers and on rented machines.
 AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 
-.PHONY: help setup dev lab check test test-all lint types mutants notebooks site slides doctor format lock gpu gpu-test gpu-bench gpu-record
+.PHONY: help owner setup dev lab check test test-all lint types mutants notebooks site slides doctor format lock gpu gpu-test gpu-bench gpu-record
 .DEFAULT_GOAL := help
 
 help:
@@ -43,7 +46,7 @@ help:
 	@echo "make notebooks  build the notebooks from notebooks/text, executed"
 	@echo "make site       write the web site to build/site, from the notebooks as they are"
 	@echo "make slides     write the slides of four lectures to build/slides, with the figures of the lessons"
-	@echo "make gpu        on an NVIDIA card: its tests, time and memory beside TRL's, the recorded runs of notebook 08"
+	@echo "make gpu        on an NVIDIA GPU: its tests, time and memory beside TRL's, the recorded runs of notebook 08"
 	@echo "                (gpu-test, gpu-bench and gpu-record are the three by themselves)"
 	@echo "make format     put the code into the project's form"
 	@echo "make lock       renew requirements.lock and requirements-dev.lock"
@@ -142,3 +145,11 @@ lock: $(DEV)
 	$(PY) -m pip install --disable-pip-version-check uv
 	$(COMPILE) --extra dev $(UPGRADE) -o requirements-dev.lock
 	$(COMPILE) --extra notebooks $(UPGRADE) -c requirements-dev.lock -o requirements.lock
+
+# Once, by whoever publishes it: `make owner OWNER=you` writes the repository's owner into every address.
+owner:
+	@test "$(OWNER)" != "" || { echo "make owner OWNER=you" >&2; exit 1; }
+	@$(PY) -c "import pathlib, subprocess; \
+	files = subprocess.run(['git', 'grep', '-lE', 'OWNER([.]github[.]io)?/grpo-lab'], capture_output=True, text=True).stdout.split(); \
+	[p.write_bytes(p.read_bytes().replace(b'OWNER/grpo-lab', b'$(OWNER)/grpo-lab').replace(b'OWNER.github.io', b'$(OWNER).github.io')) \
+	for p in map(pathlib.Path, files) if p.name != 'Makefile']; print(*files, sep='\n')"

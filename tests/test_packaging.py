@@ -354,3 +354,18 @@ def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
     assert newest.culprits(changed, put, lambda: False) == [] and there == {"einops": "99", "math-verify": "98"}
     workflow = yaml.safe_load(read(".github/workflows/newest.yml"))
     assert "requirements" not in str(workflow) and ".ci/newest.py" in str(workflow)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+@pytest.mark.parametrize(
+    ("language", "page"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh/00_start_here"), ({"LANG": "en_GB.UTF-8"}, "00_start_here"),
+        ({"LANG": "zh_CN.UTF-8", "LESSON_LANG": "en"}, "00_start_here"), ({"LESSON_LANG": "zh_CN"}, "zh/00_start_here"),
+    ],
+)  # fmt: skip
+def test_make_lab_opens_the_lessons_of_the_readers_language(language, page):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "GRPO_LAB_LANG"))}
+    command = ["make", "-n", "lab", "PYTHON=python3"]
+    said = subprocess.run(command, cwd=ROOT, env=clean | language, capture_output=True, text=True, check=True).stdout
+    assert f"/lab/tree/notebooks/{page}.ipynb" in said
