@@ -24,7 +24,7 @@ def test_equations_pairs_each_tag_with_its_statement():
     assert read_equations(sample.plain) == []
 
 
-Y, Z = r"y = x \tag{1.15}", r"z = x \tag{1.2}"
+Y, Z = r"y = x \tag{1.1}", r"z = x \tag{1.2}"
 # What is refused: equations of the docstring, lines of code.
 FAULTS = {
     "the equations are (1.1), and the lines of code none": ([Y], ["y = x"]),
@@ -35,7 +35,7 @@ FAULTS = {
     ),
     "the equations are (1.1), and the lines of code (1.1), (1.1)": ([Y], ["y = x  # N (1.1)", "y = x + 1  # N (1.1)"]),
     "one equation a line": ([f"{Y} {Z}"], ["y = x  # N (1.1)"]),
-    r"one equation a line, ending in one \tag": ([r"y = x \tag{1.1}"], []),
+    r"one equation a line, ending in one \tag": ([r"y = x \tag{1.a}"], []),
     "on a statement that has one": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
     "does not state the shape of its value, as in # P 1 (1.1)": ([Y], ["y = x  # (1.1)"]),
     "stands on no assignment": ([Y], ["print(x)  # N (1.1)"]),
