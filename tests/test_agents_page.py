@@ -83,7 +83,8 @@ def test_the_page_does_what_it_says(here, world, capsys):
         if "trl" in words and not find_spec("trl"):
             continue
         words = ["agent" if word == "qwen" else word for word in words]
-        assert main([command, *words, *MORE[command]]) == 0, (command, words)
+        often = ["--logging_steps", "1"] if "--log_completions" in words else []
+        assert main([command, *words, *MORE[command], *often]) == 0, (command, words)
     printed = capsys.readouterr().out
     assert "tools/call_frequency" in printed and "rewards/looked_up/mean" in printed
     folders = ["calculator", "database", "guess", "shop", *(["trl"] if find_spec("trl") else [])]
