@@ -26,6 +26,13 @@ ALSO |= {
 }
 SPARED = {  # entries that do without the term, by how they begin
     ("policy", "Check the derivation without"),
+    ("completion", "All need the right numbers: "),
+    ("completion", "An invariance test finds S, "),
+    ("control", "Shuffling moves the rewards "),
+    ("control", "- Each formula stands beside"),
+    ("agent", "Your own data, rewards and l"),  # the name of a page
+    ("reward", "D rises. Its logit falls by "),
+    ("score", "The mean of $R \\, S$ over $B"),
     ("policy", "The same samples, used for f"),
     ("prompt", "If partial credit can be gam"),
     ("return", "`sample_completions` returns"),
