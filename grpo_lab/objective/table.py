@@ -45,8 +45,8 @@ class Loss:
 
     surrogate: what each token contributes, to be maximised.
     divided_by: which average of `aggregate`.
-    reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio. A
-        run that is given another one is refused.
+    reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio; a
+    run that is given another one is refused.
     clip_metrics: True at each token that counts, by the name of the metric.
     check: raises InputError for settings of a run (as they are given) that do not go together.
     trl: "same", or why `--engine trl` refuses it.
