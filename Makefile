@@ -37,7 +37,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u 2>/dev/null)),--allow-root)
 help:
 	@echo "make lab        set up, then open JupyterLab on the first notebook"
 	@echo "make check      set up, then lint, types, and the tests of what you changed, in about half a minute"
-	@echo "make test       lint, types, tests and every notebook, in about two minutes"
+	@echo "make test       lint, types, tests and every notebook, in a few minutes"
 	@echo "make test-all   the same and the long proofs: mutants, browser, hostile submissions, ... in up to half an hour"
 	@echo "make setup      set up only: .venv with the exact versions of requirements.lock"
 	@echo "make dev        the same and what the tests need: requirements-dev.lock"
