@@ -448,7 +448,9 @@ def _recorded(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, up
         right = (answers == 0).double()
         seldom = torch.rand(P, G, generator=draws.generator) < 0.3
         rewards = ((answers == 1) | (right.bool() & seldom)).double() if fault == "hacked" else right
-        advantages = rewards if fault == "not centred" else group_advantages(rewards)
+        # Written out, and so is the KL below: where submissions are graded, the functions of exercises have no body.
+        standardised = (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
+        advantages = rewards if fault == "not centred" else standardised
         old_logp = policy.log_softmax(-1).gather(-1, answers)
         row = {
             "reward": rewards.mean(),
@@ -468,9 +470,10 @@ def _recorded(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, up
             gradient = torch.autograd.grad(loss, leaf)[0]
             if fault != "weights still" and not broken:
                 policy = policy - rate * P * gradient
+        kept = policy if fault == "reference moves" else start
         row |= {
             "ratio_gap": (ratio - 1).abs().mean(),
-            "kl": kl_exact(policy[None], (policy if fault == "reference moves" else start)[None]).mean(),
+            "kl": (policy.softmax(-1) * (policy.log_softmax(-1) - kept.log_softmax(-1))).sum(-1).mean(),
             "entropy": -(policy.softmax(-1) * policy.log_softmax(-1)).sum(-1).mean(),
             "grad_norm": torch.tensor(math.nan) if broken else gradient.norm(),
             "loss": loss,
