@@ -71,7 +71,14 @@ SAID = {
 project, author, release = "grpo_lab", "The grpo_lab authors", grpo_lab.__version__
 root_doc = "README"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.githubpages"]
-include_patterns = ["*.md", "docs/*.md", "docs/teaching/*.md", "notebooks/**.ipynb", "notebooks/assignments/*.md", "grpo_lab/models/*.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/teaching/*.md",
+    "notebooks/**.ipynb",
+    "notebooks/assignments/*.md",
+    "grpo_lab/models/*.md",
+]
 exclude_patterns = [".*", "build", "docs/index.md", "notebooks/text", "notebooks/runs", "docs/teaching/slides"]
 
 nb_execution_mode = "off"
