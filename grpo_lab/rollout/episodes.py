@@ -1,7 +1,7 @@
 """Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
 
 Token in, token out: what was sampled is never decoded and encoded again, and a reply is encoded alone. This layer knows
-no messages and no tools (those are in `tool_use.py`): a calculator inside a thought is a stop string and a function.
+no messages and no tools (those are in `tools/`): a calculator inside a thought is a stop string and a function.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_choice
-from grpo_lab.rollout.generate import Sampling
-from grpo_lab.rollout.prompt_checks import check_room
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.sample import Rollout, sample_sequences
-from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
+from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating
+from grpo_lab.rollout.sample import Rollout, checked_sampling, opened_thoughts, sample_sequences, with_room
+from grpo_lab.rollout.tags import seen_text, tag_tokens
 from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 
 
@@ -68,7 +66,7 @@ def sample_episodes(
         raise InputTypeError("stop_strings", stop_strings, "expected a list of texts, none of them empty")
     tags = tag_tokens(tokenizer, end_token_ids(model, tokenizer))
     encoded = encode_prompts(tokenizer, prompts)
-    opened = [_opened(tokenizer, *row) for row in zip(*encoded, strict=True)]
+    opened = opened_thoughts(tokenizer, encoded)
 
     def reply(turns: list[Turn]) -> list[list[int] | None]:
         texts = [
@@ -93,37 +91,29 @@ def sample_turns(
     *,
     stop_strings: Sequence[str] = (),
     max_turns: int | None = None,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    repetition_penalty: float = 1.0,
     cache_implementation: str | None = None,
+    **settings,
 ) -> Rollout:
     """Sample episodes whose environment gets the turns as token ids, and knows by `turn.row` whose they are.
 
     encoded: ids and mask of the prompts, as `encode_prompts` returns them.
     reply: gives for each turn the ids to append, None where the episode is over.
+    settings: temperature, top_k, top_p and repetition_penalty; those that are left out are neutral.
     """
-    check_at_least("num_generations", num_generations, 1)
-    check_at_least("max_completion_length", max_completion_length, 1)
+    sizes = num_generations, max_completion_length
+    sampling = checked_sampling(model, tokenizer, *sizes, cache_implementation, **settings)
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
-    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
-    ends, pad = end_token_ids(model, tokenizer), pad_token_id(tokenizer)
-    sampling = Sampling(tuple(ends), pad, temperature, top_k, top_p, repetition_penalty)
-    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
-        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
-    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
+    ends, pad = sampling.eos_token_ids, sampling.pad_token_id
+    prompt_ids, prompt_mask = with_room(model, encoded, max_completion_length)
     rows = len(prompt_ids) * num_generations
     turns = Turns(rows, max_completion_length, ends, StopStrings(tokenizer, stop_strings), reply, max_turns)
     with evaluating(model):
-        sizes = (num_generations, max_completion_length)
         _, logp, entropy = sample_sequences(
             model, prompt_ids, prompt_mask, *sizes, sampling, cache_implementation, turns
         )
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
-    length, tags = mask.shape[1], tag_tokens(tokenizer, ends)
-    opened = [_opened(tokenizer, *row) for row in zip(*encoded, strict=True)]
+    length, tags, opened = mask.shape[1], tag_tokens(tokenizer, list(ends)), opened_thoughts(tokenizer, encoded)
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
@@ -143,10 +133,6 @@ def sample_turns(
 def encode_reply(tokenizer, text: str) -> list[int]:
     """The token ids of a reply, encoded alone: what stands before and after it changes none of them."""
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-
-
-def _opened(tokenizer, ids, is_token) -> str:
-    return opened_thought(tokenizer, ids[is_token].tolist())
 
 
 def _replies(respond: Callable, texts: list[str]) -> list[str | None]:

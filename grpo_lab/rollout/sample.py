@@ -100,22 +100,24 @@ def sample_completions(
         ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
             take or that leave no room in the context.
     """
-    check_at_least("num_generations", num_generations, 1)
-    check_at_least("max_completion_length", max_completion_length, 1)
-    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
-    ends = end_token_ids(model, tokenizer)
-    sampling = Sampling(tuple(ends), pad_token_id(tokenizer), temperature, top_k, top_p, repetition_penalty)
+    sizes = num_generations, max_completion_length
+    settings: dict = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    sampling = checked_sampling(model, tokenizer, *sizes, cache_implementation, **settings)
+    ends = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
-    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
-        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
-    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
+    prompt_ids, prompt_mask = with_room(model, encoded, max_completion_length)
     with evaluating(model):
         sequences, logp, entropy = sample_sequences(
-            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, cache_implementation
+            model, prompt_ids, prompt_mask, *sizes, sampling, cache_implementation
         )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
-    opened = [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*encoded, strict=True)]
+    opened = opened_thoughts(tokenizer, encoded)
     if tags or any(opened):
         rows = zip(completion_ids.tolist(), mask.tolist(), strict=True)
         sampled_ids = [[token_id for token_id, is_sampled in zip(*row, strict=True) if is_sampled] for row in rows]
@@ -133,6 +135,31 @@ def sample_completions(
         truncated=truncated,
         texts=texts,
     )
+
+
+def checked_sampling(
+    model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
+) -> Sampling:
+    """The distribution to draw from, once the sizes and the way of drawing are in their ranges; InputError if not."""
+    check_at_least("num_generations", num_generations, 1)
+    check_at_least("max_completion_length", max_completion_length, 1)
+    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
+    return Sampling(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
+
+
+def with_room(
+    model, encoded: tuple[Tensor, Tensor], max_completion_length: int
+) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
+    """Ids and mask of the prompts on the model's device; InputError for one that leaves no room in the context."""
+    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
+        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
+    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
+    return prompt_ids, prompt_mask
+
+
+def opened_thoughts(tokenizer, encoded: tuple[Tensor, Tensor]) -> list[str]:
+    """The beginning of a thought with which each prompt ends; "" for a prompt that opens none."""
+    return [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*encoded, strict=True)]
 
 
 def sample_sequences(
