@@ -42,9 +42,6 @@ PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
 
 # Pictures that the README shows: notebook, a piece of the picture's alternative text, file.
 PICTURES = (
-    ("07_r1_zero_on_a_laptop", "the ends of shuffled are scattered", "r1_zero.png"),
-    ("07b_a_real_language_model", "Four curves over 16 steps: the fraction", "smollm2.png"),
-    ("04_kl_estimators", "Three forces on a token", "kl_estimators.png"),
     ("07_r1_zero_on_a_laptop", "The probability of thinking rises", "first_run.png"),
     ("11_tools_and_turns", "Above, a tangle of lines between all numbers", "search_tree.png"),
 )
