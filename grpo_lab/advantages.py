@@ -234,8 +234,8 @@ def turn_advantages(
             difference of the means: that one leaves a rounding residue.
     """
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same, other = _compared_turns(turn_rewards, turn_mask, states, gamma)
-    compared = same & other  # P GK GK (11.8)
+    returns, same_state, other_episode = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    compared = same_state & other_episode  # P GK GK (11.8)
     count = compared.sum(-1)
     differences = torch.where(compared, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
     advantages = torch.where(count > 0, differences / count.clamp(min=1), returns)  # P GK (11.6)
@@ -271,11 +271,11 @@ def gigpo_advantages(
     check_choice("scale", scale, ("none", "group"))
     check_positive("eps", eps)
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
-    count = same.sum(-1).clamp(min=1)
-    differences = torch.where(same, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
+    returns, same_state, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    count = same_state.sum(-1).clamp(min=1)
+    differences = torch.where(same_state, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
     centred = differences.sum(-1) / count  # P GK (11.9)
-    squares = torch.where(same, centred[..., None, :].square(), 0).sum(-1)
+    squares = torch.where(same_state, centred[..., None, :].square(), 0).sum(-1)
     std = (squares / (count - 1).clamp(min=1)).sqrt()
     by_state = centred / (std + eps if scale == "group" else 1)  # P GK (11.10)
     by_episode = group_advantages(torch.where(turn_mask, turn_rewards, 0).sum(-1), scale=scale, eps=eps)
@@ -300,9 +300,9 @@ def _compared_turns(
     if states is None:
         states = torch.arange(K, device=turn_mask.device).expand_as(turn_mask)
     state, exists = rearrange(states, "P G K -> P (G K)"), rearrange(turn_mask, "P G K -> P (G K)")
-    same = (state[:, :, None] == state[:, None, :]) & exists[:, :, None] & exists[:, None, :]
+    same_state = (state[:, :, None] == state[:, None, :]) & exists[:, :, None] & exists[:, None, :]
     episode = torch.arange(G, device=turn_mask.device).repeat_interleave(K)
-    return rearrange(returns, "P G K -> P (G K)"), same, episode[:, None] != episode
+    return rearrange(returns, "P G K -> P (G K)"), same_state, episode[:, None] != episode
 
 
 @dataclass(frozen=True)

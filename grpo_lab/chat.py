@@ -126,8 +126,8 @@ def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: 
                 messages = system_messages
             elif line:
                 try:
-                    said = answer(question)
-                    replies = said if isinstance(said, list) else [{"role": "assistant", "content": said}]
+                    answered = answer(question)
+                    replies = answered if isinstance(answered, list) else [{"role": "assistant", "content": answered}]
                     messages = [*question, *replies]
                 except (KeyboardInterrupt, InputError) as error:
                     print(f"\n({str(error) or 'stopped, and forgotten'})")

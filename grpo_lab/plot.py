@@ -78,14 +78,14 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
     logs = [read_log(run) for run in runs]
     names = run_names([log.name for log in logs])
     panels = PANELS if metrics is None else [_panel(metric) for metric in metrics]
-    drawn = [panel for panel in panels if any(len(log.points(panel.metric)[0]) for log in logs)]
-    if not drawn:
+    drawn_panels = [panel for panel in panels if any(len(log.points(panel.metric)[0]) for log in logs)]
+    if not drawn_panels:
         raise InputError("metrics", metrics, f"none of {', '.join(panel.metric for panel in panels)} is in the log")
     if smooth is None:
         smooth = min(20, max(1, max(len(log.rows) for log in logs) // 10))
     check_at_least("smooth", smooth, 1)
-    figure = _figure(drawn, logs, names, smooth)
-    return figure, _notes(panels, drawn, logs, names, smooth)
+    figure = _figure(drawn_panels, logs, names, smooth)
+    return figure, _notes(panels, drawn_panels, logs, names, smooth)
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
@@ -165,14 +165,14 @@ def _smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str
     return f"thin and pale: each step; thick: the centred mean of {window} steps, of fewer at the ends"
 
 
-def _notes(panels, drawn, logs, names, smooth) -> list[str]:
-    """What the figure shows, how it is smoothed, and what is missing of which run."""
-    notes = [f"{', '.join(panel.title for panel in drawn)} by step of {', '.join(names)}"]
-    notes += filter(None, [_smoothing(drawn, logs, smooth)])
-    if left_out := [panel.metric for panel in panels if panel not in drawn]:
+def _notes(panels, drawn_panels, logs, names, smooth) -> list[str]:
+    """Say what the figure shows, how it is smoothed, and what is missing of which run."""
+    notes = [f"{', '.join(panel.title for panel in drawn_panels)} by step of {', '.join(names)}"]
+    notes += filter(None, [_smoothing(drawn_panels, logs, smooth)])
+    if left_out := [panel.metric for panel in panels if panel not in drawn_panels]:
         notes.append(f"left out, since no run has it: {', '.join(left_out)}")
     for log, name in zip(logs, names, strict=True):
-        lacking = [panel.metric for panel in drawn if not len(log.points(panel.metric)[0])]
+        lacking = [panel.metric for panel in drawn_panels if not len(log.points(panel.metric)[0])]
         if lacking:
             notes.append(f"{name} has no {', '.join(lacking)}")
     return notes

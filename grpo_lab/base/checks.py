@@ -43,16 +43,17 @@ class RunError(InputError, RuntimeError):
 def together(errors: Sequence[InputError], count: int | None = None) -> InputError:
     """One error for several: the first one, and after it the beginning of the next ones.
 
-    count: how many there are, if some of them were not kept.
+    count: how many there are, if `errors` holds only some of them.
     """
-    first, others = errors[0], (len(errors) if count is None else count) - 1
-    if not others:
+    first, further = errors[0], (len(errors) if count is None else count) - 1
+    if not further:
         return first
-    shown = "; ".join(one if len(one := str(error)) <= 150 else f"{one[:147]}..." for error in errors[1:SHOWN])
-    more = "" if others < SHOWN else f"; and {others + 1 - SHOWN:,} more"
-    found = first.details.partition("; ")[0].strip() or first.argument
-    allowed = f"{first.allowed}. And: {shown}{more}" if first.allowed else f"and: {shown}{more}"
-    error = type(first)(first.argument, first.value, allowed, found=found)
+    texts = (str(error) for error in errors[1:SHOWN])
+    excerpts = "; ".join(text if len(text) <= 150 else f"{text[:147]}..." for text in texts)
+    omitted = "" if further < SHOWN else f"; and {further + 1 - SHOWN:,} more"
+    problem = first.details.partition("; ")[0].strip() or first.argument
+    allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
+    error = type(first)(first.argument, first.value, allowed, found=problem)
     error.__cause__ = first.__cause__
     return error
 

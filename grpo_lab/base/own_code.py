@@ -20,7 +20,7 @@ _modules: dict[str, ModuleType] = {}  # loaded from files, by the names of the f
 
 
 def load(option: str, name: str, example: str) -> Any:
-    """What a name such as "my_rewards.py:brief" or "my_rewards:brief" stands for: a function, or another object.
+    """Return the function, or other object, that a name such as "my_rewards.py:brief" or "my_rewards:brief" stands for.
 
     A file is what its path says; a module is looked for in the current folder first, then among those that are
     installed. A class, or what cannot be called, is left to the caller to refuse.
@@ -96,10 +96,10 @@ def _from_file(option: str, file: Path) -> ModuleType:
 @contextlib.contextmanager
 def _first_on_path(folder: Path) -> Iterator[None]:
     """Modules in the folder are found before others, for a while."""
-    place = os.fspath(folder)
-    sys.path.insert(0, place)
+    path_entry = os.fspath(folder)
+    sys.path.insert(0, path_entry)
     try:
         yield
     finally:
         with contextlib.suppress(ValueError):  # the module may have taken it out
-            sys.path.remove(place)
+            sys.path.remove(path_entry)

@@ -83,12 +83,12 @@ def _read(setting: str, name: str, function: Callable, readable: Iterable[str], 
     if odd := [
         str(p) for p in parameters if p.kind not in keyword or (p.default is p.empty and p.name not in readable)
     ]:
-        found = f"has {name!r}, which takes {', '.join(odd)}"
-        raise InputTypeError(setting, name, expected, found=found)
+        problem = f"has {name!r}, which takes {', '.join(odd)}"
+        raise InputTypeError(setting, name, expected, found=problem)
     names = [p.name for p in parameters if p.name in readable]
     if not {*needed} & {*names}:
-        found = f"has {name!r}, which takes {', '.join(names) or 'nothing'}"
-        raise InputTypeError(setting, name, f"{expected}, and {' or '.join(needed)} among them", found=found)
+        problem = f"has {name!r}, which takes {', '.join(names) or 'nothing'}"
+        raise InputTypeError(setting, name, f"{expected}, and {' or '.join(needed)} among them", found=problem)
     return names
 
 
@@ -99,7 +99,7 @@ def _marked(checked: partial, function: Callable) -> partial:
 
 
 def _surrogate(name: str, function: Callable, read: list[str], batch: LossBatch, settings: LossSettings) -> Tensor:
-    """What a token contributes, to be maximised: the loss that the function returns, with the other sign."""
+    """Return the contribution of each token, to be maximised: the function's loss with the other sign."""
     inputs = batch._asdict() | vars(settings)
     inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
     return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in read}), batch)
@@ -114,8 +114,8 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     if getattr(values, "shape", None) not in ((rows, tokens), (rows, 1)):
         _refuse("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), a number a token")
     if batch.logp.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
-        found = "returned a tensor without gradient; it must not detach logp or ratio"
-        raise RunError(f"loss {name!r}", found=found)
+        problem = "returned a tensor without gradient; it must not detach logp or ratio"
+        raise RunError(f"loss {name!r}", found=problem)
     return values
 
 
@@ -132,11 +132,11 @@ def _call(kind: str, name: str, function: Callable, inputs: dict[str, Any]) -> A
     try:
         return function(**inputs)
     except Exception as error:
-        found = f"failed{location_in_own_code(error)}: {type(error).__name__}: {error}"
-        raise RunError(f"{kind} {name!r}", found=found) from error
+        problem = f"failed{location_in_own_code(error)}: {type(error).__name__}: {error}"
+        raise RunError(f"{kind} {name!r}", found=problem) from error
 
 
 def _refuse(kind: str, name: str, values: Any, expected: str) -> None:
     shape = getattr(values, "shape", None)
-    found = f"returned {type(values).__name__}" if shape is None else f"returned shape {tuple(shape)}"
-    raise RunError(f"{kind} {name!r}", values, expected, found=found)
+    problem = f"returned {type(values).__name__}" if shape is None else f"returned shape {tuple(shape)}"
+    raise RunError(f"{kind} {name!r}", values, expected, found=problem)

@@ -97,7 +97,7 @@ def has_adapter(model) -> bool:
 
 
 def adapter_settings(model) -> dict[str, Any]:
-    """What an adapter was made with, ready for JSON: rank, alpha, and the maps that have one."""
+    """Return the settings of an adapter, ready for JSON: rank, alpha, and the linear maps that have one."""
     config = next(iter(model.peft_config.values()))
     targets = config.target_modules
     targets = sorted(targets) if isinstance(targets, set | list) else targets

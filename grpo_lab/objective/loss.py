@@ -113,7 +113,7 @@ def microbatch_loss(
     loss_type: str = "grpo",
     **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""What a micro-batch adds to the loss of its update: the parts sum to the loss of the whole, however it is cut.
+    r"""The part of a micro-batch in the loss of its update: the parts sum to the loss of the whole, however it is cut.
 
     w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.15}
     L_k = w_k \, L(k; N) \tag{5.16}

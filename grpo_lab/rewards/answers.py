@@ -22,14 +22,14 @@ from grpo_lab.rewards.text import (
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
 
-def same_number(given: str, expected: str) -> bool:
+def same_number(answer: str, expected: str) -> bool:
     """True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
     After `normalise_text` the whole text has to be one number in the digits 0 to 9, with or without a sign: whole
     ("007"), decimal ("-0.5", ".5"), or a fraction of two whole numbers ("-6/4"). Nothing else may stand beside it, and
     what is no number is equal to nothing, not even to itself.
     """
-    a, b = _number_in(given), _number_in(expected)
+    a, b = _number_in(answer), _number_in(expected)
     return a is not None and a == b
 
 

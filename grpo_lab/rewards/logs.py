@@ -14,7 +14,7 @@ TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")  # a reward get
 
 
 class RewardLog:
-    """What the reward functions of one batch log.
+    """Collects what the reward functions of one batch log.
 
     trainer_state: how far the run is, as transformers says it (`global_step`, `max_steps`); None outside of a run,
         where no reward gets one.
@@ -34,8 +34,8 @@ class RewardLog:
         """Log a number, which stands in `metrics.jsonl` under this name; of several, their mean."""
         number = value.item() if hasattr(value, "item") else value
         if not isinstance(name, str) or not isinstance(number, numbers.Real):
-            found = f"was called with {name!r:.60} and {value!r:.60}"
-            raise InputError("log_metric", value, "expected a text and a number", found=found)
+            problem = f"was called with {name!r:.60} and {value!r:.60}"
+            raise InputError("log_metric", value, "expected a text and a number", found=problem)
         self._values.setdefault(name, []).append(float(number))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
@@ -44,14 +44,14 @@ class RewardLog:
             values = values.tolist() if hasattr(values, "tolist") else list(values)
             json.dumps([column, *values])
         except (TypeError, ValueError) as error:
-            found = f"was called with {column!r:.60} and {values!r:.60}"
+            problem = f"was called with {column!r:.60} and {values!r:.60}"
             expected = "expected a text and a list of numbers, texts, or lists of these, one for each completion"
-            raise InputError("log_extra", values, expected, found=found) from error
+            raise InputError("log_extra", values, expected, found=problem) from error
         self._columns.setdefault(str(column), []).extend(values)
 
-    def metrics(self, others: Iterable[str] = ()) -> dict[str, float | None]:
-        """The mean of each number, None for NaN; RunError for a name that is one of `others`, the trainer's own."""
-        if clash := sorted(self._values.keys() & set(others)):
+    def metrics(self, trainer_names: Iterable[str] = ()) -> dict[str, float | None]:
+        """The mean of each number, None for NaN; RunError for a name that is one of `trainer_names`, the trainer's own."""
+        if clash := sorted(self._values.keys() & set(trainer_names)):
             raise RunError("log_metric", clash[0], "expected another name, since this metric is the trainer's")
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
         return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
@@ -60,8 +60,8 @@ class RewardLog:
         """The values of each column; RunError unless there is one for each of `count` completions."""
         for name, values in self._columns.items():
             if len(values) != count:
-                found = f"got {len(values)} values for {name!r}"
-                raise RunError("log_extra", values, f"expected {count}, one for each completion", found=found)
+                problem = f"got {len(values)} values for {name!r}"
+                raise RunError("log_extra", values, f"expected {count}, one for each completion", found=problem)
         return Columns(self._columns)
 
 

@@ -130,7 +130,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
 
 
 def _gets(function: Callable, keyword: str) -> bool:
-    """Whether a function is called with a keyword: with all columns, and with those of the trainer that it takes."""
+    """Say whether a function gets a keyword: it gets every column, and of the trainer's keywords those it takes."""
     if keyword in settings_of(function):
         return False
     if keyword not in TRAINER_ARGUMENTS:
@@ -211,7 +211,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
 
 
 def _finished(function: Callable, name: str, returned: Callable[[], Any], count: int) -> list[float]:
-    """What a function returned, checked; a RewardError with its name for what it raised."""
+    """Check and return the rewards of a function; a RewardError names it where it raised."""
     try:
         rewards = returned()
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently

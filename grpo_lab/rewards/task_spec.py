@@ -96,7 +96,7 @@ def check_names(options: dict[str, Any], file: Path) -> None:
 
 
 def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
-    """What of the rewards, the task and the formulas has to be typed, as words of a command line, by option."""
+    """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)

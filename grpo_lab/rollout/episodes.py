@@ -19,7 +19,7 @@ from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 
 @dataclass
 class Episode:
-    """What is known of an episode beside its tokens."""
+    """Holds what is known of an episode beside its tokens."""
 
     calls: int = 0  # replies of a text environment; calls of tools
     failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time
@@ -70,7 +70,8 @@ def sample_episodes(
 
     def reply(turns: list[Turn]) -> list[list[int] | None]:
         texts = [
-            seen_text(tokenizer, turn.before + turn.ids, tags, opened[turn.row // num_generations]) for turn in turns
+            seen_text(tokenizer, turn.earlier_ids + turn.ids, tags, opened[turn.row // num_generations])
+            for turn in turns
         ]
         return [None if text is None else encode_reply(tokenizer, text) for text in _replies(respond, texts)]
 
@@ -136,7 +137,7 @@ def encode_reply(tokenizer, text: str) -> list[int]:
 
 
 def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
-    """What `respond` says to these texts, checked; an exception inside it ends the run with one line."""
+    """Ask `respond` for its replies and check them; an exception inside it ends the run with one line."""
     try:
         replies = respond(list(texts))
     except Exception as error:  # whatever somebody's environment does

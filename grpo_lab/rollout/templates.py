@@ -63,10 +63,10 @@ def rendered(
 ) -> str:
     """The text that the chat template makes of messages, on this date."""
     has_clock = "strftime_now" in str(tokenizer.chat_template)
-    more: dict[str, Any] = {"strftime_now": date.strftime} if has_clock else {}
-    more |= {"tools": tools} if tools else {}
+    template_arguments: dict[str, Any] = {"strftime_now": date.strftime} if has_clock else {}
+    template_arguments |= {"tools": tools} if tools else {}
     try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **more)
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template_arguments)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
         problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
         advice = "where it takes no system message, `--system_prompt none` leaves that out"

@@ -17,11 +17,11 @@ DRAWN = -1  # in the place of a token id: the policy draws it
 
 
 class Turn(NamedTuple):
-    """What the policy wrote from the environment's last reply to the stop string that ended its turn."""
+    """The tokens that the policy wrote from the environment's last reply to the stop string that ended its turn."""
 
     row: int
     ids: list[int]  # as they were sampled
-    before: list[int]  # the ids of the episode before this turn, without the prompt's
+    earlier_ids: list[int]  # those of the episode before this turn, without the prompt's
 
 
 class StopStrings:
@@ -110,14 +110,14 @@ class Turns:
         self._end_turns(ended)
 
     def _end_turns(self, rows: list[int]) -> None:
-        asked = []
+        ended_rows = []
         for row in rows:
             if self.max_turns is not None and self.count[row] + 1 >= self.max_turns:
                 self.done[row], self.truncated[row] = True, self.ids[row][-1] not in self.ends
             else:
-                asked.append(row)
-        turns = [Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in asked]
-        for row, ids in zip(asked, self.reply(turns) if turns else (), strict=True):
+                ended_rows.append(row)
+        turns = [Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in ended_rows]
+        for row, ids in zip(ended_rows, self.reply(turns) if turns else (), strict=True):
             if ids is None:
                 self.done[row] = True
             elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all

@@ -8,7 +8,7 @@ _TERM = re.compile(r"([0-9]+(?:[+*-][0-9]+)+)=$")
 
 
 def calculate(text: str) -> str:
-    """What the calculator writes after a text: the value of the term before its last "=", nothing if there is none."""
+    """Return the calculator's reply to a text: the value of the term before its last "=", "" if there is none."""
     term = _TERM.search(text.rstrip()[-LONGEST:])
     return str(_value(term[1])) if term else ""
 

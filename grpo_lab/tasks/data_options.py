@@ -72,8 +72,8 @@ class DataOptions:
         if self.prompt_template is None:
             return record[self.prompt_name]
         text = ""
-        for before, name in self.pieces:
-            text += before
+        for literal, name in self.pieces:
+            text += literal
             if name is not None:
                 if isinstance(value := record[name], bool) or not isinstance(value, str | int | float):
                     expected = f"expected a text or a number, for prompt_template {self.prompt_template!r}"

@@ -80,7 +80,7 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
 
 @dataclass
 class _Data:
-    """Where rows come from.
+    """A source of rows: one file, a folder of files, or a data set of the hub.
 
     kind: the end of the files' names; "" for a data set of the hub. advice: how problems would be held out.
     """
@@ -145,8 +145,8 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
     for option, split in (("dataset_split", options.dataset_split), ("dataset_test_split", options.dataset_test_split)):
         if split is not None and not of_split(split):
             names = ", ".join(file.name for file in files)
-            found = f"is {split!r}, and no name of a file in {str(folder)!r} begins with it"
-            raise InputError(option, split, f"expected the beginning of {names:.300}", found=found)
+            problem = f"is {split!r}, and no name of a file in {str(folder)!r} begins with it"
+            raise InputError(option, split, f"expected the beginning of {names:.300}", found=problem)
     held_out = of_split(test)
     training = of_split(train) or [file for file in files if file not in held_out]
     if not training:
@@ -191,7 +191,7 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
 
 
 def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
-    """Where each problem stands, by the text of its messages except the system's; white space does not count.
+    """Return the location of each problem, by the text of its messages except the system's, white space aside.
 
     A repeated problem is noted; one with a second answer is refused.
     """

@@ -109,8 +109,8 @@ def check_names(name: str, columns: Iterable[str]) -> None:
     """Raise InputError for two columns of one name."""
     columns = list(columns)
     if twice := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
-        found = f"has several columns with the name {', '.join(map(repr, twice))}"
-        raise InputError(name, columns, "expected another name for each", found=found)
+        problem = f"has several columns with the name {', '.join(map(repr, twice))}"
+        raise InputError(name, columns, "expected another name for each", found=problem)
 
 
 def _numbered(name: str, values: Iterable[Any]) -> Iterator[Record]:
@@ -143,10 +143,10 @@ def _csv_records(file: Path) -> Iterator[Record]:
             names = values
             check_names(file.name, filter(None, names))
         elif values and len(values) != len(names):
-            found = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
+            problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
             expected += "end of line in it stands in quotes"
-            yield where, InputError(where, values, expected, found=found)
+            yield where, InputError(where, values, expected, found=problem)
         elif values:  # a column without a name is the index that pandas writes
             yield where, {name: value for name, value in zip(names, values, strict=True) if name}
 

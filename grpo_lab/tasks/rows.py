@@ -134,8 +134,8 @@ def checked_json(value: Any) -> Any:
 
 def _no_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
     form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
-    found = InputError(
+    refusal = InputError(
         f"{file.name}, line {number}", found=f"is no {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
     )
-    found.__cause__ = error
-    return found
+    refusal.__cause__ = error
+    return refusal

@@ -37,7 +37,7 @@ def is_trls(content: dict, options: Container[str]) -> bool:
 
 @dataclass
 class Translation:
-    """What a configuration of TRL's is here: options of the command, and what is to be said of each of its names."""
+    """A configuration of TRL's translated: options of the command, and a note on each of its names."""
 
     options: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
@@ -169,7 +169,7 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
 
 
 def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
-    """What is counted in updates there and in rollouts here, and what decides whether it is read."""
+    """Translate settings that TRL counts in updates and we in rollouts, and those that decide whether they are read."""
     everything = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
     update_rows = (everything["per_device_train_batch_size"] or 1) * everything["gradient_accumulation_steps"]
     if everything["per_device_train_batch_size"] is None:

@@ -76,14 +76,14 @@ def evaluate_policy(
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     environment=None,
-    **others,
+    **sampling_options,
 ) -> dict[str, float | None]:
     """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
 
     The random stream is the same each time: two evaluations of a run differ by the policy alone. eval/accuracy is that
     of the first reward function; of its `without_penalty` if it has one.
 
-    others: what `sample_and_reward` takes and the configuration does not say.
+    sampling_options: what `sample_and_reward` takes and the configuration does not say.
     """
     sampled = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
@@ -91,7 +91,7 @@ def evaluate_policy(
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
         config=config, environment=environment, max_completion_length=config.max_completion_length,
-        **config.sampling_arguments(), **others,
+        **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
     mean, std = mean_and_std(sampled.rewards.double())
     metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}

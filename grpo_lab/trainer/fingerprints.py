@@ -45,7 +45,7 @@ def fingerprints(
 
 
 def formula_fingerprints(config: GRPOConfig) -> dict:
-    """Of a loss and an advantage of one's own, by setting; None for one of this package, which has a name."""
+    """Fingerprint the user's own loss and advantage, by setting; None for one of this package, which has a name."""
     functions = {name: own_function(name, getattr(config, name)) for name in TABLES}
     return {name: function and _code_fingerprint([function]) for name, function in functions.items()}
 

@@ -35,8 +35,8 @@ def check_trackers(config: GRPOConfig) -> None:
     if not config.trackers:
         return
     if find_spec("accelerate") is None:
-        found = f"is {config.report_to!r}, for which accelerate is not installed: python -m pip install accelerate"
-        raise InputPackageError("report_to", config.report_to, found=found)
+        problem = f"is {config.report_to!r}, for which accelerate is not installed: python -m pip install accelerate"
+        raise InputPackageError("report_to", config.report_to, found=problem)
     from accelerate import tracking
 
     available = {str(name) for name in tracking.get_available_trackers()}

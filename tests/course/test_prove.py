@@ -55,7 +55,7 @@ def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
         wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
-    for part in (part for verdict in verdicts for part in (*verdict.parts, *verdict.more) if part.kind == "say"):
+    for part in (part for verdict in verdicts for part in (*verdict.parts, *verdict.folded) if part.kind == "say"):
         shown = _(part.text)
         prose = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]", "", shown)
         assert re.search("[\u4e00-\u9fff]", prose) and not re.search(r"([A-Za-z]{2,}[ ,]+){3}[A-Za-z]{2}", prose), shown

@@ -14,7 +14,7 @@ DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
 
 class Cells:
-    """What the cells that were run have defined, by the name of the function.
+    """Keeps, by the name of the function, what the cells that were run have defined.
 
     texts: of the function, as it was run last. stale: the older functions of those whose last cell failed before it
     made one.

@@ -45,7 +45,7 @@ def _share(got: Outcome, expected: Outcome, exercise: Exercise, telling: set[str
 
 
 def _telling(expected: Sequence[Outcome]) -> set[str]:
-    """What is observed and differs between cases: a part that is the same in all of them is right for nothing."""
+    """Return the observed parts that differ between cases: one that is the same in all of them is right for nothing."""
     observed = [outcome.observed for outcome in expected if outcome.observed]
     names = {name for parts in observed for name in parts}
     return {n for n in names if any(not same(parts.get(n), observed[0].get(n), 0.0) for parts in observed[1:])} or names

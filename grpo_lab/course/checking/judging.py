@@ -50,7 +50,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     shares = properties(exercise, outcomes[: len(expected)], expected)
     if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
         return fault_verdict(
-            exercise, stopped.fault, stopped.message, more=tuple(_printed_parts(stopped)), properties=shares
+            exercise, stopped.fault, stopped.message, folded=tuple(_printed_parts(stopped)), properties=shares
         )
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
@@ -76,7 +76,7 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, fl
         f"Checked: {subject} on {cases}, gradients of {gradients}." if gradients else f"Checked: {subject} on {cases}."
     )
     folded = tuple(_printed_parts(outcomes[0]))
-    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], more=folded, properties=shares)
+    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], folded=folded, properties=shares)
 
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict) -> Verdict:
@@ -92,7 +92,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
         exercise,
         "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
         [sentences[0], *_short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
-        more=(*folded, _score(outcomes, failing, shares)),
+        folded=(*folded, _score(outcomes, failing, shares)),
         fault=difference.fault if of_form else "",
         misconceptions=() if unchanged else tuple(mistake.name for mistake in mistakes),
         properties=shares,

@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def changed(self) -> bool:
-        """Whether a cell with another text of the function was run since; then the verdict says nothing of it."""
+        """Say whether a cell with another text of the function was run since; then the verdict says nothing of it."""
         return CELLS.texts.get(self.exercise.name) != self.text
 
 

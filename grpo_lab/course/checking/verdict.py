@@ -47,7 +47,7 @@ class Verdict:
 
     status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
     by its numbers, which: "signature", "endless", "exit", "kind", "shape", "dtype",
-    "inplace", "detached", "library", "stale". parts: what is said at once; more: what is folded.
+    "inplace", "detached", "library", "stale". parts: what is said at once; folded: what a reader unfolds.
     misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
     right; full: the points for all of them.
     """
@@ -55,7 +55,7 @@ class Verdict:
     exercise: str
     status: str
     parts: tuple[Part, ...] = ()
-    more: tuple[Part, ...] = ()
+    folded: tuple[Part, ...] = ()
     fault: str = ""
     misconceptions: tuple[str, ...] = ()
     properties: dict[str, float] = field(default_factory=dict)
@@ -77,17 +77,17 @@ class Verdict:
     @property
     def details(self) -> str:
         """All that is known, as text: the whole input, both results, the equation."""
-        return "\n\n".join(_text(part) for part in (*self.parts, *self.more))
+        return "\n\n".join(_text(part) for part in (*self.parts, *self.folded))
 
     def __repr__(self) -> str:
-        invitation = "   " + _("(more: print(check(...).details))") if self.more else ""
+        invitation = "   " + _("(more: print(check(...).details))") if self.folded else ""
         return "\n".join([f"{self._head()}{invitation}", *(_text(part) for part in self.parts)])
 
     def _repr_html_(self) -> str:
         # The page's own colours are inherited: light, dark, and printed.
         box = f"border-left:0.4em solid {COLOURS[self.status]};padding:0.2em 1em;max-width:60em;color:inherit"
         head, body = (html.escape(self._head()), "".join(map(part_html, self.parts)))
-        return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}{folded_html(self.more)}</div>'
+        return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}{folded_html(self.folded)}</div>'
 
     def _head(self) -> str:
         """The status, with its points where they are neither all nor none."""

@@ -188,8 +188,8 @@ def sample_tokens(
         logits = model(ids, mask)[:, -1]  # [last]
         p = (logits / temperature).softmax(-1)  # B V
         largest, order = p.sort(descending=True)
-        before = largest.cumsum(-1) - largest  # [before]
-        p = p.masked_fill((before >= top_p).gather(-1, order.argsort(-1)), 0)
+        mass_above = largest.cumsum(-1) - largest  # [before]
+        p = p.masked_fill((mass_above >= top_p).gather(-1, order.argsort(-1)), 0)
         p = p / p.sum(-1, keepdim=True)  # [anew]
         token = (p.cumsum(-1) <= u[:, None]).sum(-1)  # [draw]
         token = token.masked_fill(ended, end)  # [filled]
@@ -269,7 +269,9 @@ SAMPLE_TOKENS = Exercise(
             "softmax()": "p = logits.softmax(-1)",
             "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
         },
-        "crossing-token-lost": {"[before]": "before = largest.cumsum(-1).clamp(max=1 - 1e-9)\nbefore[:, 0] = 0"},
+        "crossing-token-lost": {
+            "[before]": "mass_above = largest.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"
+        },
         "not-divided-anew": {"[anew]": ""},
         "greedy": {"[draw]": "token = p.argmax(-1)"},
         "in-the-order-of-probability": {

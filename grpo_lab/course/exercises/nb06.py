@@ -319,18 +319,18 @@ class World:
 
 def after_policy(rewards, args, kwargs):
     """Observe what a policy writes after 400 updates: exact ones, on the mean reward of each kind of completion."""
-    what, problems = "what the policy writes most in the end", args[1]
+    observed, problems = "what the policy writes most in the end", args[1]
     table = torch.tensor([NAN if reward is None else float(reward) for reward in rewards]).double()
     kinds = torch.tensor(problems.kinds)
     if len(table) != len(kinds):
-        return {what: f"nothing, since it got {len(table)} rewards for {len(kinds)} completions"}
+        return {observed: f"nothing, since it got {len(table)} rewards for {len(kinds)} completions"}
     mean = torch.stack([table[kinds == kind].nanmean() for kind in range(len(KINDS))]).nan_to_num(0.0)
     logits = torch.tensor(problems.start).double().log()
     for _ in range(400):
         p = logits.softmax(-1)
         centred = mean - p @ mean
         logits = logits + 0.5 * p * centred / ((p @ centred.square()).sqrt() + 1e-4)
-    return {what: KINDS[int(logits.argmax())]}
+    return {observed: KINDS[int(logits.argmax())]}
 
 
 def _policy(label: str, P: int, worked=0.6, guessed=0.1, unknown=(), silence="", comma="", expects="") -> Case:

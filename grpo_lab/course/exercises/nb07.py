@@ -517,8 +517,8 @@ def dynamic_sampling(
         teaching.append(low < high)
         if torch.cat(teaching).sum() >= size:  # [round]
             break
-    rewards, kept = torch.cat(rounds), torch.cat(teaching).nonzero()[:size, 0]
-    return prompts[kept], rewards[kept], rewards.nanmean().item()
+    rewards, informative = torch.cat(rounds), torch.cat(teaching).nonzero()[:size, 0]
+    return prompts[informative], rewards[informative], rewards.nanmean().item()
 
 
 class Tasks:

@@ -40,8 +40,8 @@ def learn_to_stop(
     """
     policy = table.clone().requires_grad_()
     starts = torch.zeros_like(completion_ids[:, :1])
-    before = torch.cat([starts, completion_ids[:, :-1]], dim=1)  # B T
-    logp = token_logprobs(policy[before], completion_ids)  # B T
+    previous_ids = torch.cat([starts, completion_ids[:, :-1]], dim=1)  # B T
+    logp = token_logprobs(policy[previous_ids], completion_ids)  # B T
     mask = completion_mask(completion_ids, end)  # B T
     gains = torch.where(mask, advantages[:, None] * logp, 0)
     loss = -gains.sum() / mask.sum()
@@ -426,7 +426,7 @@ def name_fault(log: dict[str, list[float]]) -> str:
     shows["reference moves"] = fmean(log["kl"]) < 1e-4  # [reference]
     shows["wrong sign"] = gain["reward"] < 0  # [sign]
     shows["hacked"] = gain["accuracy"] < 0  # [hacked]
-    return next((fault for fault, found in shows.items() if found), "none")
+    return next((fault for fault, is_shown in shows.items() if is_shown), "none")
 
 
 @cache
@@ -463,17 +463,17 @@ def _recorded(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, up
         for _ in range(updates):
             leaf = policy.clone().requires_grad_()
             logp = leaf.log_softmax(-1).gather(-1, answers)
-            reference = (policy if fault == "reference moves" else start).log_softmax(-1).gather(-1, answers)
+            ref_logp = (policy if fault == "reference moves" else start).log_softmax(-1).gather(-1, answers)
             ratio = (logp - (logp.detach() if fault == "old recomputed" else old_logp)).exp()
             surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
-            loss = (0.02 * ((reference - logp).expm1() - reference + logp) - surrogate).mean()
+            loss = (0.02 * ((ref_logp - logp).expm1() - ref_logp + logp) - surrogate).mean()
             gradient = torch.autograd.grad(loss, leaf)[0]
             if fault != "weights still" and not broken:
                 policy = policy - rate * P * gradient
-        kept = policy if fault == "reference moves" else start
+        ref_policy = policy if fault == "reference moves" else start
         row |= {
             "ratio_gap": (ratio - 1).abs().mean(),
-            "kl": (policy.softmax(-1) * (policy.log_softmax(-1) - kept.log_softmax(-1))).sum(-1).mean(),
+            "kl": (policy.softmax(-1) * (policy.log_softmax(-1) - ref_policy.log_softmax(-1))).sum(-1).mean(),
             "entropy": -(policy.softmax(-1) * policy.log_softmax(-1)).sum(-1).mean(),
             "grad_norm": torch.tensor(math.nan) if broken else gradient.norm(),
             "loss": loss,

@@ -60,8 +60,8 @@ def seeds(grading: Grading) -> str:
         by_seed.setdefault(graded.seed, []).append(graded.submission.student)
     if not by_seed:
         return f"Seed {grading.seed}."
-    most, *others = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
-    parts = [f"Seed {most}", *(f"seed {seed} for {', '.join(by_seed[seed])}" for seed in others)]
+    most, *rarer_seeds = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
+    parts = [f"Seed {most}", *(f"seed {seed} for {', '.join(by_seed[seed])}" for seed in rarer_seeds)]
     return f"{'; '.join(parts)}."
 
 

@@ -76,7 +76,7 @@ def _section(graded: Graded, name: str) -> str:
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
-    parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.more if part.kind == "equation"]
+    parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.folded if part.kind == "equation"]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
     code = "\n\n".join(cell.source for cell in graded.submission.code_of(name))

@@ -37,7 +37,7 @@ def _blank_or(graded: Graded, points: int | float) -> str:
 
 
 def feedback(graded: Graded, grading: Grading) -> str:
-    """What the student reads on a platform: points and, where some are missing, a sentence for each function."""
+    """Write what the student reads on a platform: points and, where some are missing, a sentence for each function."""
     parts = [f"{note}." for note in graded.notes]
     for name, verdict in graded.verdicts.items():
         points, out_of = graded.points[name], grading.exercises[name].points

@@ -23,11 +23,11 @@ def written_table(grading: Grading, folder: Path, criteria: int | None) -> str:
 
     criteria: of a full answer, a point each; None where nobody knows them.
     """
-    before = _rows(folder / WRITTEN)
+    old_rows = _rows(folder / WRITTEN)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grading.students:
         student, number = graded.submission.student, graded.submission.number
-        row = next((row for row in before if (row.get("student"), row.get("id")) == (student, number)), {})
+        row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, number)), {})
         out_of = row.get("out of") or ("" if criteria is None else criteria)
         rows.append([student, number, row.get("points", ""), out_of])
     return MARK + to_text(rows)

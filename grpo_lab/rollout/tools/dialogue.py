@@ -6,6 +6,7 @@ beginning of what it writes of a longer one. One that drops earlier thoughts doe
 """
 
 import json
+import os
 from typing import Any
 
 from grpo_lab.base.checks import InputError
@@ -81,11 +82,11 @@ class Dialogue:
             "content": "",
             "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
         }
-        before = self._up_to_end(self._text([*ASKED, called]))
+        prefix = self._up_to_end(self._text([*ASKED, called]))
         text = self._text([*ASKED, called, *results], add_generation_prompt=True)
-        if not text.startswith(before):
+        if not text.startswith(prefix):
             raise self._changes_prefix()
-        return encode_reply(self.tokenizer, text[len(before) :])
+        return encode_reply(self.tokenizer, text[len(prefix) :])
 
     def _text(self, messages: list[dict], **keywords) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, **keywords)
@@ -110,8 +111,8 @@ class Dialogue:
                 "chat_template", None, "take a model tuned for tools, such as qwen", found=problem
             ) from error
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
-            what = "tool's result" if lost == "It falls." else "tool call"
-            problem = f"leaves out the {what}"
+            lost_part = "tool's result" if lost == "It falls." else "tool call"
+            problem = f"leaves out the {lost_part}"
             raise InputError("chat_template", None, "take a model tuned for tools, such as qwen", found=problem)
         if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
             raise self._changes_prefix()
@@ -123,16 +124,18 @@ class Dialogue:
 
     def _check_reading(self) -> None:
         """Read a call that the template writes: is it the same?"""
-        before = self._text(ASKED, add_generation_prompt=True)
+        prompt_text = self._text(ASKED, add_generation_prompt=True)
         text = self._text([*ASKED, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
-        common = next((n for n, pair in enumerate(zip(before, text, strict=False)) if pair[0] != pair[1]), len(before))
+        common = len(os.path.commonprefix([prompt_text, text]))
         response = self._up_to_end(text)[common:].lstrip("\n")
-        message, problem = self.read(encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, before))
-        if problem or message.get("tool_calls") != [CALL]:
-            found = f"is not known for the calls of this chat template, such as {response!r:.90}"
+        message, malformed = self.read(
+            encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, prompt_text)
+        )
+        if malformed or message.get("tool_calls") != [CALL]:
+            problem = f"is not known for the calls of this chat template, such as {response!r:.90}"
             expected = "give the tokenizer its own (transformers' response parsing), or take a model such as qwen"
-            raise InputError("response_template", None, expected, found=found)
+            raise InputError("response_template", None, expected, found=problem)
 
 
 class MalformedCall(ValueError):
@@ -143,8 +146,8 @@ def _check_call(call: Any) -> None:
     """Raise MalformedCall for a call without a name; one without arguments has none."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        shown = json.dumps(function, ensure_ascii=False, default=str)[:80]
-        raise MalformedCall(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {shown}')
+        excerpt = json.dumps(function, ensure_ascii=False, default=str)[:80]
+        raise MalformedCall(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {excerpt}')
     if function.get("arguments") is None:
         function["arguments"] = {}
 

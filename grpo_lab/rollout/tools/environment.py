@@ -83,13 +83,13 @@ class ToolEnvironment:
         """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:
-            found = "has the column 'environments', which is the trainer's own keyword"
-            raise InputError(name, rows, "expected another name", found=found)
+            problem = "has the column 'environments', which is the trainer's own keyword"
+            raise InputError(name, rows, "expected another name", found=problem)
         for index, row in enumerate(rows):
             if not isinstance(row["prompt"], list):
-                found = f"is {row['prompt']!r:.60}"
+                problem = f"is {row['prompt']!r:.60}"
                 expected = "expected a list of messages, since tools are called in a chat"
-                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=found)
+                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
         if self.kind is not None:
             self._check_reset(rows[0], name)
         prompts = (row["prompt"] for row in rows)
@@ -130,12 +130,12 @@ class ToolEnvironment:
             try:
                 seat.environment = seat.run(self.environment_factory)
             except (Exception, SystemExit) as error:
-                found = f"cannot be made: {type(error).__name__}: {error}"
-                raise RunError("environment_factory", self.environment_factory, found=found) from error
+                problem = f"cannot be made: {type(error).__name__}: {error}"
+                raise RunError("environment_factory", self.environment_factory, found=problem) from error
         return seat
 
     def _take_seats(self, count: int) -> list[Seat]:
-        """As many as there are episodes; one whose call never came back is replaced, and so is its environment."""
+        """Return a seat for each episode; one whose call never came back is replaced, and so is its environment."""
         self._seats = [self._new_seat() if seat.is_lost else seat for seat in self._seats]
         self._seats += [self._new_seat() for _ in range(count - len(self._seats))]
         return self._seats[:count]
@@ -149,8 +149,8 @@ class ToolEnvironment:
         if observation is None:
             return prompt
         if not isinstance(observation, str):
-            found = f"returned {observation!r:.60}"
-            raise InputTypeError(f"{self.kind.__name__}.reset", observation, "expected a text, or None", found=found)
+            problem = f"returned {observation!r:.60}"
+            raise InputTypeError(f"{self.kind.__name__}.reset", observation, "expected a text, or None", found=problem)
         return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
 
     def _call(self, seat: Seat, method: str, **keywords) -> Any:
@@ -158,31 +158,31 @@ class ToolEnvironment:
         try:
             return seat.run(getattr(seat.environment, method), keywords)
         except (Exception, SystemExit) as error:
-            found = f"failed: {type(error).__name__}: {error}"
-            raise RunError(f"{self.kind.__name__}.{method}", found=found) from error
+            problem = f"failed: {type(error).__name__}: {error}"
+            raise RunError(f"{self.kind.__name__}.{method}", found=problem) from error
 
     def _check_kind(self) -> None:
         if not callable(getattr(self.kind, "reset", None)):
-            found = f"makes a {self.kind.__name__}, which has no method reset"
+            problem = f"makes a {self.kind.__name__}, which has no method reset"
             expected = "expected `def reset(self, **row) -> str | None`, which begins an episode"
-            raise InputTypeError("environment_factory", self.environment_factory, expected, found=found)
+            raise InputTypeError("environment_factory", self.environment_factory, expected, found=problem)
         if inspect.iscoroutinefunction(self.kind.reset):
-            found = f"makes a {self.kind.__name__}, whose reset is asynchronous"
-            raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=found)
+            problem = f"makes a {self.kind.__name__}, whose reset is asynchronous"
+            raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=problem)
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:
             inspect.signature(self._seats[0].environment.reset).bind(**row)
         except TypeError as error:
-            found = f"has the columns {sorted(row)}, which {self.kind.__name__}.reset cannot take: {error}"
-            raise InputError(name, row, "expected those that it names, or **kwargs in it", found=found) from error
+            problem = f"has the columns {sorted(row)}, which {self.kind.__name__}.reset cannot take: {error}"
+            raise InputError(name, row, "expected those that it names, or **kwargs in it", found=problem) from error
 
-    def _check_class_state(self, before: dict[str, str]) -> None:
-        changed = [name for name, state in _class_state(self.kind).items() if before.get(name) != state]
+    def _check_class_state(self, old_state: dict[str, str]) -> None:
+        changed = [name for name, state in _class_state(self.kind).items() if old_state.get(name) != state]
         if changed:
-            found = f"makes a {self.kind.__name__}, which changes {changed[0]!r} of its class"
+            problem = f"makes a {self.kind.__name__}, which changes {changed[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
-            raise InputError("environment_factory", self.environment_factory, expected, found=found)
+            raise InputError("environment_factory", self.environment_factory, expected, found=problem)
 
 
 class _Player:
@@ -197,7 +197,7 @@ class _Player:
 
     def start(self, turn: Turn) -> list[tuple[str, Any]]:
         """Read a turn and begin its calls: for each a name, with its future, its result as a text, or an error."""
-        message, problem = self._read(turn.ids, turn.before)
+        message, problem = self._read(turn.ids, turn.earlier_ids)
         self.turns.append((message, []))
         calls = message.get("tool_calls") or ()
         self.calls += len(calls) + bool(problem)
@@ -205,8 +205,8 @@ class _Player:
             return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
         return [self._start(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
-    def _read(self, ids: list[int], before: list[int]) -> tuple[dict, str]:
-        return self.dialogue.read(ids, self.prompt_ids + before)
+    def _read(self, ids: list[int], earlier_ids: list[int]) -> tuple[dict, str]:
+        return self.dialogue.read(ids, self.prompt_ids + earlier_ids)
 
     def _start(self, name: str, arguments: Any) -> tuple[str, Any]:
         function, limit = self.functions.get(name), self.owner.tool_timeout
@@ -240,7 +240,7 @@ class _Player:
         return self.dialogue.write(results)
 
     def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
-        """What is known of it when it is over; a result that had no room was never said."""
+        """Sum up a finished episode; a tool result that had no room is not among its messages."""
         length = int(rollout.mask[row].sum())
         ids, turn = rollout.completion_ids[row, :length].tolist(), rollout.turn[row, :length].tolist()
         is_policy, messages = rollout.policy_mask[row, :length].tolist(), []
@@ -248,9 +248,9 @@ class _Player:
             messages.append(message)
             if any(t == number and not policy for t, policy in zip(turn, is_policy, strict=True)):
                 messages += results
-        rest = [index for index, number in enumerate(turn) if number == len(self.turns)]
-        if rest:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
-            messages.append(self._read(ids[rest[0] :], ids[: rest[0]])[0])
+        last_turn = [index for index, number in enumerate(turn) if number == len(self.turns)]
+        if last_turn:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
+            messages.append(self._read(ids[last_turn[0] :], ids[: last_turn[0]])[0])
         environment, reward = self.seat.environment, None
         if self.owner.has_reward and not self.seat.is_lost:
             reward = self.owner._call(self.seat, "get_reward")
@@ -260,7 +260,7 @@ class _Player:
 def pick_environment(
     config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
 ) -> TextEnvironment | ToolEnvironment | None:
-    """What the arguments of `train` stand for, with the settings of the run; None where the policy writes alone."""
+    """Return the environment that the arguments of `train` and the config name; None where the policy writes alone."""
     limit = config.max_tool_calling_iterations
     if tools or environment_factory is not None:
         if environment is not None:
@@ -322,7 +322,7 @@ def _shortened(text: str) -> str:
 
 
 def _class_state(kind: type | None) -> dict[str, str]:
-    """What the attributes of a class hold that are neither functions nor properties."""
+    """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
     classes = [each for each in (kind.__mro__ if kind else ()) if each is not object]
     return {
         name: repr(value)

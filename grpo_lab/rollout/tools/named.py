@@ -34,9 +34,9 @@ def _load(option: str, name: str) -> Any:
     except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
         problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
-    if not callable(found := getattr(module, attribute, None)):
+    if not callable(definition := getattr(module, attribute, None)):
         raise InputError(option, name, f"expected something that {file.name} defines", found=f"is {name!r}")
-    return found
+    return definition
 
 
 def _module(file: Path):

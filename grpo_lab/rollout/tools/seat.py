@@ -40,7 +40,7 @@ class Seat:
         return future
 
     def result(self, future: Future, limit: float | None = None) -> Any:
-        """What a call returned, or raises what it raised; TimeoutError after `limit` seconds, and the seat is lost."""
+        """Return or raise what a call returned or raised; after `limit` seconds TimeoutError, and the seat is lost."""
         waited = 0.0
         while True:
             patience = PATIENCE if limit is None else min(PATIENCE, limit + PATIENCE - waited)

@@ -42,7 +42,7 @@ def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
 
 
 def _history_probabilities(policy: GuessPolicy, histories: Histories) -> tuple[Tensor, Tensor]:
-    """Of each history, the probability of all its guesses, (H,), and of each next guess, (H, n)."""
+    """Return for each history the probability of all its guesses, (H,), and of each next guess, (H, n)."""
     length = histories.tokens.shape[1]
     logp = policy(nn.functional.pad(histories.tokens, (0, 2))).log_softmax(-1)
     past = logp[:, 0:length:2].gather(-1, histories.tokens[:, ::2, None])[..., 0].sum(-1).exp()
@@ -50,7 +50,7 @@ def _history_probabilities(policy: GuessPolicy, histories: Histories) -> tuple[T
 
 
 class SearchTree(NamedTuple):
-    """Where the guesses of a policy go, exactly, over all secrets.
+    """The exact probabilities of a policy's guesses, turn by turn, over all secrets.
 
     visits: the probability that turn k guesses g. flows: that it does, hears a word (higher, lower), and then guesses
     g'. The guess g stands at index g - 1.
@@ -97,14 +97,14 @@ def secret_episodes(policy: GuessPolicy, secret: int) -> SecretEpisodes:
     for _ in range(world.guesses):
         tokens = torch.cat([_continued(world, row, secret) for row in tokens])
     histories = [tuple(row) for turn in all_histories(world) for row in turn.tokens.tolist()]
-    place = {history: i for i, history in enumerate(histories)}
+    history_index = {history: i for i, history in enumerate(histories)}
     every = torch.arange(len(tokens))
     probability = torch.ones(len(tokens), dtype=torch.float64)
     scores = torch.zeros(len(tokens), world.guesses, len(histories), world.numbers, dtype=torch.float64)
     for k in range(world.guesses):
         playing = tokens[:, 2 * k] != PAD
         guesses = policy.guess_logits(tokens[:, : 2 * k]).double().softmax(-1)[playing]
-        history = torch.tensor([place[tuple(row)] for row in tokens[playing, : 2 * k].tolist()])
+        history = torch.tensor([history_index[tuple(row)] for row in tokens[playing, : 2 * k].tolist()])
         guess = nn.functional.one_hot(tokens[playing, 2 * k] - 1, world.numbers)
         probability[playing] *= (guesses * guess).sum(-1)
         scores[every[playing], k, history] = guess - guesses
@@ -183,7 +183,7 @@ def _without_own(values: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
 
 def _reward_moments(episodes: SecretEpisodes) -> tuple[Tensor, ...]:
-    """Of one secret: the mean and variance of R, E[R S], E|S|^2, E[R |S|^2]."""
+    """Return, for one secret, the mean and variance of R, E[R S], E|S|^2 and E[R |S|^2]."""
     p, score = episodes.probability, episodes.scores.sum(1)
     reward = episodes.rewards
     squared, mu = score.square().sum(-1), p @ reward

@@ -28,9 +28,9 @@ class GuessPolicy(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """The logits of each token, given those before it; the numbers alone where a guess is due."""
-        begun = nn.functional.pad(tokens[:, :-1], (1, 0), value=PAD)
-        length = begun.shape[1]
-        hidden = self.token(begun) + self.position.weight[:length]
+        input_ids = nn.functional.pad(tokens[:, :-1], (1, 0), value=PAD)
+        length = input_ids.shape[1]
+        hidden = self.token(input_ids) + self.position.weight[:length]
         future = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
         logits = self.head(self.layers(hidden, mask=future))
         token = torch.arange(self.world.vocabulary, device=tokens.device)

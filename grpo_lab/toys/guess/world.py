@@ -94,20 +94,20 @@ def all_histories(world: GuessWorld) -> list[Histories]:
     """For each turn, every history that some secret makes possible; guesses may be foolish, words are true."""
     check_at_least("numbers", world.numbers, 1)
     check_at_least("guesses", world.guesses, 1)
-    one = torch.ones(1, dtype=torch.long)
-    turns = [Histories(torch.empty(1, 0, dtype=torch.long), one, one * world.numbers)]
+    lowest = torch.ones(1, dtype=torch.long)
+    turns = [Histories(torch.empty(1, 0, dtype=torch.long), lowest, lowest * world.numbers)]
     for _ in range(world.guesses - 1):
         turns.append(_next_histories(world, turns[-1]))
     return turns
 
 
-def _next_histories(world: GuessWorld, before: Histories) -> Histories:
+def _next_histories(world: GuessWorld, histories: Histories) -> Histories:
     """Each history with each guess and each of the two words, if some secret makes that word true."""
-    tokens, low, high = (values.repeat_interleave(world.numbers, 0) for values in before)
-    guess = torch.arange(1, world.numbers + 1).repeat(len(before.low))
-    left = [(torch.maximum(low, guess + 1), high), (low, torch.minimum(high, guess - 1))]  # higher, lower
+    tokens, low, high = (values.repeat_interleave(world.numbers, 0) for values in histories)
+    guess = torch.arange(1, world.numbers + 1).repeat(len(histories.low))
+    remaining = [(torch.maximum(low, guess + 1), high), (low, torch.minimum(high, guess - 1))]  # higher, lower
     parts = []
-    for word, (new_low, new_high) in enumerate(left):
+    for word, (new_low, new_high) in enumerate(remaining):
         turn = torch.stack([guess, torch.full_like(guess, world.higher + word)], dim=1)
         possible = new_low <= new_high
         parts.append([torch.cat([tokens, turn], dim=1)[possible], new_low[possible], new_high[possible]])

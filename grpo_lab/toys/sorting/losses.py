@@ -63,7 +63,7 @@ def surrogate_loss(
 
 
 def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta: float) -> Float[Tensor, ""]:
-    r"""What it costs to move away from the reference; added to the loss.
+    r"""The penalty on moving away from the reference; added to the loss.
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.14}
 

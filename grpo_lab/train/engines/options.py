@@ -34,7 +34,7 @@ NEEDS: dict[str, dict] = {  # which option needs which others, and with what val
     "fsdp": {"engine": TRL},
     "use_vllm": {"engine": TRL},
     **{name: {"use_peft": True} for name in LORA_DEFAULTS},
-    **{name: {"use_vllm": True} | others for name, (_, others) in VLLM.items()},
+    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM.items()},
 }
 
 
@@ -67,8 +67,8 @@ class Engine:
         adapters are few."""
         requested = config.requested_precision
         is_master = self.name == TRL or self.lora is not None
-        other = is_master and requested is None and pick_precision(device, small=small).name == "bf16"
-        return "fp32-master" if other else requested
+        needs_master = is_master and requested is None and pick_precision(device, small=small).name == "bf16"
+        return "fp32-master" if needs_master else requested
 
     def load(self, name: str, config: GRPOConfig, device, small: bool):
         """The model and its tokenizer, as this process needs them."""
@@ -114,9 +114,9 @@ def add_engine_options(parser: ArgumentParser) -> None:
         ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", modes),
     ):  # fmt: skip
         group.add_argument(f"--{name}", help=about, default=SUPPRESS, **kind)
-    for name, (kind, others) in VLLM.items():
+    for name, (kind, required) in VLLM.items():
         if name != "vllm_mode":
-            about = f"TRL's, {server if others else 'with --use_vllm'}"
+            about = f"TRL's, {server if required else 'with --use_vllm'}"
             group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
 
 
@@ -126,20 +126,20 @@ def take_engine(options: dict) -> Engine:
     Raises:
         InputError: for options that do not go together, or out of range, and for what is not installed.
     """
-    given = {
+    engine_options = {
         name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
     }
-    for name in NEEDS.keys() & given:
+    for name in NEEDS.keys() & engine_options:
         for needed, value in NEEDS[name].items():
-            if given.get(needed) != value:
+            if engine_options.get(needed) != value:
                 option = f"--{needed}" if value is True else f"--{needed} {value}"
-                raise InputError(name, given[name], f"expected it only with {option}")
-    name, use_vllm = given.get("engine", OURS), "use_vllm" in given
-    if "fsdp" in given and world_size() == 1:
+                raise InputError(name, engine_options[name], f"expected it only with {option}")
+    name, use_vllm = engine_options.get("engine", OURS), "use_vllm" in engine_options
+    if "fsdp" in engine_options and world_size() == 1:
         raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
     lora = None
-    if "use_peft" in given:
-        lora = LORA_DEFAULTS | {option: given[option] for option in LORA_DEFAULTS if option in given}
+    if "use_peft" in engine_options:
+        lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
         check_lora(lora)
         if name == OURS:
             check_no_dropout(lora["lora_dropout"])
@@ -148,8 +148,10 @@ def take_engine(options: dict) -> Engine:
         raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
     if use_vllm and find_spec("vllm") is None:
         raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
-    vllm = {"use_vllm": True} | {option: given[option] for option in VLLM if option in given} if use_vllm else None
-    return Engine(name, lora, "fsdp" in given, vllm)
+    vllm = None
+    if use_vllm:
+        vllm = {"use_vllm": True} | {option: engine_options[option] for option in VLLM if option in engine_options}
+    return Engine(name, lora, "fsdp" in engine_options, vllm)
 
 
 def _switch() -> dict:

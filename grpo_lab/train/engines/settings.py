@@ -84,7 +84,7 @@ def moved(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
 
 
 def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
-    """What is another thing in this run on TRL than in our own loop, as one table."""
+    """Tabulate what differs between this run on TRL and the same run in our own loop."""
     rows, updates, processes = dict(changes), config.updates_per_step, world_size()
     if updates > 1:
         for name in UNITS:
@@ -92,10 +92,11 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
                 rows[name] = (value, f"{value * updates} updates, which are {value} steps")
     if processes > 1:
         for name, value in rows_of_a_process(config).items():
-            here = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
-            rows[name] = (here, f"{value} in each of {processes} processes")
+            our_value = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
+            rows[name] = (our_value, f"{value} in each of {processes} processes")
     rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
-    cells = ((name, as_typed(here), as_typed(there)) for name, (here, there) in rows.items())
-    lines = [("setting", "here", "on TRL"), *cells]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(f"{name:<{widths[0]}}  {here:<{widths[1]}}  {there}" for name, here, there in lines)
+    typed = [(name, as_typed(our_value), as_typed(trl_value)) for name, (our_value, trl_value) in rows.items()]
+    lines = [("setting", "here", "on TRL"), *typed]
+    names, our_values, _ = zip(*lines, strict=True)
+    first, second = max(map(len, names)), max(map(len, our_values))  # widths
+    return "\n".join(f"{name:<{first}}  {ours:<{second}}  {trls}" for name, ours, trls in lines)

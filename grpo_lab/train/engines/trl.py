@@ -162,13 +162,13 @@ def _leave(trainer: Trainer, model, adapter) -> None:
 @contextmanager
 def reading_calls(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
     """The tokenizer with the response template that our own loop reads calls with, for a while."""
-    before = getattr(tokenizer, "response_template", None)
+    old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:
         tokenizer.response_template = Dialogue(tokenizer, environment.schemas).response_template
     try:
         yield
     finally:
-        tokenizer.response_template = before
+        tokenizer.response_template = old_template
 
 
 def rows_in_order(

@@ -178,7 +178,7 @@ def completions_of(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict
 
 
 def _turn(message: dict) -> dict[str, str]:
-    """What a message says, under the name of who wrote it."""
+    """Return the text of a message, under the name of who wrote it."""
     calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
     writer = "policy" if message["role"] == "assistant" else "environment"
     return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
@@ -234,7 +234,7 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
 
 
 def as_trl_resets_it(factory: Callable, rows: list[dict]) -> Callable:
-    """The same environments, whose `reset` gets our row where TRL's row only says which it is."""
+    """Return a factory of the same environments, whose `reset` gets our row where TRL's row only says which it is."""
     kind = type(factory())
 
     def reset(self, row: int, **_):
