@@ -50,7 +50,7 @@ class RewardLog:
         self._columns.setdefault(str(column), []).extend(values)
 
     def metrics(self, trainer_names: Iterable[str] = ()) -> dict[str, float | None]:
-        """The mean of each number, None for NaN; RunError for a name that is one of `trainer_names`, the trainer's own."""
+        """Return the mean of each number, None for NaN; RunError for a name that is among `trainer_names`."""
         if clash := sorted(self._values.keys() & set(trainer_names)):
             raise RunError("log_metric", clash[0], "expected another name, since this metric is the trainer's")
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
