@@ -75,6 +75,42 @@ def train(
         Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
     """
     check_settings(config, lora=lora is not None)
+    environment = _tool_environment(config, environment, tools, environment_factory)
+    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+    config = _for_this_process(model, config)
+    engine = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
+    folder = _run_folder(model, tokenizer, config, engine)
+    silence_dropout(model)
+    adapter = _adapter(model, config, lora)
+    with folder or nullcontext():
+        resumed = 0, []
+        if folder is not None:
+            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset, environment)
+            resumed = _resume(folder, model, prints | {"engine": engine})
+        seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+        with seeds, training_mode(model, model.training), open_reports(config, resumed[1]) as reports:
+            steps = Steps(config, callback, folder, reports)
+            with steps.stopping if world_size() == 1 else nullcontext():
+                with reading_calls(tokenizer, environment):
+                    trainer = make_trainer(
+                        model, tokenizer, rows, reward_funcs, config, steps, environment, adapter, fsdp, vllm
+                    )
+                    # FSDP2 gathers pieces at the root, which with adapters is the model as peft wraps it.
+                    policy = model if adapter is None else trainer.model
+                    steps.evaluate = partial(
+                        evaluate_policy, policy, tokenizer, eval_dataset, reward_funcs, config, environment,
+                        cache_implementation="dynamic",  # the model's own forward pass
+                    )  # fmt: skip
+                    _make_steps(trainer, steps, resumed)
+                _leave(trainer, model, adapter)
+                trained = Gathered(model) if fsdp else model  # on all processes: each sends its pieces
+                if folder is not None:
+                    folder.save_model(trained, tokenizer)
+    return steps.history
+
+
+def _tool_environment(config: GRPOConfig, environment, tools, environment_factory) -> ToolEnvironment | None:
+    """Return the environment of the tools; InputError for one that TRL lacks, or does not evaluate."""
     if environment is not None:
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
@@ -82,40 +118,24 @@ def train(
     if environment is not None and config.eval_steps is not None and world_size() > 1:
         expected = "leave it out with --engine trl, tools or an environment, and several processes"
         raise InputError("eval_steps", config.eval_steps, expected)
-    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-    engine = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
-    config = _for_this_process(model, config)
-    inputs = tokenizer, eval_dataset, reward_funcs, config, environment
-    as_the_model = {"cache_implementation": "dynamic"}  # the model's own forward pass
-    folder, begun = None, (0, [])
-    if config.output_dir is not None and is_main():
-        folder = RunFolder(config, config.saved() | engine)
-        check_savable(model, tokenizer)
-    silence_dropout(model)
-    adapter = None
-    if lora is not None:
-        check_reference(config)
-        adapter = lora_config(model, lora)
-    with folder or nullcontext():
-        if folder is not None:
-            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset, environment)
-            begun = _go_on(folder, model, prints | {"engine": engine})
-        seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with seeds, training_mode(model, model.training), open_reports(config, begun[1]) as reports:
-            evaluate = partial(evaluate_policy, model, *inputs, **as_the_model)
-            steps = Steps(config, callback, evaluate, folder, reports)
-            with steps.stopping if world_size() == 1 else nullcontext():
-                with reading_calls(tokenizer, environment):
-                    made_with = environment, adapter, fsdp, vllm
-                    trainer = make_trainer(model, tokenizer, rows, reward_funcs, config, steps, *made_with)
-                    if adapter is not None:  # FSDP2 gathers pieces at the root, which is the model as peft wraps it
-                        steps.evaluate = partial(evaluate_policy, trainer.model, *inputs, **as_the_model)
-                    _train(trainer, steps, begun)
-                _leave(trainer, model, adapter)
-                trained = Gathered(model) if fsdp else model
-                if folder is not None:
-                    folder.save_model(trained, tokenizer)
-    return steps.history
+    return environment
+
+
+def _run_folder(model, tokenizer, config: GRPOConfig, engine: dict) -> RunFolder | None:
+    """Return the folder of the run, not opened yet; None without one, and for all processes but the first."""
+    if config.output_dir is None or not is_main():
+        return None
+    folder = RunFolder(config, config.saved() | engine)
+    check_savable(model, tokenizer)
+    return folder
+
+
+def _adapter(model, config: GRPOConfig, lora: dict | None):
+    """Return peft's configuration of the adapters, None for training all parameters."""
+    if lora is None:
+        return None
+    check_reference(config)
+    return lora_config(model, lora)
 
 
 def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
@@ -127,8 +147,8 @@ def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
     return replace(config, precision=mode, bf16=False, fp16=False, **silent)
 
 
-def _go_on(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
-    """The step after which the run in the folder goes on, and its metrics so far; 0 and none for a new one."""
+def _resume(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
+    """Open the folder, and return the step after which its run goes on, with its metrics so far; 0 and [] if new."""
     step, history = folder.open(model, None, None, prints)
     if step:
         files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
@@ -139,9 +159,9 @@ def _go_on(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
     return step, history
 
 
-def _train(trainer: Trainer, steps: "Steps", begun: tuple[int, list[dict]]) -> None:
-    """Make all steps that are left, on all processes."""
-    done, steps.history = broadcast_object_list(list(begun))
+def _make_steps(trainer: Trainer, steps: "Steps", resumed: tuple[int, list[dict]]) -> None:
+    """Make all steps after those of `resumed`, on all processes."""
+    done, steps.history = broadcast_object_list(list(resumed))
     steps.trainer = trainer
     with together(steps.how_to_go_on):
         trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
@@ -198,12 +218,13 @@ def rows_in_order(
 class Steps(TrainerCallback):
     """A callback that turns TRL's logs of a rollout's updates into the metrics of a step, and writes them.
 
-    evaluate: returns the metrics of held-out problems; called as often as the configuration says.
+    evaluate: returns the metrics of held-out problems; set before the training, which calls it as often as the
+        configuration says. It needs the trainer's model, and the trainer needs its callbacks first.
     """
 
-    def __init__(self, config: GRPOConfig, callback=None, evaluate=None, folder=None, reports=None):
-        self.config, self.callback, self.evaluate, self.folder = config, callback, evaluate, folder
-        self.reports, self.history, self.trainer = reports, [], None
+    def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
+        self.config, self.callback, self.folder = config, callback, folder
+        self.reports, self.history, self.trainer, self.evaluate = reports, [], None, None
         self.stopping = Stopping(folder and folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
