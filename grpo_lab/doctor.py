@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.display import GIB, markdown_table
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, fill
 
 ROOT = Path(__file__).parents[1]
 PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else sys.executable
@@ -43,7 +43,7 @@ class Report(dict[str, Check]):
 
     def summary(self) -> str:
         fail, warn = self.count("fail"), self.count("warn")
-        some = f"{fail} to fix before the notebooks run, {warn} to know about."
+        some = fill("{0} to fix before the notebooks run, {1} to know about.", fail, warn)
         return some if fail or warn else "Everything works."
 
     def __repr__(self) -> str:

@@ -54,6 +54,7 @@ SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variable
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
+WORDS += ["the gradient of {0}", "{0} after the call"]  # what a line of values is about
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
 WORDS += ["{0} lacks {1}."]
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
@@ -94,7 +95,7 @@ def messages(name: str) -> dict[str, str]:
         for pattern in (*SAYING, *DRAWING):
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
-                found |= dict.fromkeys(texts, path.relative_to(ROOT).as_posix())
+                found = found | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in found}
         return found
     cells = read_page(PAGES[name]).cells
     named = re.findall(r"choices=([A-Z]+)\b", "\n".join(cell.source for cell in cells))  # choices have names there
@@ -129,8 +130,9 @@ def shown(source: str, whole: bool = False, at: tuple[str, ...] = SHOWN) -> Iter
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             pairs.append((node.arg, node.value))
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_"):
-            pairs += [("caption", argument) for argument in node.args]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_", "fill"):
+            said = node.args[:1] if node.func.id == "fill" else node.args  # the message alone, not its values
+            pairs += [("caption", argument) for argument in said]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
             names = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
             pairs += [("caption", ast.Constant(summaries().get(name, ""))) for name in names]

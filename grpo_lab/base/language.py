@@ -1,5 +1,10 @@
 """The reader's language: what is shown is looked up in po/LANGUAGE/*.po (gettext's format) as it is shown.
 
+A message with values is looked up before they are put in (`fill`): what a value says can make no other message of it.
+Two things are put together before anybody looks them up, the captions of a lesson's cells (f-strings of the page) and
+the outputs of an executed page, from which its Chinese twin is written. Only for these are messages looked for by their
+form, and none of `check`'s sentences is among them: they have values that read like sentences.
+
 `GRPO_LAB_LANG` chooses, "en" or "zh_CN"; else the folder of a translated lesson does, else the machine's own language.
 Stored names, errors and commands stay English, and so does what has no translation yet.
 """
@@ -16,6 +21,9 @@ from grpo_lab.base.display import prose
 
 HERE = Path(__file__).parents[1]
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
+# Kinds of messages (comments in grpo_lab.po) that are always filled, so that no text is searched for their form. The
+# faults of a signature come from another process as texts.
+FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
 FULL_STOPS = ("。", "！", "？", "：")
@@ -67,7 +75,9 @@ class Message(NamedTuple):
     named_values: dict
 
     def __str__(self) -> str:
-        return self.text.format(*self.values, **self.named_values)
+        """The message in English; of a list of values each one, with commas between."""
+        values = [", ".join(map(str, value)) if isinstance(value, list) else value for value in self.values]
+        return self.text.format(*values, **self.named_values)
 
     def translated(self, target: str) -> str:
         """The translation with the values in it; a value that is a message itself is in the language, too."""
@@ -81,8 +91,15 @@ def fill(message: str, /, *values, **named_values) -> Phrase:
     return Phrase(Message(message, values, named_values))
 
 
+def counted(number: int | float, noun: str) -> Phrase:
+    """A number and its noun, such as "1 case", "2 cases", "2.5 points": messages of kind "word" in grpo_lab.po."""
+    return fill("{0} " + (noun if number == 1 else f"{noun}s"), f"{number:g}")
+
+
 def _value(value: Any, target: str) -> Any:
     """A value as it stands in a translated message; a text is translated if all of it is known, as what is a name."""
+    if isinstance(value, list):
+        return "、".join(str(_value(each, target)) for each in value)
     if isinstance(value, Phrase):
         return _phrase(value, target)
     if not isinstance(value, str):
@@ -153,15 +170,17 @@ def confirmed(path: Path) -> list:
 @cache
 def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
-    exact = {}
+    exact, filled = {}, set()
     try:
         for path in sorted((PO / target).glob("*.po")):
             for message in confirmed(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}
+                if any(map(FILLED.match, message.auto_comments)):
+                    filled |= {message.id, prose(message.id)}
     except ImportError:  # what is missing is for the doctor to say, in English then
         return {}, []
-    slots = {text: SLOT.findall(text) for text in exact}
+    slots = {text: SLOT.findall(text) for text in exact if text not in filled}
     with_slots = [text for text, names in slots.items() if names and len(names) == len(set(names))]
     longest_first = sorted(with_slots, key=len, reverse=True)  # the most telling first
     return exact, [(_form(text), exact[text]) for text in longest_first]

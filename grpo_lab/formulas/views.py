@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import View, display, markdown_table, tensor_lines
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, fill
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
 
@@ -101,7 +101,7 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
-    title = f"**`{function.__name__}`** " + _(f"in `{file}`:") if file else f"**`{function.__name__}`**:"
+    title = f"**`{function.__name__}`** " + _(fill("in `{0}`:", file)) if file else f"**`{function.__name__}`**:"
     markdown = f"{title} {_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 

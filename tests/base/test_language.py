@@ -1,12 +1,13 @@
 """The reader's language: who chooses it, and how a text that was put together is found among the translations."""
 
+import ast
 import pickle
 from pathlib import Path
 
 import pytest
 
 from grpo_lab.base import language
-from grpo_lab.base.language import Phrase, _, enter_folder, fill, translated
+from grpo_lab.base.language import Phrase, _, counted, enter_folder, fill, translated
 from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
@@ -22,7 +23,14 @@ MESSAGES = {
     "After <think>: {0}% of {1} answers.": "{1} 个回答中，<think> 之后：{0}%。",
     "How many? (Before: 2.)": "多少个？之前是 2 个。",
     "not right yet": "还不对",
+    "{0} case": "{0} 个用例",
+    "{0} cases": "{0} 个用例",
+    "{0} ✓": "{0} ✓",
 }
+FILLED = (
+    '#. grpo_lab/course/checking/difference.py\nmsgid "{0} is {1}"\nmsgstr "{0}是{1}"\n\n'
+    '#. grpo_lab/course/checking/difference.py\nmsgid "{0} is {1}; {2} is expected."\nmsgstr "{0}是 {1}，应为 {2}。"\n'
+)
 UNUSED = '#, fuzzy\nmsgid "To be confirmed."\nmsgstr "待确认。"\n\n#. block\nmsgid "Of a page."\nmsgstr "页面上的。"\n'
 
 
@@ -31,7 +39,7 @@ def chinese(tmp_path, monkeypatch):
     """A reader of Chinese, for whom this much is translated."""
     (tmp_path / "zh_CN").mkdir()
     said = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
-    (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*said, UNUSED]), encoding="utf-8")
+    (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*said, FILLED, UNUSED]), encoding="utf-8")
     monkeypatch.setattr(language, "PO", tmp_path)
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     yield forget()
@@ -59,6 +67,8 @@ def forget() -> None:
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
         (r"$a,\; b$", r"$a,\; b$"),
+        # A sentence of `check`, whose values read like sentences, is never taken for its form.
+        ("The ratio where the mask is True is None", "The ratio where the mask is True is None"),
     ],
 )
 def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
@@ -73,6 +83,16 @@ def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
         (fill("Truth: {0}.", fill("Figure.")), "Truth: Figure..", "答案：图。。"),
         (fill("Truth: {0}.", "the right sum"), "Truth: the right sum.", "答案：正确的和。"),
         (fill("{0} of {1} right: {2}.", 1, 2, "x"), "1 of 2 right: x.", "2中 1 个正确：x。"),
+        (
+            fill("{0} of {1} right: {2}.", 1, counted(2, "case"), [fill("{0} ✓", "the right sum"), "x"]),
+            "1 of 2 cases right: the right sum ✓, x.",
+            "2 个用例中 1 个正确：正确的和 ✓、x。",
+        ),
+        (
+            fill("{0} is {1}; {2} is expected.", "The ratio where the mask is True", "None", "a tensor"),
+            "The ratio where the mask is True is None; a tensor is expected.",
+            "The ratio where the mask is True是 None，应为 a tensor。",
+        ),
         (fill("Truth: {0}.", 1) + " An axis is missing.", "Truth: 1. An axis is missing.", "答案：1。少了一个轴。"),
         ("An axis is missing. " + fill("Truth: {0}.", 1), "An axis is missing. Truth: 1.", "少了一个轴。答案：1。"),
         (Phrase("Nobody knows this. ", fill("New {0}.", 1)), "Nobody knows this. New 1.", "Nobody knows this. New 1."),
@@ -126,6 +146,16 @@ def test_a_translated_lesson_speaks_its_language_and_finds_the_recorded_runs(tmp
     assert Path.cwd() == tmp_path / folder and language.language() == "zh_CN"
     enter_folder()
     assert Path.cwd() == tmp_path / folder
+
+
+def test_no_message_of_the_package_is_looked_up_with_its_values_in_it():
+    """`_(f"...")` would be: the message with {0} in the place of a value goes to `fill`."""
+    package = Path(language.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "base.language import" in text else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("_", "fill"):
+                assert not isinstance(node.args[0], ast.JoinedStr), f"{path}:{node.lineno}"
 
 
 def test_english_needs_no_translations(monkeypatch):

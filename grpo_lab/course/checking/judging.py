@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_lab.base.language import Phrase, fill
+from grpo_lab.base.language import Phrase, counted, fill
 from grpo_lab.course.checking.compare import equal, equal_values, idle_share, is_number, properties
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
-from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, count, lines
+from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, lines
 from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.stub import LIBRARY_GONE
@@ -71,12 +71,12 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
 
 def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
-    subject, cases = "what it does" if exercise.observe else "values", count(len(outcomes), "case")
-    checked = (
-        f"Checked: {subject} on {cases}, gradients of {gradients}." if gradients else f"Checked: {subject} on {cases}."
-    )
+    subject, cases = "what it does" if exercise.observe else "values", counted(len(outcomes), "case")
+    checked = fill("Checked: {0} on {1}.", subject, cases)
+    if gradients:
+        checked = fill("Checked: {0} on {1}, gradients of {2}.", subject, cases, gradients)
     folded = tuple(_printed_parts(outcomes[0]))
-    return _verdict(exercise, "right", [Part("say", f"Well done. {checked}")], folded=folded, properties=shares)
+    return _verdict(exercise, "right", [Part("say", Phrase("Well done. ", checked))], folded=folded, properties=shares)
 
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict) -> Verdict:
@@ -238,7 +238,7 @@ def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, in
     arguments = _arguments(exercise, index, seed)
     text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
     label = exercise.cases[index].label
-    parts = [Part("values", text, f"Input ({label}):" if label else "Input:")]
+    parts = [Part("values", text, fill("Input ({0}):", label) if label else "Input:")]
     if outcome.trace:
         parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
     if "\n" in outcome.message:
@@ -253,8 +253,8 @@ def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, in
 
 def _score(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
     right = len(outcomes) - len(failing)
-    marks = ", ".join(f"{WORDS[name]} {'✓' if share == 1 else '✗'}" for name, share in shares.items())
-    return Part("say", f"{right} of {count(len(outcomes), 'case')} right: {marks}.")
+    marks = [fill("{0} ✓" if share == 1 else "{0} ✗", WORDS[name]) for name, share in shares.items()]
+    return Part("say", fill("{0} of {1} right: {2}.", right, counted(len(outcomes), "case"), marks))
 
 
 def _arguments(exercise: Exercise, index: int, seed: int) -> dict:

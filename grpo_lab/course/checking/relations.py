@@ -7,6 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import close
 
 _LOOSE = 1e-5  # a relation has to hold this well to be named
@@ -27,13 +28,14 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
     got, expected = got.double(), expected.double()
     for word, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
         if (test(got) & ~test(expected)).any():
-            return f"There is {word} where a number is expected."
+            return fill("There is {0} where a number is expected.", word)
         if (test(expected) & ~test(got)).any():
-            return f"There is a number where {word} is expected."
+            return fill("There is a number where {0} is expected.", word)
     if not whole and (got - expected).abs().max() <= _LOOSE * expected.abs().max():
         return SLIGHTLY
-    right = f"{int((~wrong).sum())} of {wrong.numel()} entries are right. {_where(wrong)}" if not wrong.all() else ""
-    return right if whole else everywhere(got, expected) or right
+    right = fill("{0} of {1} entries are right.", int((~wrong).sum()), wrong.numel())
+    partly_right = "" if wrong.all() else Phrase(right, " ", _where(wrong))
+    return partly_right if whole else everywhere(got, expected) or partly_right
 
 
 def _where(wrong: Tensor) -> str:
@@ -41,8 +43,8 @@ def _where(wrong: Tensor) -> str:
     indices = wrong.nonzero()
     for axis in range(wrong.ndim):
         if wrong.shape[axis] > 1 and len(indices) > 1 and len(indices[:, axis].unique()) == 1:
-            return f"All wrong ones have index {int(indices[0, axis])} along axis {axis}."
-    return f"The first wrong one is at {indices[0].tolist()}."
+            return fill("All wrong ones have index {0} along axis {1}.", int(indices[0, axis]), axis)
+    return fill("The first wrong one is at {0}.", indices[0].tolist())
 
 
 def everywhere(got: Tensor, expected: Tensor) -> str:
@@ -59,9 +61,9 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
     if got.numel() > 1:
         factor, offset = _constant(got, expected), (got - expected).flatten()
         if factor is not None and abs(factor - 1) > 1e-3:
-            yield f"It is off by a constant factor: {_say_factor(factor)}."
+            yield fill("It is off by a constant factor: {0}.", _say_factor(factor))
         if abs(offset[0]) > _LOOSE and _close(offset, offset[:1].expand_as(offset)):
-            yield f"It is off by a constant: {offset[0]:+.4g} everywhere."
+            yield fill("It is off by a constant: {0} everywhere.", f"{offset[0]:+.4g}")
 
 
 def _constant(got: Tensor, expected: Tensor) -> float | None:
@@ -77,7 +79,7 @@ def _constant(got: Tensor, expected: Tensor) -> float | None:
 def _say_factor(factor: float) -> str:
     simple = Fraction(factor).limit_denominator(16)
     exact = simple and math.isclose(simple, factor, rel_tol=2 * _LOOSE)
-    return f"{simple if exact else format(factor, '.4g')} times what is expected"
+    return fill("{0} times what is expected", simple if exact else format(factor, ".4g"))
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

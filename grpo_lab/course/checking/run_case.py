@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
+from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
@@ -34,11 +35,11 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 def signature_fault(function: Callable, exercise: Exercise) -> str:
     """A sentence on names, order, kinds or defaults of arguments that differ from the reference's; "" if none do."""
     if not callable(function) or isinstance(function, type):
-        return f"{function!r} is not a function"
+        return fill("{0} is not a function", repr(function))
     try:
         student_signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return f"the arguments of {function!r} cannot be read"
+        return fill("the arguments of {0} cannot be read", repr(function))
     reference_signature = inspect.signature(exercise.function)
     actual, expected = _compared(student_signature), _compared(reference_signature)
     if _VARIADIC in actual and _VARIADIC not in expected:  # its **settings are the keywords that it does not name
@@ -46,9 +47,9 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
         expected = [parameter for parameter in expected if parameter in actual or "keyword-only" not in parameter]
     if actual == expected:
         return ""
-    takes = f"it takes {_bare(student_signature)}, and {_bare(reference_signature)} is needed"
+    takes = fill("it takes {0}, and {1} is needed", _bare(student_signature), _bare(reference_signature))
     difference = _difference(student_signature, reference_signature)
-    return f"{difference}; {takes}" if difference else takes
+    return Phrase(difference, "; ", takes) if difference else takes
 
 
 def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
@@ -59,20 +60,20 @@ def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     )
     missing, extra = [n for n in needed if n not in own], [n for n in own if n not in needed]
     if len(missing) == len(extra) == 1:
-        return f"`{extra[0]}` is called `{missing[0]}` in the stub"
+        return fill("`{0}` is called `{1}` in the stub", extra[0], missing[0])
     if missing:
-        return f"the argument `{missing[0]}` is missing"
+        return fill("the argument `{0}` is missing", missing[0])
     if extra:
-        return f"the stub has no argument `{extra[0]}`"
+        return fill("the stub has no argument `{0}`", extra[0])
     if list(own) != list(needed):
         return "the order of the arguments is another one"
     defaults = [
         n for n in needed if own[n].default != needed[n].default or type(own[n].default) is not type(needed[n].default)
     ]
     if defaults:
-        return f"the default of `{defaults[0]}` is another one"
+        return fill("the default of `{0}` is another one", defaults[0])
     kinds = [n for n in needed if own[n].kind != needed[n].kind]
-    return f"`{kinds[0]}` is {own[kinds[0]].kind.description} here" if kinds else ""
+    return fill("`{0}` is {1} here", kinds[0], own[kinds[0]].kind.description) if kinds else ""
 
 
 _VARIADIC = "variadic keyword"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.cells import CELLS
 from grpo_lab.course.checking.judging import fault_verdict, judge
 from grpo_lab.course.checking.outcome import expected_outcomes
@@ -98,7 +98,7 @@ def progress(notebook: str | None = None) -> View:
     reached = round(sum(entry.verdict.points for entry in entries if not entry.changed), 1)
     points = sum(exercise.points for exercise in exercises.values())
     table = markdown_table((_("exercise"), _("points"), _("status")), map(_row, exercises.values()))
-    return View(text := f"{table}\n\n{_(f'{reached:g} of {points} points.')}", text)
+    return View(text := f"{table}\n\n{_(fill('{0} of {1} points.', format(reached, 'g'), points))}", text)
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
@@ -119,8 +119,11 @@ def hint(name_or_function: str | Callable) -> View:
     total = len(exercise.hints)
     number_shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, total)
     remaining = total - number_shown
-    ending = _(f"Ask again for the next one; {remaining} more." if remaining else "That was the last.")
-    hints = [(_(f"Hint {number} of {total}"), _(text)) for number, text in enumerate(exercise.hints[:number_shown], 1)]
+    ending = _(fill("Ask again for the next one; {0} more.", remaining) if remaining else "That was the last.")
+    hints = [
+        (_(fill("Hint {0} of {1}", number, total)), _(text))
+        for number, text in enumerate(exercise.hints[:number_shown], 1)
+    ]
     folds = [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" for title, text in hints]
     folds[-1] = folds[-1].replace("<details>", "<details open>", 1)
     return View("\n".join([*folds, "", ending]), "\n".join([*(f"{title}: {text}" for title, text in hints), ending]))

@@ -66,11 +66,6 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 2]} …"
 
 
-def count(number: int | float, word: str) -> str:
-    """A number and its noun, such as "1 case", "2 cases", "2.5 points"."""
-    return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
-
-
 def _settings(value: Any) -> Any:
     """The settings of a configuration that differ from its defaults, by name; other values as they are."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

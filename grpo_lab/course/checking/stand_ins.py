@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, counted, fill
 from grpo_lab.course.checking.run_case import signature_fault
-from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
 from grpo_lab.course.exercises import exercise as find_exercise
@@ -55,7 +54,8 @@ class using:
     def __repr__(self) -> str:
         if not self.calls:
             return _("no function of yours was used")
-        return "\n".join(_(f"your {name} was called {count(calls, 'time')}") for name, calls in self.calls.items())
+        rows = [fill("your {0} was called {1}", name, counted(calls, "time")) for name, calls in self.calls.items()]
+        return "\n".join(map(_, rows))
 
     def _counted(self, name: str, function: Callable) -> Callable:
         @functools.wraps(function)

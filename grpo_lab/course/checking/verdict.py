@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, fill
 
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
@@ -93,7 +93,8 @@ class Verdict:
         """The status, with its points where they are neither all nor none."""
         status = TITLES[self.status]
         if not self.right and self.points:
-            status = f"{status}, {self.points:g} of {self.full} point{'' if self.full == 1 else 's'}"
+            plural = "" if self.full == 1 else "s"
+            status = fill("{0}, {1} of {2} point{3}", status, f"{self.points:g}", self.full, plural)
         return f"{SIGNS[self.status]} {self.exercise}: {_(status)}"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import grpo_lab
-from grpo_lab.course.checking.shown import count
+from grpo_lab.base.language import counted
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
@@ -73,7 +73,7 @@ def to_look_at(grading: Grading) -> list[str]:
 def class_page(grading: Grading, pages: list[str]) -> str:
     """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
-        f"<h1>{safe(grading.assignment)}: {count(len(grading.students), 'student')}</h1>",
+        f"<h1>{safe(grading.assignment)}: {counted(len(grading.students), 'student')}</h1>",
         f'<p>{averaged(grading)}. {safe(seeds(grading))} <a href="written.html">The answers in words</a>.</p>',
         _students(grading, pages),
         _mistakes(mistakes(grading)),

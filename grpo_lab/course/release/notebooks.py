@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
+from grpo_lab.base.language import counted
 from grpo_lab.base.lesson_files import FOLDER
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.course.checking.shown import count
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
@@ -173,7 +173,8 @@ def head(number: str, exercises: dict[str, Exercise]) -> str:
     hours = _duration(sum(e.minutes for e in exercises.values()))
     return (
         f"# Assignment {number} · {title}\n\n"
-        f"{len(exercises)} functions to {'repair' if broken else 'write'}, about {hours}, {count(points, 'point')}.\n\n"
+        f"{len(exercises)} functions to {'repair' if broken else 'write'}, "
+        f"about {hours}, {counted(points, 'point')}.\n\n"
         f"**What you need:** [notebook {number}](../{stem}.ipynb), read; this package, installed; no GPU.\n\n"
         f"{HOW_IT_WORKS.format(first=REPAIR if broken else WRITE)}"
     )
@@ -215,7 +216,9 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """The text of an exercise: heading, price, task and equations, a paragraph each."""
-    price = f"{count(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
+    price = (
+        f"{counted(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
+    )
     section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
     about = f"*{price} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]

@@ -9,7 +9,7 @@ from math import comb
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.display import in_ipython, prose, say
-from grpo_lab.base.language import _
+from grpo_lab.base.language import Phrase, _, counted, fill
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 3  # ranges that allow a word on calibration
@@ -87,8 +87,8 @@ class Prediction:
         self.answer = self.checked(value)
         if not self.closed:
             self.close(self.current_guess())
-        guess, truth = self.guess(), _(f"Truth: {self.written(self.answer)}.")
-        verdict = "" if guess is None else " " + _(f"You said {self.written(guess)}: {self.verdict(guess)}.")
+        guess, truth = self.guess(), _(fill("Truth: {0}.", self.written(self.answer)))
+        verdict = "" if guess is None else " " + _(self.outcome_sentence(guess))
         question = _(self.question)
         say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
 
@@ -101,7 +101,8 @@ class Range(Prediction):
         self.low, self.high = low, high
         whole = float(low).is_integer() and float(high).is_integer() and high - low >= STEPS
         self.step = max(1, round((high - low) / STEPS)) if whole else (high - low) / STEPS
-        self.hint = f"*(Between {low:g} and {high:g}: choose a range that you are {SURE:.0%} sure of.)*"
+        hint = "*(Between {0} and {1}: choose a range that you are {2} sure of.)*"
+        self.hint = fill(hint, f"{low:g}", f"{high:g}", f"{SURE:.0%}")
 
     def make_widget(self):
         from ipywidgets import FloatRangeSlider, Layout
@@ -122,15 +123,19 @@ class Range(Prediction):
             raise InputError("value", value, f"expected {self.low} to {self.high}, which is what could be guessed")
         return value
 
-    def written(self, value) -> str:
-        return " to ".join(f"{end:.3g}" for end in value) if isinstance(value, tuple) else f"{value:.3g}"
+    def written(self, value: float) -> str:
+        return f"{value:.3g}"
+
+    def outcome_sentence(self, guess: tuple[float, float]) -> str:
+        """Say what the guess was, and whether it holds the truth."""
+        verdict = "that holds it"
+        if not self.is_right():
+            verdict = fill("the truth is {0}", "lower" if self.answer < guess[0] else "higher")
+        return fill("You said {0} to {1}: {2}.", *map(self.written, guess), verdict)
 
     def is_right(self) -> bool:
         low, high = self.guess()
         return low - self.step / 2 <= self.answer <= high + self.step / 2
-
-    def verdict(self, guess: tuple[float, float]) -> str:
-        return "that holds it" if self.is_right() else f"the truth is {'lower' if self.answer < guess[0] else 'higher'}"
 
     def draw(self, ax, orient: str = "y") -> None:
         """Mark the guess on the axes as a strip, and the truth, once it is known, as a line; nothing without a guess.
@@ -180,8 +185,8 @@ class Choice(Prediction):
     def is_right(self) -> bool:
         return self.guess() == self.answer
 
-    def verdict(self, guess: str) -> str:
-        return "right" if self.is_right() else "wrong"
+    def outcome_sentence(self, guess: str) -> str:
+        return fill("You said {0}: {1}.", guess, "right" if self.is_right() else "wrong")
 
 
 def forget_predictions() -> None:
@@ -195,25 +200,23 @@ def how_well_did_you_predict() -> None:
     if not answered:
         return say(_("No predictions were made in this run."))
     ranges = [p for p in answered if isinstance(p, Range)]
-    sentences = [f"You answered {len(answered)} of {len(_predictions)} predictions."]
+    sentences = fill("You answered {0} of {1} predictions.", len(answered), len(_predictions))
     if ranges:
-        sentences.append(_calibration(sum(p.is_right() for p in ranges), len(ranges)))
+        sentences += " " + _calibration(sum(p.is_right() for p in ranges), len(ranges))
     if choices := [p for p in answered if not isinstance(p, Range)]:
         right = sum(p.is_right() for p in choices)
-        sentences.append(f"Of {_counted(len(choices), 'choice')}, {right} {'was' if right == 1 else 'were'} right.")
-    return say(_(" ".join(sentences)))
+        verb = "was" if right == 1 else "were"
+        sentences += " " + fill("Of {0}, {1} {2} right.", counted(len(choices), "choice"), right, verb)
+    return say(_(sentences))
 
 
-def _calibration(hits: int, n: int) -> str:
+def _calibration(hits: int, n: int) -> Phrase:
     """Compare the number of ranges that hold the truth, of n, with that of somebody who is well calibrated."""
-    sentence = f"Of {_counted(n, 'range')}, {hits} held the truth; {SURE:.0%} of {n} is {SURE * n:.1f}."
+    text = "Of {0}, {1} held the truth; {2} of {3} is {4}."
+    sentence = fill(text, counted(n, "range"), hits, f"{SURE:.0%}", n, f"{SURE * n:.1f}")
     if n < FEWEST:
         return sentence
     probability_of_so_few = sum(comb(n, k) * SURE**k * (1 - SURE) ** (n - k) for k in range(hits + 1))
     if probability_of_so_few < 0.1:
-        return f"{sentence} Your ranges were too narrow: you were surer than you had reason to be."
-    return f"{sentence} That agrees with being well calibrated."
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+        return sentence + " Your ranges were too narrow: you were surer than you had reason to be."
+    return sentence + " That agrees with being well calibrated."
