@@ -3,8 +3,10 @@
 import ast
 import json
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -47,30 +49,94 @@ def printed(cell: dict) -> str:
     return "\n".join("".join(part) for part in parts)
 
 
-def outside_facts(lesson: Path) -> set[str]:
-    rows = [line.split("|", 2) for line in read_facts()]
-    return {number.strip().replace(",", "") for name, number, _ in rows if name.strip() == lesson.stem}
+class Section(NamedTuple):
+    """What stands from one heading to the next, of any level."""
+
+    heading: str  # "" for what stands above the first one
+    prose: str
+    code: str  # of its cells
+    outputs: str
+
+    def numbers(self, texts: str) -> set[float]:
+        return {float(n.replace(",", "")) for n in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", texts)}
+
+    @property
+    def printed(self) -> set[float]:
+        return self.numbers(f"{self.code}\n{self.outputs}")
 
 
-def read_facts() -> list[str]:
-    lines = (Path(__file__).with_name("outside_facts.txt")).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+@cache
+def sections(lesson: Path) -> list[Section]:
+    parts = [["", [], [], []]]
+    for kind, source, cell in cells(lesson):
+        if kind == "code":
+            parts[-1][2].append(source)
+            parts[-1][3].append(re.sub(r"base64,[\w+/=]+", "", printed(cell)))
+            continue
+        without_code = re.sub(r"(?ms)^```.*?^```", "", source)
+        for text in re.split(r"(?m)^(?=#{1,6} )", without_code):
+            if text.startswith("#"):
+                parts.append([text.partition("\n")[0].lstrip("# "), [], [], []])
+            parts[-1][1].append(text)
+    return [Section(heading, *map("\n".join, texts)) for heading, *texts in parts]
 
 
-def unprinted(lesson: Path) -> list[str]:
-    """Numbers of the prose that no line of code, no output and no fact from outside rounds to."""
-    code = [source + "\n" + printed(cell) for kind, source, cell in cells(lesson) if kind == "code"]
-    known = {float(n.replace(",", "")) for n in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", "\n".join(code))}
-    facts, found = outside_facts(lesson), []
-    for kind, source, _ in cells(lesson):
-        for number, percent in NUMBER.findall(NO_PROSE.sub(" ", source)) if kind == "markdown" else ():
-            said = number.replace(",", "")
-            digits = len(said.partition(".")[2])
-            values = known | {100 * value for value in known} if percent else known
-            near = any(abs(value - float(said)) <= 0.5001 * 10**-digits for value in values)
-            if not near and said not in facts and (digits or float(said) > SMALL):
-                found.append(number + percent)
-    return found
+def records_of(lesson: Path, section: Section) -> list[dict]:
+    """The records that a section reads, or whose variable it uses."""
+    names = set(re.findall(r"runs/(\w+)\.json", section.code))
+    for each in sections(lesson):
+        for variables, name in re.findall(r"(?m)^([\w, ]+) = .*runs/(\w+)\.json", each.code):
+            if any(re.search(rf"\b{variable.strip()}\b", section.code) for variable in variables.split(",")):
+                names.add(name)
+    return [json.loads((ROOT / "runs" / f"{name}.json").read_text(encoding="utf-8")) for name in sorted(names)]
+
+
+def settings(record) -> Iterator[float]:
+    """The numbers of a record that are no measurements of a run: those outside of its lists."""
+    for value in record.values():
+        if isinstance(value, dict):
+            yield from settings(value)
+        elif isinstance(value, int | float):
+            yield float(value)
+
+
+def lines_of(file: str) -> list[list[str]]:
+    """The rows of a table of this folder, such as `lesson | number | source`."""
+    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+    return [[part.strip() for part in line.split("|", 2)] for line in lines if line and not line.startswith("#")]
+
+
+def rounds_to(value: float, number: str) -> bool:
+    digits = len(number.partition(".")[2])
+    return abs(value - float(number)) <= 0.5001 * 10**-digits
+
+
+def is_among(values: Iterable[float], number: str, percent: str) -> bool:
+    number = number.replace(",", "")
+    return any(rounds_to(value, number) or (percent and rounds_to(100 * value, number)) for value in values)
+
+
+def unplaced(lesson: Path) -> list[str]:
+    """Numbers of the prose that nothing in their place rounds to.
+
+    A fraction, or a percentage: a cell of the same section, or a setting of a record that the section reads. A whole
+    number, which may be a setting: also a cell of an earlier section. What stands above the first part announces the
+    page, and may be printed anywhere on it. Else it is a row of outside_facts.txt or of printed_under.txt.
+    """
+    rows = lines_of("outside_facts.txt") + lines_of("printed_under.txt")
+    listed = {number for name, number, _ in rows if name == lesson.stem}
+    every, missing = sections(lesson), []
+    anywhere = {value for section in every for value in section.printed}
+    for index, section in enumerate(every):
+        here = section.printed | {value for record in records_of(lesson, section) for value in settings(record)}
+        earlier = here | {value for other in every[:index] for value in other.printed}
+        for number, percent in NUMBER.findall(NO_PROSE.sub(" ", section.prose)):
+            is_whole = not percent and "." not in number
+            if number in listed or (is_whole and int(number.replace(",", "")) <= SMALL):
+                continue
+            if not is_among(anywhere if index < 2 else earlier if is_whole else here, number, percent):
+                missing.append(f"{number}{percent} under {section.heading!r}")
+    return missing
 
 
 def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list[bool]]:
@@ -114,15 +180,41 @@ def any_assert(code: str) -> bool:
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_numbers_of_the_prose_come_from_a_cell_or_have_a_source(lesson):
-    assert unprinted(lesson) == []
+def test_a_number_of_the_prose_is_printed_in_its_section_or_has_a_source(lesson):
+    assert unplaced(lesson) == []
+
+
+def test_a_number_that_another_section_prints_is_out_of_place(tmp_path):
+    def code(source: str, output: str) -> dict:
+        return {"cell_type": "code", "source": source, "outputs": [{"text": output}], "metadata": {}}
+
+    def markdown(source: str) -> dict:
+        return {"cell_type": "markdown", "source": source, "metadata": {}}
+
+    lesson = [
+        markdown("# 99 · A lesson\n\nIn the end 0.62 are right."),  # which announces the page
+        markdown("## Before\n\nOf 64 completions 0.31 are right, and 0.62 after training."),
+        code("steps = 64", "0.3127"),
+        markdown("## After\n\nOf 64 completions 62% are right, not 31%, and 45 of 97 think.\n\n```\nx = 0.77\n```"),
+        code("picture", '<img src="data:image/gif;base64,45+97/33==">'),
+        code("after", "right 0.6201"),
+    ]
+    path = tmp_path / "99_a_lesson.ipynb"
+    path.write_text(json.dumps({"cells": lesson}), encoding="utf-8")
+    assert unplaced(path) == ["0.62 under 'Before'", "31% under 'After'", "45 under 'After'", "97 under 'After'"]
 
 
 def test_a_fact_from_outside_is_a_lesson_a_number_and_its_source():
     names = {lesson.stem for lesson in LESSONS}
-    for line in read_facts():
-        name, number, source = (part.strip() for part in line.split("|", 2))
-        assert name in names and NUMBER.fullmatch(number) and len(source) > 10, line
+    for name, number, source in lines_of("outside_facts.txt"):
+        assert name in names and NUMBER.fullmatch(number) and len(source) > 10, (name, number)
+
+
+def test_a_number_that_is_printed_under_another_heading_is_printed_there():
+    for name, number, heading in lines_of("printed_under.txt"):
+        under = [section for section in sections(ROOT / f"{name}.ipynb") if section.heading == heading]
+        assert len(under) == 1, f"{name} has {len(under)} headings {heading!r}"
+        assert is_among(under[0].printed, number.rstrip("%"), "%"), f"{name}: {number} is not printed there"
 
 
 @pytest.mark.parametrize("lesson", [*LESSONS, ROOT / "further.ipynb"], ids=lambda path: path.stem)
