@@ -1,7 +1,8 @@
-"""The walls around a submission: the commands that start Python behind them, and which of them this machine has.
+"""The walls around a stranger's code: the commands that start Python behind them, and which of them this machine has.
 
-bubblewrap on Linux, or a container of Docker. Without either, `grade` wants `--trust`: then a submission is an ordinary
-process with a clean environment and limits, and where the teacher is root, it belongs to nobody.
+bubblewrap on Linux, or a container of Docker. What a model wrote runs behind one of them or not at all. Grading may go
+without (`--trust`): then a submission is an ordinary process with a clean environment and limits, and where the teacher
+is root, it belongs to nobody.
 """
 
 import os
@@ -43,20 +44,28 @@ def strongest_wall(trust: bool) -> str:
     Raises:
         InputError: if there is no strong wall, and no trust; or for root, whom no other user could stand in for.
     """
-    why = []
-    probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
-    for name, probe in probes.items():
-        if not (fault := _fails(probe)):
-            return name
-        why.append(f"{name}: {fault}")
+    wall, why = strong_wall()
+    if wall:
+        return wall
     if not trust:
-        raise InputError(NO_WALL.format(why="; ".join(why)))
+        raise InputError(NO_WALL.format(why=why))
     if not (hasattr(os, "geteuid") and os.geteuid() == 0):
         return "none"
     import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
     if fault := _fails([os.path.realpath(sys.executable), "-I", "-c", import_torch], **AS_NOBODY):
         raise InputError(AS_ROOT.format(why=fault))
     return "another user"
+
+
+def strong_wall() -> tuple[str, str]:
+    """The strong wall of this machine, "bubblewrap" or "docker", else ""; and why those before it cannot be used."""
+    why = []
+    probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
+    for name, probe in probes.items():
+        if not (fault := _fails(probe)):
+            return name, "; ".join(why)
+        why.append(f"{name}: {fault}")
+    return "", "; ".join(why)
 
 
 def _fails(command: list[str], **settings) -> str:
@@ -70,25 +79,36 @@ def _fails(command: list[str], **settings) -> str:
     return "" if process.returncode == 0 else f"exit code {process.returncode} {process.stderr.strip()[-200:]}".strip()
 
 
-def behind(wall: str, name: str, package: Path, folder: Path, hidden: Iterable[Path]) -> tuple[list[str], dict]:
-    """The command that starts a worker behind this wall, and settings for `Popen`.
+def behind(
+    wall: str,
+    name: str,
+    package: Path,
+    code: str,
+    folder: Path,
+    hidden: Iterable[Path],
+    options: Iterable[str] = ("-I",),
+) -> tuple[list[str], dict]:
+    """The command that starts Python behind this wall, and settings for `Popen`.
 
     Args:
         wall: as `strongest_wall` names it.
         name: of the container.
-        package: the stripped copy.
-        folder: the worker's own, where the wall gives it none.
+        package: a folder that can be read there, and whose modules are imported before others.
+        code: what Python runs.
+        folder: the process's own, where the wall gives it none.
         hidden: paths that are covered where they lie in a place that is shown.
+        options: of Python.
     """
     if wall == "bubblewrap":
-        return _bubblewrap([*_places(), (package, "/package")], "/tmp", hidden) + _python("/package"), {}
+        mounts = [*_places(), (package, "/package")]
+        return _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options), {}
     if wall == "docker":
-        return _docker(name, package) + _python("/package", "python", []), {}
+        return _docker(name, package) + _python("/package", code, options, "python", []), {}
     settings = {"env": _environment(str(folder)), "cwd": folder}
     if wall == "another user":
         os.chown(folder, NOBODY, NOBODY)
         settings |= AS_NOBODY
-    return _python(str(package)), settings
+    return _python(str(package), code, options), settings
 
 
 def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) -> list[str]:
@@ -122,12 +142,16 @@ def _docker(name: str, package: Path) -> list[str]:
 
 
 def _python(
-    package: str, python: str = os.path.realpath(sys.executable), libraries: list[str] | None = None
+    package: str,
+    code: str,
+    options: Iterable[str],
+    python: str = os.path.realpath(sys.executable),
+    libraries: list[str] | None = None,
 ) -> list[str]:
-    """The command of a worker, with the stripped package on its path."""
+    """The command that runs the code, with this package first on the path of Python."""
     libraries = _libraries() if libraries is None else libraries
-    code = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
-    return [python, "-I", "-B", "-X", "utf8", "-c", f"{code}from grpo_lab.course.grading.runner import main; main()"]
+    paths = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
+    return [python, *options, "-B", "-X", "utf8", "-c", paths + code]
 
 
 def _libraries() -> list[str]:
@@ -148,7 +172,7 @@ def private_places() -> list[Path]:
 
 
 def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
-    """The environment of a worker: nothing of the teacher's but what Python needs to start."""
+    """The environment of a process: nothing of one's own but what Python needs to start."""
     system = {name: os.environ[name] for name in passed_on if name in os.environ}
     folders = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
     single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -160,6 +184,11 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
         | fixed
         | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
     )
+
+
+def kill_command(wall: str, name: str) -> list[str]:
+    """The command that ends a container of this name; none for a wall where a signal is enough."""
+    return ["docker", "kill", name] if wall == "docker" else []
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
