@@ -20,6 +20,7 @@ import grpo_lab
 from grpo_lab.base.checks import InputError
 
 MEMORY, FILES, MAX_TASKS = 4 * 2**30, 256_000_000, 100  # bytes of memory beyond what is loaded, and of files; threads
+SHARED = 16_000_000  # bytes of /dev/shm, where processes share memory
 IMAGE = "grpo-lab-grade"  # of the Dockerfile at the root of the repository
 NOBODY = 65534
 AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
@@ -124,8 +125,10 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
     mounted = [Path(system_path) for system_path in _SYSTEM] + [Path(source) for source, _ in mounts]
     for path in hidden:
         if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
-            command += ["--tmpfs", str(path)]
-    command += ["--proc", "/proc", "--dev", "/dev", "--chdir", working_folder]
+            command += ["--tmpfs", str(path), "--remount-ro", str(path)]
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(SHARED), "--tmpfs", "/dev/shm"]
+    # Folders in memory as well, without a size: nothing may be written to them.
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", working_folder]
     for name, value in _environment("/tmp").items():
         command += ["--setenv", name, value]
     return [*command, "--"]
