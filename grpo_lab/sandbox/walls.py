@@ -6,9 +6,10 @@ is root, it belongs to nobody.
 """
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -102,7 +103,9 @@ def behind(
     """
     if wall == "bubblewrap":
         mounts = [*_places(), (package, "/package")]
-        return _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options), {}
+        # Its first process can be looked at from inside, so it gets none of this one's environment.
+        command = _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options)
+        return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if wall == "docker":
         return _docker(name, package) + _python("/package", code, options, "python", []), {}
     settings = {"env": _environment(str(folder)), "cwd": folder}
@@ -179,7 +182,8 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
     system = {name: os.environ[name] for name in passed_on if name in os.environ}
     folders = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
     single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    fixed = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    fixed = {"PYTHONHASHSEED": "0"}  # sets of texts have one order, where Python is not started with -I
+    fixed |= {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return (
         system
         | folders
@@ -207,16 +211,33 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
     worker.wait()
     for stream in (worker.stdin, worker.stdout):
         with suppress(OSError):
-            stream.close()
+            if stream is not None:
+                stream.close()
 
 
 def tasks_of(process: int) -> int:
     """The number of threads in a process and below it; 0 where the system does not say."""
-    tasks, waiting = 0, [process]
+    return sum(len(threads) for _, threads in _family(process))
+
+
+def memory_of(process: int) -> int:
+    """The bytes that a process and those below it have in memory; 0 where the system does not say."""
+    pages = 0
+    for pid, _ in _family(process):
+        with suppress(OSError, ValueError, IndexError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") if pages else 0
+
+
+def _family(process: int) -> Iterator[tuple[int, list[str]]]:
+    """A process and those below it, each with its threads."""
+    waiting = [process]
     while waiting:
-        folder = Path(f"/proc/{waiting.pop()}/task")
+        pid = waiting.pop()
+        folder = Path(f"/proc/{pid}/task")
         with suppress(OSError, ValueError):
             threads = os.listdir(folder)
-            tasks += len(threads)
-            waiting += [int(pid) for thread in threads for pid in (folder / thread / "children").read_text().split()]
-    return tasks
+            yield pid, threads
+            waiting += [
+                int(child) for thread in threads for child in (folder / thread / "children").read_text().split()
+            ]
