@@ -153,8 +153,10 @@ def _parser() -> Parser:
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
     plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'
     add("--chat_template", default="model", choices=("model", "none"), help=plain)
-    about = "functions that it may call; what they return is shown between angle quotation marks"
-    add("--tools", nargs="+", metavar="FILE:FUNCTION", help=about)
+    about = (
+        "what it may call: FILE:function, python or sqlite:FILE; what that returns stands between angle quotation marks"
+    )
+    add("--tools", nargs="+", metavar="TOOL", help=about)
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     return parser

@@ -12,7 +12,7 @@ import grpo_lab
 PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
-LANGUAGE_MODELS = ("config", "tasks", "rewards", "rollout", "models")
+LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
 TRAINING = ("trainer", "memory", "evaluate", "train", "chat")
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")
 PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")

@@ -10,8 +10,10 @@ from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.mathematics import math_reward
+from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Row, has_thinking
 
 
@@ -29,9 +31,12 @@ NAMED: dict[str, Callable] = {
     "graded": graded_reward,
     "contains": contains_reward,
     "gym": gym_reward,
+    "code": code_reward,
+    "pass_rate": pass_rate_reward,
+    "sql": sql_reward,
     "think": think_rate,
 }
-READ_TAGS = set(NAMED) - {"contains", "last"}
+READ_TAGS = set(NAMED) - {"contains", "last", "code", "pass_rate", "sql"}
 NUMBERS = ("number", "last")  # these compare with a number
 
 
@@ -71,17 +76,23 @@ def read_tags(names: Iterable[str]) -> bool:
 def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
-    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none. All of it is
-    said at once.
+    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none; and for
+    tests, or statements of SQL, that cannot be read. All of it is said at once. Where a reward runs programs and there
+    are no walls, that is said before anything else.
     """
     locations = locations or [f"row {index}" for index in range(len(rows))]
-    needs = {registered(name): _needed(function) for name, function in zip(names, find_rewards(names), strict=True)}
+    functions = find_rewards(names)
+    for function in functions:
+        check_walls("reward_funcs", function)
+    needs = {registered(name): _needed(function) for name, function in zip(names, functions, strict=True)}
     available = {"prompts", "completions", "completion_ids", *TRAINER_ARGUMENTS, *rows[0]}
     errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
             errors.append(InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need))
+    if not errors:
+        errors += _programs_errors(needs, rows, locations)
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
     for location, row in zip(locations, rows, strict=True):
@@ -92,6 +103,21 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
                 errors.append(error)
     if errors:
         raise together(errors)
+
+
+def _programs_errors(names: Iterable[str], rows: list[Row], locations: list[str]) -> list[InputError]:
+    """What is wrong with the columns that rewards of programs read."""
+    errors = []
+    for location, row in zip(locations, rows, strict=True):
+        try:
+            if {"code", "pass_rate"} & set(names) and row["tests"] is not None:
+                read_tests(row["tests"])
+            if "sql" in names and row["sql"] is not None:
+                expected_result(row["database"], row["sql"])
+        except InputError as error:
+            found = error.details.partition("; ")[0].strip()
+            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=found))
+    return errors
 
 
 def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:

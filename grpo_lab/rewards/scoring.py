@@ -23,6 +23,7 @@ from grpo_lab.base.own_code import location_in_own_code
 from grpo_lab.rewards.concurrent import Pending, is_async, start
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.text import check_column, shortened
+from grpo_lab.sandbox.python import check_walls
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
 # TRL does not hand these columns on either: the lists of the same purpose take their place.
@@ -114,9 +115,13 @@ def listed(reward_funcs: Any) -> list:
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
-    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch."""
+    """Raise TypeError for a function that cannot take what it will be called with, before there is a batch.
+
+    And RunError for one that runs programs where there are no walls around them.
+    """
     all_names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
+        check_walls("reward_funcs", function)
         names = [keyword for keyword in all_names if _gets(function, keyword)]
         try:
             inspect.signature(function).bind(**dict.fromkeys(names))

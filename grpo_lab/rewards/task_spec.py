@@ -12,6 +12,7 @@ from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
+from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK
@@ -73,8 +74,9 @@ def add_reward_options(group: ArgumentParser) -> None:
 def add_tool_options(group: ArgumentParser) -> None:
     """--tools and --environment, as train and evaluate take them."""
     group.add_argument(
-        "--tools", nargs="+", default=None, metavar="FILE:FUNCTION",
-        help="functions that the model may call, with types and a docstring that says what each argument is",
+        "--tools", nargs="+", default=None, metavar="TOOL",
+        help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "
+        "argument is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
     )  # fmt: skip
     group.add_argument(
         "--environment", default=None, metavar="FILE:CLASS",
@@ -105,7 +107,7 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
     for option in CODE:
         value = options.get(option)
-        names.append((option, value if isinstance(value, list) else [value], value is None))
+        names.append((option, value if isinstance(value, list) else [value], value in (None, [PYTHON_TOOL])))
     return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
 
 

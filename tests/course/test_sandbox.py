@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.grading import walls
 from grpo_lab.course.grading.grade import Grading, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
-from grpo_lab.course.grading.walls import AS_NOBODY, strongest_wall
+from grpo_lab.sandbox import walls
+from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
 from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 
@@ -211,7 +211,7 @@ def test_the_strongest_wall_that_can_be_put_up_is_taken_and_root_runs_nothing_as
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root starts others' processes")
 def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path):
-    _, settings = walls.behind("another user", "name", Path("package"), tmp_path, [])
+    _, settings = walls.behind("another user", "name", Path("package"), "pass", tmp_path, [])
     assert AS_NOBODY.items() <= settings.items() and tmp_path.stat().st_uid == walls.NOBODY
 
 

@@ -25,7 +25,7 @@ from grpo_lab.course.grading.collect import own_folder
 from grpo_lab.course.grading.grade import GRADES, Graded, Grading, grade
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.totals import WRITTEN, written_table
-from grpo_lab.course.grading.walls import STRONG
+from grpo_lab.sandbox.walls import STRONG
 
 
 def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:

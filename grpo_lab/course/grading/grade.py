@@ -23,8 +23,8 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
-from grpo_lab.course.grading.walls import private_places, strongest_wall
 from grpo_lab.course.release import number_of, of_notebook
+from grpo_lab.sandbox.walls import private_places, strongest_wall
 
 VISIBLE = 0
 GRADES = "grades.json"  # what a later grading and `totals` go on from

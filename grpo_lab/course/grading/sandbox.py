@@ -23,8 +23,9 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.course.grading.walls import MAX_TASKS, MEMORY, behind, end_worker, tasks_of
+from grpo_lab.sandbox.walls import MAX_TASKS, MEMORY, behind, end_worker, kill_command, tasks_of
 
+RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0
 MAX_STARTS, MAX_LINE, LOOK = 12, 1_000_000, 0.05
 ENDLESS = "took longer than the time limit"
@@ -100,11 +101,11 @@ class Sandbox:
     def start(self, folder: Path, log) -> tuple[subprocess.Popen, list[str]]:
         """A worker, and the command that ends it where a signal is not enough."""
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = behind(self.wall, name, self._package, folder, self._hidden)
+        command, settings = behind(self.wall, name, self._package, RUNNER, folder, self._hidden)
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
-        return worker, ["docker", "kill", name] if self.wall == "docker" else []
+        return worker, kill_command(self.wall, name)
 
 
 class _Run:

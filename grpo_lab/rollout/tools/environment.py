@@ -26,6 +26,7 @@ from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.rollout.tools.dialogue import Dialogue
 from grpo_lab.rollout.tools.seat import Seat
 from grpo_lab.rollout.turns import Turn
+from grpo_lab.sandbox.python import check_walls
 
 NO_TOOLS = ("reset", "get_reward")  # public methods of an environment that the policy cannot call
 LONGEST_RESULT = 4000  # characters of a result that the policy gets to read
@@ -53,6 +54,8 @@ class ToolEnvironment:
             check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
         check_positive("tool_timeout", tool_timeout)
         self.tools, self.environment_factory = _listed_tools(tools), environment_factory
+        for tool in self.tools:
+            check_walls("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
         self._seats: list[Seat] = []
         self.kind: type | None = None  # of the environments

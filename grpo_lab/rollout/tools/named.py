@@ -1,19 +1,27 @@
-"""Tools and environments by name, for the commands: `--tools my_tools.py:search`, `--environment my_world.py:World`."""
+"""Tools and environments by name, for the commands: `--tools my_tools.py:search`, `--environment my_world.py:World`.
+
+Two tools are the package's own: `python`, which runs a program, and `sqlite:FILE`, which asks a database.
+"""
 
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
+from grpo_lab.sandbox import run_python, sqlite_tool
+from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
+
+SQLITE = "sqlite:"
 
 
 def load_agent(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
     """The keywords `tools` and `environment_factory` of `train`, for those that are named. Importing a file runs it."""
     loaded: dict[str, Any] = {}
     if tools:
-        loaded["tools"] = [_load("tools", name) for name in tools]
+        loaded["tools"] = [_tool(name) for name in tools]
     if environment is not None:
         loaded["environment_factory"] = _load("environment", environment)
         if not inspect.isclass(loaded["environment_factory"]):
@@ -21,11 +29,21 @@ def load_agent(tools: list[str] | None, environment: str | None) -> dict[str, An
     return loaded
 
 
+def _tool(name: str) -> Callable:
+    if name == PYTHON_TOOL:
+        check_walls("tools", run_python)
+        return run_python
+    if name.startswith(SQLITE):
+        return sqlite_tool(name.removeprefix(SQLITE))
+    return _load("tools", name)
+
+
 def _load(option: str, name: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py") or not attribute.isidentifier():
         example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
-        raise InputError(option, name, f"expected a file and what is in it, such as {example}")
+        ours = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
+        raise InputError(option, name, f"expected a file and what is in it, such as {example}{ours}")
     file = Path(path).expanduser()
     if not file.is_file():
         raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")

@@ -1,0 +1,112 @@
+"""A database that is only read: what is answered, and what is refused, ended or cut."""
+
+import itertools
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.sandbox import database
+from grpo_lab.sandbox.database import QueryError, sqlite_tool
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("CREATE TABLE things (name TEXT, euros INTEGER, stock INTEGER)")
+        things = [("chair", 45, 3), ("desk", 120, 1), ("lamp", 19, 8), ("shelf", 60, 0)]
+        connection.executemany("INSERT INTO things VALUES (?, ?, ?)", things)
+        connection.execute("CREATE VIEW cheap AS SELECT name FROM things WHERE euros < 50")
+        connection.commit()
+    return tmp_path / "shop.db"
+
+
+def test_the_model_is_told_the_tables(shop):
+    from transformers.utils import get_json_schema
+
+    schema = get_json_schema(sqlite_tool("shop.db"))["function"]
+    assert schema["name"] == "query" and schema["parameters"]["required"] == ["sql"]
+    assert "things(name, euros, stock), cheap(name)." in schema["description"]
+
+
+def test_another_database_is_another_tool(shop):
+    """A run that goes on with it is compared by this text."""
+    first = sqlite_tool(shop)
+    assert sqlite_tool("shop.db").fingerprint == first.fingerprint
+    with closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("CREATE TABLE others (a)")
+    assert sqlite_tool("shop.db").fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT name, euros FROM things WHERE stock > 2 ORDER BY euros", "lamp | 19\nchair | 45"),
+        ("SELECT sum(euros * stock), upper('a') FROM things", "407 | A"),
+        ("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n", "1\n2\n3"),
+        ("SELECT * FROM things WHERE name = 'sofa'", "no rows"),
+        ("", "no rows"),
+        ("SELECT name FROM cheap", "chair\nlamp"),
+        ("SELECT NULL, 1.5, x'ff'", "None | 1.5 | b'\\xff'"),
+        ("SELECT CAST(x'ff61' AS TEXT)", "\ufffda"),
+        ("SELECT 1 FROM things a, things b, things c", "1\n" * 20 + "... there are more rows"),
+        ("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT i FROM n",
+         "\n".join(map(str, range(1, 21))) + "\n... there are more rows"),
+    ],
+)  # fmt: skip
+def test_a_query_is_answered(sql, said, shop):
+    assert sqlite_tool(shop)(sql) == said
+
+
+REFUSED = [
+    "INSERT INTO things VALUES ('bed', 1, 1)", "UPDATE things SET euros = 0", "DELETE FROM things",
+    "DROP TABLE things", "CREATE TABLE others (a)", "CREATE TEMP TABLE others (a)", "CREATE INDEX i ON things (name)",
+    "ATTACH 'other.db' AS other", "ATTACH ':memory:' AS other", "VACUUM", "VACUUM INTO 'copy.db'", "BEGIN",
+    "SAVEPOINT s", "ANALYZE", "PRAGMA user_version = 5", "PRAGMA journal_mode = WAL", "PRAGMA writable_schema = 1",
+    "PRAGMA temp_store_directory = '.'", "SELECT load_extension('other')", "SELECT 1; DELETE FROM things",
+    "WITH t AS (SELECT 1) DELETE FROM things", "SELECT zeroblob(1000000000)", "nonsense", "SELECT '\0'",
+    f"SELECT '{'a' * 200_000}'", "SELECT '\ud800'",
+    f"SELECT {'1 UNION SELECT ' * 2000} 1", f"SELECT 'a' LIKE '{'%a' * 100}'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REFUSED, ids=lambda sql: ascii(sql[:40]))
+def test_what_does_not_only_read_is_refused(sql, shop):
+    before = {path.name: path.read_bytes() for path in shop.parent.iterdir()}
+    with pytest.raises(QueryError, match="; only one SELECT is allowed$"):
+        sqlite_tool(shop)(sql)
+    assert {path.name: path.read_bytes() for path in shop.parent.iterdir()} == before
+
+
+def test_the_file_alone_refuses_a_write(shop, monkeypatch):
+    """Were the authorizer to let everything through."""
+    monkeypatch.setattr(database, "READING", range(1000))
+    with pytest.raises(QueryError, match="attempt to write a readonly database"):
+        sqlite_tool(shop)(REFUSED[0])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n",
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n WHERE i > 1",
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n ORDER BY i",
+    ],
+)
+def test_a_query_without_an_end_is_ended(sql, shop, monkeypatch):
+    ticks = itertools.count()
+    monkeypatch.setattr(database.time, "monotonic", lambda: next(ticks) / 10)  # no test waits for the clock
+    with pytest.raises(QueryError, match="stopped after 2 seconds: ask for less"):
+        sqlite_tool(shop)(sql)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "there is no such file in"), (b"no database " * 100, "expected a SQLite database")]
+)
+def test_what_is_no_database_is_named(content, words, tmp_path):
+    if content is not None:
+        (tmp_path / "shop.db").write_bytes(content)
+    with pytest.raises(InputError, match=f"sqlite is .*shop.db.*{words}"):
+        sqlite_tool(tmp_path / "shop.db")
