@@ -127,6 +127,8 @@ def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = 
         seen.extend(zip(completion_ids, answer, rewards, strict=True))
         return rewards
 
+    last.fingerprint = "last_number_reward"
+
     def stop(step, metrics):
         if step == stop_after:
             raise Killed
