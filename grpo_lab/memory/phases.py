@@ -10,6 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
+from grpo_lab.rollout.cache import aligned_columns
 from grpo_lab.rollout.score import head_chunk
 from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.trainer.optim_8bit import PIECE
@@ -129,7 +130,18 @@ class Setting:
 
         They alone grow with the square of a length; the query heads of a key head stand in line.
         """
-        cells = self.completion_inputs * self.length + self.prompts * self.prompt_length * self.prompt_length
+        rows = self.completion_inputs * aligned_columns(self.length - 1)
+        return self._mask_bytes(rows + self._square(self.prompts, self.prompt_length))
+
+    @cached_property
+    def prefill_mask(self) -> int:
+        """The mask of a rollout's prompts, all of them at once, without the last token of each."""
+        return self._mask_bytes(self._square(self.config.prompts_per_step, self.prompt_length - 1))
+
+    def _square(self, rows: int, length: int) -> int:
+        return rows * length * aligned_columns(length)
+
+    def _mask_bytes(self, cells: int) -> int:
         return self.product_size * (self.shape.queries // self.shape.keys) * cells
 
 
@@ -160,6 +172,7 @@ def rollout(run: Setting) -> list[Parts]:
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "half copies": 2 * run.layer_copies + run.head_copy,
     }
+    at_work += run.prefill_mask
     return [{"KV cache": prefix, "half copies": run.layer_copies, "activations": at_work}, step]
 
 

@@ -20,14 +20,25 @@ from grpo_lab.rollout.fast_paths import head_width
 _ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 
 
-def additive_mask(is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype) -> Float[Tensor, "B 1 Q S"]:
-    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty."""
+def additive_mask(
+    is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype, heads_per_key: int = 1
+) -> Float[Tensor, "B 1 RQ S"]:
+    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty.
+
+    heads_per_key: R, query heads that stand in line behind one another, each with the same Q queries.
+    """
     rows, length = is_token.shape
     key = torch.arange(length, device=is_token.device)
     query = key[length - queries :, None]
     allowed = (key <= query) & (is_token[:, None] | (key == query))  # B Q S
-    mask = torch.empty(rows, 1, queries, -(-length // _ALIGNED) * _ALIGNED, dtype=dtype, device=is_token.device)
-    return mask[..., :length].fill_(-torch.inf).masked_fill_(allowed[:, None], 0)
+    shape = (rows, 1, heads_per_key, queries, aligned_columns(length))
+    mask = torch.empty(shape, dtype=dtype, device=is_token.device)[..., :length]
+    return mask.fill_(-torch.inf).masked_fill_(allowed[:, None, None], 0).flatten(2, 3)
+
+
+def aligned_columns(length: int) -> int:
+    """Columns in memory of a mask's row, so that each begins where kernels take it without a copy."""
+    return -(-length // _ALIGNED) * _ALIGNED
 
 
 def attention_dtype(model) -> torch.dtype:

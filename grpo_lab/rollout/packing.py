@@ -99,8 +99,7 @@ def _block(
 ) -> tuple[Tensor, Tensor]:
     """Rows of tokens that attend to each other, as `attend_packed` takes them, and the mask for their last queries."""
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
-    mask = additive_mask(is_token, queries, attention_dtype(model))
-    return prefix_index, mask if heads_per_key == 1 else mask.repeat(1, 1, heads_per_key, 1)  # B 1 R*Q S
+    return prefix_index, additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
