@@ -124,8 +124,13 @@ AttentionInterface.register(PACKED_ATTENTION, attend_packed)
 
 
 def _recompute_with_same_attention(model) -> None:
-    """Let checkpointed layers, which are computed again in the backward pass, attend there as in the forward pass."""
-    checkpoint_layer = partial(checkpoint, use_reentrant=False, context_fn=partial(_checkpoint_contexts, model))
+    """Let checkpointed layers, which are computed again in the backward pass, attend there as in the forward pass.
+
+    Where no unit is dropped nothing is drawn, and no random state has to be read from the device, which would wait.
+    """
+    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+    keywords = {"use_reentrant": False, "preserve_rng_state": drops}
+    checkpoint_layer = partial(checkpoint, context_fn=partial(_checkpoint_contexts, model), **keywords)
     for layer in model.modules():
         if getattr(layer, "gradient_checkpointing", False):
             layer._gradient_checkpointing_func = checkpoint_layer

@@ -104,6 +104,7 @@ def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], Non
                 step()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        # Other threads, such as a tracker's or a reward's, may go on using the GPU meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             step()
     return graph.replay

@@ -80,6 +80,18 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_layers_that_are_computed_again_read_the_random_state_only_where_units_are_dropped(dropout, monkeypatch):
+    model, reads, read = random_policy("small"), [], torch.get_rng_state
+    model.gradient_checkpointing_enable()
+    model.train()
+    model.extra = torch.nn.Dropout(dropout)
+    monkeypatch.setattr(torch, "get_rng_state", lambda: reads.append(1) or read())
+    hidden, _ = packed_hidden(model, *batch())
+    assert len(reads) == (4 if dropout else 0)
+    hidden.sum().backward()
+
+
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
     """As float32 kernels of a card return it: heads beside each other."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
