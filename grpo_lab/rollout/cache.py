@@ -7,7 +7,7 @@
   transformers copies the whole cache for each of them at every step.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -104,12 +104,19 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 
 @contextmanager
 def attention(model, name: str):
-    """Attention by the function that is registered under that name, for a while."""
+    """Attention by the function that is registered under that name, and by the kernels of torch itself, for a while."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
-        yield
+        with _kernels(model.device.type):
+            yield
     finally:
         model.config._attn_implementation = previous
+
+
+def _kernels(device_type: str) -> AbstractContextManager:
+    """On a GPU those that take a mask and need no plan: cuDNN makes one for each shape, in 25 to 35 ms."""
+    own = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(own) if device_type == "cuda" else nullcontext()
 
 
 @contextmanager
@@ -117,9 +124,7 @@ def decoding(model):
     """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
     kind = model.device.type
     autocast = torch.autocast(kind, attention_dtype(model), torch.is_autocast_enabled(kind), cache_enabled=False)
-    # The kernels of torch itself; cuDNN's are chosen by trial for each shape.
-    kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if kind == "cuda" else nullcontext()
-    with attention(model, "grpo_lab_one_query"), autocast, kernels:
+    with attention(model, "grpo_lab_one_query"), autocast:
         yield
 
 

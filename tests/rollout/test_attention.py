@@ -1,16 +1,19 @@
 """The mask against a literal one, and what the layers keep of it; one query against sums."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import packing
+from grpo_lab.rollout import cache, packing
 from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
+from tests.support.sampling import sample
+from tests.support.worlds import make_world
 
 L, T = 7, 13
 
@@ -90,6 +93,30 @@ def test_layers_that_are_computed_again_read_the_random_state_only_where_units_a
     hidden, _ = packed_hidden(model, *batch())
     assert len(reads) == (4 if dropout else 0)
     hidden.sum().backward()
+
+
+def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
+    """As on a GPU: prompts, decoding, log-probabilities, and layers that are computed again."""
+    seen, plain = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*inputs, **keywords):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return plain(*inputs, **keywords)
+
+    as_on_a_gpu = partial(cache._kernels, "cuda")
+    monkeypatch.setattr(cache, "_kernels", lambda device_type: as_on_a_gpu())
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    model, tokenizer = make_world()
+    sample(model, tokenizer)
+    sampling = len(seen)
+    model.gradient_checkpointing_enable()
+    model.train()
+    hidden = packed_hidden(model, *(x % 15 if x.dtype == torch.long else x for x in batch()))[0]
+    forward = len(seen)
+    hidden.sum().backward()
+    assert 0 < sampling < forward < len(seen) and not any(seen)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
