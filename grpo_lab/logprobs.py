@@ -114,7 +114,7 @@ def chunked_token_logprobs(
     Returns:
         The same values and gradients as `token_logprobs`.
     """
-    return chunked_logprobs_and_entropy(hidden, lm_head_weight, token_ids, temperature, chunk_size)[0]
+    return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=False)[0]
 
 
 def chunked_logprobs_and_entropy(
@@ -125,31 +125,37 @@ def chunked_logprobs_and_entropy(
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """`chunked_token_logprobs` together with the entropy of Eq. (1.17), both differentiable, from one pass."""
+    return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=True)
+
+
+def _chunked_head(hidden, weight, token_ids, temperature, chunk_size, with_entropy):
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
-    check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(lm_head_weight, "V D"), token_ids=(token_ids, "B T"))
+    check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(weight, "V D"), token_ids=(token_ids, "B T"))
     check_dtype("token_ids", token_ids, "int")
-    rows = hidden.reshape(-1, hidden.shape[-1])
+    rows, ids = hidden.reshape(-1, hidden.shape[-1]), token_ids.reshape(-1)
     kind = rows.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else lm_head_weight.dtype
-    logp, entropy = _ChunkedHead.apply(rows, lm_head_weight, token_ids.reshape(-1), temperature, chunk_size, dtype)
-    return logp.view(token_ids.shape), entropy.view(token_ids.shape)
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    logp, entropy = _ChunkedHead.apply(rows, weight, ids, temperature, chunk_size, dtype, with_entropy)
+    return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else None
 
 
 class _ChunkedHead(torch.autograd.Function):
     """Log-probability and entropy of N tokens, a chunk at a time; backward computes each chunk's logits again.
 
-    Autocast would copy the embedding anew for each chunk, and is off in backward: hence a dtype of the products here.
+    Without entropy a chunk passes memory fewer times, and an empty tensor stands in its place. Autocast would copy the
+    embedding anew for each chunk, and is off in backward: hence a dtype of the products here.
     """
 
     @staticmethod
-    def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype):
+    def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype, with_entropy):
         w, parts = weight.to(dtype), [(rows.new_zeros(0), rows.new_zeros(0))]
+        chunk_values = _chunk_values if with_entropy else _chunk_logprobs
         for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
-            parts.append(_chunk_values(h.to(dtype), w, y, temperature))
+            parts.append(chunk_values(h.to(dtype), w, y, temperature))
         logp, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
         ctx.save_for_backward(rows, weight, ids, entropy)
-        ctx.temperature, ctx.chunk_size, ctx.dtype = temperature, chunk_size, dtype
+        ctx.temperature, ctx.chunk_size, ctx.dtype, ctx.with_entropy = temperature, chunk_size, dtype, with_entropy
         return logp, entropy
 
     @staticmethod
@@ -161,28 +167,37 @@ class _ChunkedHead(torch.autograd.Function):
         w = weight.to(ctx.dtype)
         for start in range(0, len(rows), ctx.chunk_size):
             part = slice(start, start + ctx.chunk_size)
-            h = rows[part].to(ctx.dtype)
-            per_token = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
-            grad_z = _chunk_gradient(h, w, ids[part, None], ctx.temperature, *per_token)
+            h, y = rows[part].to(ctx.dtype), ids[part, None]
+            if ctx.with_entropy:
+                per_token = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
+                grad_z = _chunk_gradient(h, w, y, ctx.temperature, *per_token)
+            else:
+                grad_z = _chunk_logprobs_gradient(h, w, y, ctx.temperature, grad_logp[part, None])
             if grad_rows is not None:
                 grad_rows[part] = grad_z @ w
             if grad_weight is not None:
                 _add_product(grad_weight, grad_z.T, h)
             del grad_z  # or it would stand beside all that the next chunk makes
-        return grad_rows, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None, None
+        grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
+        return grad_rows, grad_weight, None, None, None, None, None
 
 
 # Two tensors of a chunk's logits in float32 are alive at a time, never three.
 
 
 def _chunk_values(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    log_pi = _chunk_log_pi(h, weight, temperature)  # N V
+    log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)  # N V
     return log_pi.gather(-1, y[:, None])[:, 0], -log_pi.exp().mul_(log_pi).sum(-1)
+
+
+def _chunk_logprobs(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    z = _chunk_logits(h, weight, temperature)  # N V
+    return z.gather(-1, y[:, None])[:, 0] - z.logsumexp(-1), z.new_zeros(0)
 
 
 def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
     """The gradient of the logits: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
-    log_pi = _chunk_log_pi(h, weight, temperature)
+    log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)
     grad_z = log_pi + entropy
     grad_z.mul_(grad_entropy).add_(grad_logp).mul_(log_pi.exp_()).neg_()
     del log_pi
@@ -190,8 +205,15 @@ def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy)
     return grad_z.div_(temperature).to(h.dtype)
 
 
-def _chunk_log_pi(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
-    return (_at_least_float32(h @ weight.T) / temperature).log_softmax(-1)
+def _chunk_logprobs_gradient(h, weight, y, temperature, grad_logp) -> Tensor:
+    """The gradient of the logits without that of an entropy; the temperature divides N numbers, not N V."""
+    grad_logp = (grad_logp / temperature).to(_wide(h.dtype))
+    grad_z = _chunk_logits(h, weight, temperature).softmax(-1).mul_(-grad_logp)
+    return grad_z.scatter_add_(1, y, grad_logp).to(h.dtype)
+
+
+def _chunk_logits(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    return _at_least_float32(h @ weight.T).div_(temperature)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

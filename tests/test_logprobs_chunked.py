@@ -5,6 +5,7 @@ import torch
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from tests.support.agreement import assert_agree, draw, numbers_of
+from tests.support.kernels import Kernels
 from tests.support.peak import peak_of_lives
 
 
@@ -25,6 +26,27 @@ def test_chunked_equals_plain(chunk_size, temperature):
     )
     with pytest.raises(ValueError, match="chunk_size is 0"):
         chunked_token_logprobs(hidden, weight, ids, chunk_size=0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk_size", [1, 7, 20])
+def test_chunked_without_entropy_equals_plain_with_fewer_kernels(chunk_size, temperature):
+    ids, hidden, weight = inputs(3, 5, 11, 4)
+
+    def lean(h, w):
+        return chunked_token_logprobs(h, w, ids, temperature, chunk_size)
+
+    def both(h, w):
+        return chunked_logprobs_and_entropy(h, w, ids, temperature, chunk_size)[0]
+
+    assert_agree(lean, lambda h, w: token_logprobs(h @ w.T, ids, temperature), hidden, weight)
+    counts = []
+    for head in (lean, both):
+        with Kernels() as kernels:
+            head(hidden.requires_grad_(), weight.requires_grad_()).sum().backward()
+        counts.append(kernels.count)
+    chunks = -(-15 // chunk_size)
+    assert counts[0] <= counts[1] - 5 * chunks, counts
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])

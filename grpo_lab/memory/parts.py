@@ -1,12 +1,11 @@
 r"""The bytes of each part of a training step on the device: one small formula each.
 
-Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. Two
-counts come from other people's code and were taken from its allocations, both in `phases`: `DRAWING`, and the 57 bytes
-of Eq. (8.11). An e is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
+Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. An e
+is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
 """
 
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST, PIECE
+from grpo_lab.trainer.optim_8bit import BLOCK, FEWEST
 
 
 def weight_bytes(parameters: int, e: int) -> int:
@@ -20,16 +19,16 @@ def weight_bytes(parameters: int, e: int) -> int:
 def adam_8bit_bytes(size: int) -> int:
     r"""Adam's two moments of a parameter of n numbers in 8 bits: a code each, a float32 scale per block of 256.
 
-    M = 2 \left( n + \frac{4 n}{256} + 4 \cdot 256 \left\lceil \frac{n}{2^{22}} \right\rceil \right) \tag{8.10}
+    M = 2 \left( n + \frac{4 n}{256} \right) \tag{8.10}
 
-    The last term is the table that turns a code into a number, one for each piece of 2^22 numbers. A parameter of fewer
-    than 4096 numbers, or not a multiple of 256, is not quantised: its moments take 8 bytes a number.
+    A parameter of fewer than 4096 numbers, or not a multiple of 256, is not quantised: its moments take 8 bytes a
+    number.
 
     Source: Dettmers et al. (2022), "8-bit optimizers via block-wise quantization", section 2; blocks as in torchao.
     """
     if size < FEWEST or size % BLOCK:
         return 8 * size
-    return 2 * (size + 4 * size // BLOCK + 4 * 256 * -(-size // PIECE))  # scalar (8.10)
+    return 2 * (size + 4 * size // BLOCK)  # scalar (8.10)
 
 
 def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:

@@ -10,6 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
+from grpo_lab.rollout.cache import aligned_columns
 from grpo_lab.rollout.score import head_chunk
 from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.trainer.optim_8bit import PIECE
@@ -129,7 +130,18 @@ class Setting:
 
         They alone grow with the square of a length; the query heads of a key head stand in line.
         """
-        cells = self.completion_inputs * self.length + self.prompts * self.prompt_length * self.prompt_length
+        rows = self.completion_inputs * aligned_columns(self.length - 1)
+        return self._mask_bytes(rows + self._square(self.prompts, self.prompt_length))
+
+    @cached_property
+    def prefill_mask(self) -> int:
+        """The mask of a rollout's prompts, all of them at once, without the last token of each."""
+        return self._mask_bytes(self._square(self.config.prompts_per_step, self.prompt_length - 1))
+
+    def _square(self, rows: int, length: int) -> int:
+        return rows * length * aligned_columns(length)
+
+    def _mask_bytes(self, cells: int) -> int:
         return self.product_size * (self.shape.queries // self.shape.keys) * cells
 
 
@@ -160,6 +172,7 @@ def rollout(run: Setting) -> list[Parts]:
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "half copies": 2 * run.layer_copies + run.head_copy,
     }
+    at_work += run.prefill_mask
     return [{"KV cache": prefix, "half copies": run.layer_copies, "activations": at_work}, step]
 
 
@@ -212,15 +225,15 @@ def _micro_batch(run: Setting, gradients_before: int) -> list[Parts]:
 
 
 def step(run: Setting) -> list[Parts]:
-    r"""The working memory of the optimizer, for the largest parameter, of n numbers.
+    r"""The working memory of the optimizer, for a piece of the weights, of n numbers in all.
 
-    M = 57 \min(n, 2^{22}) \tag{8.11}
+    M = 28 \min(n, 2^{22}) \tag{8.11}
 
-    That is AdamW with 8 bits, which works in float32 and on pieces: 14 float32 tensors and a byte. Compiled, on a card,
-    it needs less. torch's AdamW, fused, needs nothing.
+    That is AdamW with 8 bits, which works in float32 and on pieces: seven float32 tensors. torch's AdamW, fused, needs
+    nothing.
     """
     eight_bit = run.mode.optimizer == "adamw8bit"
-    at_work = 57 * min(max(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.11)
+    at_work = 28 * min(sum(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.11)
     return [{"gradients": run.gradients, "Adam at work": at_work}]
 
 

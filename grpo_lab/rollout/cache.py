@@ -7,7 +7,7 @@
   transformers copies the whole cache for each of them at every step.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,14 +20,25 @@ from grpo_lab.rollout.fast_paths import head_width
 _ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 
 
-def additive_mask(is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype) -> Float[Tensor, "B 1 Q S"]:
-    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty."""
+def additive_mask(
+    is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype, heads_per_key: int = 1
+) -> Float[Tensor, "B 1 RQ S"]:
+    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty.
+
+    heads_per_key: R, query heads that stand in line behind one another, each with the same Q queries.
+    """
     rows, length = is_token.shape
     key = torch.arange(length, device=is_token.device)
     query = key[length - queries :, None]
     allowed = (key <= query) & (is_token[:, None] | (key == query))  # B Q S
-    mask = torch.empty(rows, 1, queries, -(-length // _ALIGNED) * _ALIGNED, dtype=dtype, device=is_token.device)
-    return mask[..., :length].fill_(-torch.inf).masked_fill_(allowed[:, None], 0)
+    shape = (rows, 1, heads_per_key, queries, aligned_columns(length))
+    mask = torch.empty(shape, dtype=dtype, device=is_token.device)[..., :length]
+    return mask.fill_(-torch.inf).masked_fill_(allowed[:, None, None], 0).flatten(2, 3)
+
+
+def aligned_columns(length: int) -> int:
+    """Columns in memory of a mask's row, so that each begins where kernels take it without a copy."""
+    return -(-length // _ALIGNED) * _ALIGNED
 
 
 def attention_dtype(model) -> torch.dtype:
@@ -93,12 +104,19 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 
 @contextmanager
 def attention(model, name: str):
-    """Attention by the function that is registered under that name, for a while."""
+    """Attention by the function that is registered under that name, and by the kernels of torch itself, for a while."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
-        yield
+        with _kernels(model.device.type):
+            yield
     finally:
         model.config._attn_implementation = previous
+
+
+def _kernels(device_type: str) -> AbstractContextManager:
+    """On a GPU those that take a mask and need no plan: cuDNN makes one for each shape, in 25 to 35 ms."""
+    own = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(own) if device_type == "cuda" else nullcontext()
 
 
 @contextmanager
@@ -106,9 +124,7 @@ def decoding(model):
     """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
     kind = model.device.type
     autocast = torch.autocast(kind, attention_dtype(model), torch.is_autocast_enabled(kind), cache_enabled=False)
-    # The kernels of torch itself; cuDNN's are chosen by trial for each shape.
-    kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if kind == "cuda" else nullcontext()
-    with attention(model, "grpo_lab_one_query"), autocast, kernels:
+    with attention(model, "grpo_lab_one_query"), autocast:
         yield
 
 

@@ -81,7 +81,16 @@ class Decoder:
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
         self.slot.fill_(length - 1)
         self.done.zero_()
+        if self.forced is not None:
+            self.forced.fill_(DRAWN)
         self.cache.load(prefix, prefixes_per_prompt)
+
+    @torch.no_grad()
+    def reuse(self, turns: Turns | None = None) -> None:
+        """Make ready for another rollout in the same memory, by the weights as they are now; `load` comes next."""
+        self.turns = turns
+        for name, rounded in self.autocast_weights.items():
+            rounded.copy_(self.model.get_parameter(name))
 
     def run(self, max_steps: int) -> int:
         """Take at most `max_steps` steps, fewer if all rows have ended; returns how many."""

@@ -99,8 +99,7 @@ def _block(
 ) -> tuple[Tensor, Tensor]:
     """Rows of tokens that attend to each other, as `attend_packed` takes them, and the mask for their last queries."""
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
-    mask = additive_mask(is_token, queries, attention_dtype(model))
-    return prefix_index, mask if heads_per_key == 1 else mask.repeat(1, 1, heads_per_key, 1)  # B 1 R*Q S
+    return prefix_index, additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
@@ -125,8 +124,13 @@ AttentionInterface.register(PACKED_ATTENTION, attend_packed)
 
 
 def _recompute_with_same_attention(model) -> None:
-    """Let checkpointed layers, which are computed again in the backward pass, attend there as in the forward pass."""
-    checkpoint_layer = partial(checkpoint, use_reentrant=False, context_fn=partial(_checkpoint_contexts, model))
+    """Let checkpointed layers, which are computed again in the backward pass, attend there as in the forward pass.
+
+    Where no unit is dropped nothing is drawn, and no random state has to be read from the device, which would wait.
+    """
+    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+    keywords = {"use_reentrant": False, "preserve_rng_state": drops}
+    checkpoint_layer = partial(checkpoint, context_fn=partial(_checkpoint_contexts, model), **keywords)
     for layer in model.modules():
         if getattr(layer, "gradient_checkpointing", False):
             layer._gradient_checkpointing_func = checkpoint_layer

@@ -19,7 +19,7 @@ from grpo_lab.rollout.generate import NOT_FINITE, Sampling, sample_by_generate
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.static import GraphDecoder, fixed_columns
+from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.rollout.turns import Turns
 
@@ -184,23 +184,32 @@ def sample_sequences(
     prompts, length = prompt_ids.shape
     prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if length > 1 else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
-    columns = length + max_completion_length
-    if decoder_class is GraphDecoder:
-        columns = fixed_columns(length, max_completion_length)
-    decoder = decoder_class(model, prompts, num_generations, columns, sampling, turns=turns)
-    decoder.load(prompt_ids, prompt_mask, prefix)
-    steps = decoder.run(max_completion_length)
+    inputs, steps = (prompt_ids, prompt_mask, prefix), max_completion_length
+    if decoder_class is not GraphDecoder:
+        columns = length + max_completion_length
+        decoder = decoder_class(model, prompts, num_generations, columns, sampling, turns=turns)
+        return _decode(decoder, inputs, steps)
+    columns = fixed_columns(length, max_completion_length)
+    with graph_decoder(model, prompts, num_generations, columns, sampling, turns=turns) as decoder:
+        sequences, logp, entropy = (drawn.clone() for drawn in _decode(decoder, inputs, steps))
+        del decoder  # or its memory could not be given back
+    return sequences, logp, entropy
+
+
+def _decode(
+    decoder: Decoder, inputs: tuple, max_steps: int
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """What a decoder has drawn and recorded, as far as rows are still writing."""
+    decoder.load(*inputs)
+    steps, length, turns = decoder.run(max_steps), inputs[0].shape[1], decoder.turns
     completions = decoder.sequences[:, length : length + steps]
-    is_token = completion_mask(completions, list(sampling.eos_token_ids))
+    is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
     if turns is not None:  # of what the environment writes it does not matter how probable it is
         is_token = turns.tensors(0, is_token.device)[2]
     end = length + (steps if turns is not None else int(is_token.any(0).sum()))
     sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end]
     if not (logp if turns is None else logp[is_token]).isfinite().all():
         raise RunError(NOT_FINITE)
-    if decoder_class is GraphDecoder:
-        del decoder
-        torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
     return sequences, logp, entropy
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token_logprobs
+from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.packing import packed_hidden
 
@@ -56,7 +56,9 @@ def score_logprobs(
     pairs, pair_index = (predictor * vocab_size + completion_ids[mask]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
-        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
+        chunked = chunked_logprobs_and_entropy if with_entropy else chunked_token_logprobs
+        values = chunked(hidden, head.weight, ids, temperature, chunk)
+        logp, entropy = values if with_entropy else (values, None)
     else:
         logp, entropy = _logprobs_and_entropy(head(hidden), ids, temperature, with_entropy)
     zeros = logp.new_zeros(mask.shape)

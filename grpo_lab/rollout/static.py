@@ -6,16 +6,22 @@ can be recorded as a CUDA graph: from then on a single call repeats all of it.
 
 The attention reads all columns of the cache and masks those that are not written yet: lengths must not change. Tokens
 are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
-drawing, unread: a step of 64 rows takes hardly longer than one of 32, since the weights are read either way.
+drawing, unread: the weights are read either way, but so are the columns of such a row.
+
+A capture takes longer than many short answers. Within a run (`kept_graphs`) it serves the rollouts that come after it,
+as long as they have the same sizes and the GPU has room for it beside everything else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from grpo_lab.base.display import GIB
+from grpo_lab.rollout.cache import attention_dtype
 from grpo_lab.rollout.decoder import Decoder
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.turns import Turns
@@ -23,6 +29,7 @@ from grpo_lab.rollout.turns import Turns
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
+ROOM = 4  # a graph is kept where this many times its memory are free beside the most that the run has taken
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 
 
@@ -51,6 +58,77 @@ class GraphDecoder(Decoder):
 
     def draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
+
+    @property
+    def nbytes(self) -> int:
+        """What it keeps of a GPU's memory between two rollouts; the weights are the model's."""
+        own = [*self.cache.keys, *self.cache.values, *self.autocast_weights.values(), self.logp, self.sequences]
+        logits = 4 * len(self.rows) * self.model.config.vocab_size
+        return sum(tensor.nbytes for tensor in own) + CAPTURED_LOGITS * logits
+
+
+class KeptGraph:
+    """The decoder of the last rollout, for the next one, if that has the same sizes and reads the same weights."""
+
+    def __init__(self):
+        self.key, self.decoder, self.rollouts = None, None, 0
+
+    def decoder_for(
+        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None
+    ) -> GraphDecoder:
+        sizes = (prompts, num_generations, columns, sampling, turns is None)
+        addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
+        kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
+        key = (id(model), sizes, kind, addresses)
+        if key != self.key:
+            self.drop()
+            self.decoder = GraphDecoder(model, *sizes[:-1], turns=turns)
+            self.key = key
+        else:
+            self.decoder.reuse(turns)
+        return self.decoder
+
+    def end_rollout(self) -> None:
+        """Drop the graph where it could be in the way. Of the first rollout: nobody knows yet what an update takes."""
+        self.rollouts += 1
+        if self.rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
+            self.drop()
+
+    def drop(self) -> None:
+        if self.decoder is not None:
+            device, self.key, self.decoder = self.decoder.model.device, None, None
+            if device.type == "cuda":
+                torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
+
+
+def has_room(device: torch.device, size: int) -> bool:
+    """True if so many bytes can stay on a GPU beside the most that torch has reserved on it so far, with a margin."""
+    return torch.cuda.max_memory_reserved(device) + ROOM * size + GIB <= torch.cuda.mem_get_info(device)[1]
+
+
+_kept: list[KeptGraph] = []  # of the runs that are open, the innermost last
+
+
+@contextmanager
+def kept_graphs() -> Iterator[None]:
+    """Let the rollouts inside share a captured step."""
+    _kept.append(KeptGraph())
+    try:
+        yield
+    finally:
+        _kept.pop().drop()
+
+
+@contextmanager
+def graph_decoder(*arguments, turns: Turns | None = None) -> Iterator[GraphDecoder]:
+    """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied."""
+    kept = _kept[-1] if _kept else KeptGraph()
+    try:
+        yield kept.decoder_for(*arguments, turns)
+    except BaseException:
+        kept.drop()
+        raise
+    kept.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
@@ -104,6 +182,7 @@ def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], Non
                 step()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        # Other threads, such as a tracker's or a reward's, may go on using the GPU meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             step()
     return graph.replay

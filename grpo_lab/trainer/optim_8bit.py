@@ -1,64 +1,100 @@
-"""torchao's AdamW8bit, given large parameters in pieces: moments in 8 bits, bf16 weights rounded up or down by chance.
+"""AdamW with moments in 8 bits, torchao's `AdamW8bit` to the bit, in few kernels; bf16 weights rounded at random.
 
-`AdamW8bit(model.parameters())` would compute in float32 for a whole parameter at once: gigabytes for Qwen2's embedding.
-So it gets pieces. Where this departs from it, on purpose: moments too few to be quantised are float32, since in bf16
-a second moment could not follow changes of 0.1% a step; and the update is not compiled, which would need a C compiler.
+torchao's own update is meant to be compiled, which needs a C compiler; uncompiled it is some 160 kernels for each
+parameter, and computes in float32 for a whole parameter at once: gigabytes for Qwen2's embedding. Here parameters are
+laid end to end and updated a piece at a time, and a code is looked up with one search. On purpose it departs from
+torchao in two things: moments too few to be quantised are float32, since in bf16 a second moment could not follow
+changes of 0.1% a step; and the noise that rounds is added to the bits of a weight, not compared with them.
 """
 
+from typing import NamedTuple
+
 import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputPackageError
 
-PIECE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.2 GiB
+PIECE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.1 GiB
 BLOCK = 256  # numbers that share a scale
 FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
+EPS = 1e-8
+
+
+class Part(NamedTuple):
+    """Consecutive numbers of one parameter, all of them or some."""
+
+    parameter: int  # its place in the list of parameters
+    start: int
+    stop: int
 
 
 class EightBitAdamW:
-    """The AdamW of the mode "bf16". Its state is there from the beginning, so that memory does not grow later."""
+    """The AdamW of the mode "bf16". Its state is there from the beginning, so that memory does not grow later.
+
+    settings: "betas", "weight_decay" and, if not set before each step, "lr".
+    """
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
-        adamw, quantised = _torchao()
+        signed, unsigned = code_tables()
         if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
             raise InputError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
-        self.parameters = parameters
-        self.pieces = [_cut(p.detach()) for p in parameters]
-        flat = [piece for pieces in self.pieces for piece in pieces]
-        self.adamw = adamw(flat, **settings, bf16_stochastic_round=stochastic_rounding)
-        for parameter, pieces in zip(parameters, self.pieces, strict=True):
-            kind = quantised if parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0 else None
-            for piece in pieces:
-                moments = {"exp_avg": _zeros(piece, kind, True), "exp_avg_sq": _zeros(piece, kind, False)}
-                self.adamw.state[piece] = {"step": torch.tensor(0.0)} | moments
+        self.parameters, self.stochastic_rounding = parameters, stochastic_rounding  # [rounding]
+        self.betas, self.weight_decay = settings["betas"], settings["weight_decay"]
+        self.lr, self.steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
+        self.pieces = pieces_of(parameters)
+        levels = {device: (Levels.of(signed, device), Levels.of(unsigned, device)) for device in _devices(parameters)}
+        self.moments = [self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces]
+
+    def _new_moments(self, piece: list[Part], signed: "Levels", unsigned: "Levels") -> tuple["Moment", "Moment"]:
+        size = sum(part.stop - part.start for part in piece)
+        kind = EightBitMoment if _is_quantised(self.parameters[piece[0].parameter]) else FloatMoment
+        return kind(size, signed), kind(size, unsigned)
 
     def set_lr(self, lr: float) -> None:
-        for group in self.adamw.param_groups:
-            group["lr"].fill_(lr)
+        self.lr.fill_(lr)
 
+    @torch.no_grad()
     def step(self) -> None:
-        """The pieces are views of the parameters and of their gradients, made anew: either may have been replaced."""
-        for parameter, pieces in zip(self.parameters, self.pieces, strict=True):
-            for piece, weights, gradient in zip(pieces, _cut(parameter.detach()), _cut(parameter.grad), strict=True):
-                piece.data, piece.grad = weights, gradient
-        with torch.compiler.set_stance("force_eager"):
-            self.adamw.step()
-        for pieces in self.pieces:
-            for piece in pieces:
-                piece.grad = None  # a view would keep the whole gradient in memory
+        self.steps += 1
+        for piece, moments in zip(self.pieces, self.moments, strict=True):
+            # Views made anew: parameters and gradients may have been replaced.
+            weights = [self.parameters[i].view(-1)[start:stop] for i, start, stop in piece]
+            gradients = [self.parameters[i].grad.reshape(-1)[start:stop] for i, start, stop in piece]
+            updated = self._updated(_in_float32(weights), _in_float32(gradients), *moments)
+            if self.stochastic_rounding and weights[0].dtype == torch.bfloat16:
+                updated = round_at_random(updated)
+            sizes = [len(part) for part in weights]
+            for part, values in zip(weights, updated.split(sizes), strict=True):
+                part.copy_(values)
+
+    def _updated(self, p: Float[Tensor, " N"], g: Float[Tensor, " N"], mean: "Moment", square: "Moment") -> Tensor:
+        """AdamW, operation by operation as torchao has it; 28 bytes a number are alive at most."""
+        beta1, beta2 = self.betas
+        m = mean.value().lerp_(g, 1 - beta1)
+        mean.set(m)
+        v = square.value().lerp_(g.square(), 1 - beta2)
+        square.set(v)
+        if self.weight_decay:
+            p = p - self.lr * self.weight_decay * p
+        denominator = v.sqrt_().div_((1 - beta2**self.steps).sqrt()).add_(EPS)
+        update = m.div_(1 - beta1**self.steps).mul_(self.lr).div_(denominator)
+        return p - update
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {
-            f"{number}.{piece}.{name}": tensor
-            for number, pieces in enumerate(self.pieces)
-            for piece, weights in enumerate(pieces)
-            for name, tensor in _flat(self.adamw.state[weights]).items()
+    def tensors(self) -> dict[str, Tensor]:
+        names = ("exp_avg", "exp_avg_sq")
+        return {"step": self.steps} | {
+            f"{number}.{name}.{part}": tensor
+            for number, moments in enumerate(self.moments)
+            for name, moment in zip(names, moments, strict=True)
+            for part, tensor in moment.tensors().items()
         }
 
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+    def load(self, tensors: dict[str, Tensor]) -> None:
         mine = self.tensors()
         if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
             raise InputError("tensors have other names or shapes; expected those of this optimizer's state")
@@ -66,32 +102,125 @@ class EightBitAdamW:
             tensor.copy_(tensors[name])
 
 
-def _zeros(piece: torch.Tensor, quantised: type | None, signed: bool) -> torch.Tensor:
-    if quantised is None:
-        return torch.zeros_like(piece, dtype=torch.float32)
-    return quantised.zeros(piece.shape, signed, BLOCK, piece.device, dtype=piece.dtype)
+class Levels(NamedTuple):
+    """What each code means, and from which number on it is the nearest."""
+
+    table: Float[Tensor, "256"]
+    limits: Float[Tensor, "255"]
+
+    @classmethod
+    def of(cls, table: Float[Tensor, "256"], device: torch.device) -> "Levels":
+        return cls(table.to(device), rounding_limits(table).to(device))
 
 
-def _cut(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tensor.reshape(-1).split(PIECE)
+class EightBitMoment:
+    """N numbers in 8 bits: a code each, and a scale for each block."""
+
+    def __init__(self, size: int, levels: Levels):
+        self.levels, device = levels, levels.table.device
+        self.codes = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.scale = torch.zeros(size // BLOCK, device=device)
+
+    def value(self) -> Float[Tensor, " N"]:
+        return self.levels.table[self.codes.int()].view(-1, BLOCK).mul_(self.scale[:, None]).view(-1)
+
+    def set(self, value: Float[Tensor, " N"]) -> None:
+        """Keep these numbers, each as the nearest level of its block."""
+        blocks = value.view(-1, BLOCK)
+        scale = torch.linalg.vector_norm(blocks, torch.inf, dim=-1).clip_(1e-12)
+        self.codes.copy_(nearest_codes(blocks / scale[:, None], self.levels.limits).view(-1))
+        self.scale.copy_(scale)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"codes": self.codes, "scale": self.scale}
 
 
-def _flat(state: dict) -> dict[str, torch.Tensor]:
-    """The state of one piece, its quantised moments as the codes and scales that they consist of."""
-    flat = {}
-    for name, value in state.items():
-        parts = ("codes", "scale") if hasattr(value, "codes") else ()
-        flat |= {f"{name}.{part}": getattr(value, part) for part in parts} or {name: value}
-    return flat
+class FloatMoment:
+    """N numbers as they are, being few."""
+
+    def __init__(self, size: int, levels: Levels):
+        self.values = torch.zeros(size, device=levels.table.device)
+
+    def value(self) -> Float[Tensor, " N"]:
+        return self.values.clone()
+
+    def set(self, value: Float[Tensor, " N"]) -> None:
+        self.values.copy_(value)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"values": self.values}
 
 
-def _torchao():
+Moment = EightBitMoment | FloatMoment
+
+
+def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
+    """The least float32 that torchao rounds up to each code but the first: the middle of two levels, or next to it."""
+    low, high = table[:-1], table[1:]
+    middle = (low + high) / 2
+    near = [middle]
+    for _ in range(2):
+        near = [near[0].nextafter(low), *near, near[-1].nextafter(high)]
+    candidates = torch.stack(near)
+    is_rounded_up = candidates - low >= (high - low) * 0.5
+    return candidates.gather(0, is_rounded_up.int().argmax(0, keepdim=True))[0]
+
+
+def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> UInt8[Tensor, "*N"]:
+    """The code of the level that is nearest to each number of a block whose largest is 1."""
+    return torch.bucketize(scaled, limits, out_int32=True, right=True).to(torch.uint8)
+
+
+def round_at_random(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Round float32 to one of the two bf16 around it, with the probability that makes the mean exact.
+
+    A bf16 is the upper 16 bits of a float32. Noise below 2^16 is added to the lower 16, and carries over as often as
+    they say.
+    """
+    noise = torch.randint(2**16, x.shape, dtype=torch.int32, device=x.device)
+    return noise.add_(x.view(torch.int32)).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
+
+
+def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[Part]]:
+    """All numbers of the parameters, cut into pieces of at most `PIECE`: large parameters divided, small ones together.
+
+    A piece is of one type and one device, and quantised or not as a whole.
+    """
+    pieces: dict[tuple, list[list[Part]]] = {}
+    for index, parameter in enumerate(parameters):
+        kind = (parameter.dtype, parameter.device, _is_quantised(parameter))
+        same_kind = pieces.setdefault(kind, [[]])
+        start = 0
+        while start < parameter.numel():
+            room = PIECE - sum(part.stop - part.start for part in same_kind[-1])
+            if room == 0:
+                same_kind.append([])
+                continue
+            stop = min(start + room, parameter.numel())
+            same_kind[-1].append(Part(index, start, stop))
+            start = stop
+    return [piece for same_kind in pieces.values() for piece in same_kind if piece]
+
+
+def _is_quantised(parameter: Tensor) -> bool:
+    return parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0
+
+
+def _devices(parameters: list[torch.nn.Parameter]) -> set[torch.device]:
+    return {parameter.device for parameter in parameters}
+
+
+def _in_float32(parts: list[Tensor]) -> Float[Tensor, " N"]:
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
+
+
+def code_tables() -> tuple[Float[Tensor, "256"], Float[Tensor, "256"]]:
+    """The 256 levels that a code may mean, between -1 and 1 and between 0 and 1: torchao's."""
     try:
-        from torchao.optim import AdamW8bit
-        from torchao.optim.subclass_8bit import OptimState8bit
+        from torchao.optim.quant_utils import create_dynamic_map
     except ImportError as error:
         raise InputPackageError(
             "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: pip install "
             "\"grpo-lab[torchao]\". Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
         ) from error
-    return AdamW8bit, OptimState8bit
+    return torch.tensor(create_dynamic_map(signed=True)), torch.tensor(create_dynamic_map(signed=False))

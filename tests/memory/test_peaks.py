@@ -10,9 +10,11 @@ import torch
 
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
+from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.rollout import score, static
 from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
@@ -51,6 +53,18 @@ def mostly_slow(cases, quick):
 def test_a_rollout(mode, T, B):
     rollout, config, L = rollout_of(mode, T, B)
     assert during(planned("small", mode, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
+
+
+@pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
+def test_long_prompts_of_a_rollout(mode, L):
+    """Their mask grows with the square of their length, and with the query heads of a key head."""
+    model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * (L - 1)).view(2, -1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
+        counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
+    made = planned("small", mode, make_config(T=16, G=4, B=8), L)
+    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.setting).values())
+    assert prompts == pytest.approx(counted, rel=0.05)
 
 
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])

@@ -1,15 +1,19 @@
 """The mask against a literal one, and what the layers keep of it; one query against sums."""
 
 import math
+from functools import partial
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import packing
+from grpo_lab.rollout import cache, packing
 from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
+from tests.support.sampling import sample
+from tests.support.worlds import make_world
 
 L, T = 7, 13
 
@@ -53,6 +57,15 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
         assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
 
 
+@pytest.mark.parametrize("length", [1, 7, 9, 16, 20])
+def test_the_mask_of_heads_that_share_a_key_head_is_aligned_and_repeats_the_plain_one(length):
+    model, is_token = random_policy("small"), torch.rand(3, length) < 0.7
+    queries, heads_per_key = -(-length // 2), 3
+    mask = packing._block(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
+    assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
+    assert torch.equal(mask, additive_mask(is_token, queries, torch.float32).repeat(1, 1, heads_per_key, 1))
+
+
 def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
     for dtype, autocast in [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)]:
         model, inputs = random_policy("small", dtype=dtype), batch()
@@ -68,6 +81,42 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
                 packed_hidden(model, *inputs)
         assert len(kept) == 8 and len({where for where, *_ in kept}) == 2
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_layers_that_are_computed_again_read_the_random_state_only_where_units_are_dropped(dropout, monkeypatch):
+    model, reads, read = random_policy("small"), [], torch.get_rng_state
+    model.gradient_checkpointing_enable()
+    model.train()
+    model.extra = torch.nn.Dropout(dropout)
+    monkeypatch.setattr(torch, "get_rng_state", lambda: reads.append(1) or read())
+    hidden, _ = packed_hidden(model, *batch())
+    assert len(reads) == (4 if dropout else 0)
+    hidden.sum().backward()
+
+
+def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
+    """As on a GPU: prompts, decoding, log-probabilities, and layers that are computed again."""
+    seen, plain = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*inputs, **keywords):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return plain(*inputs, **keywords)
+
+    as_on_a_gpu = partial(cache._kernels, "cuda")
+    monkeypatch.setattr(cache, "_kernels", lambda device_type: as_on_a_gpu())
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    model, tokenizer = make_world()
+    sample(model, tokenizer)
+    sampling = len(seen)
+    model.gradient_checkpointing_enable()
+    model.train()
+    hidden = packed_hidden(model, *(x % 15 if x.dtype == torch.long else x for x in batch()))[0]
+    forward = len(seen)
+    hidden.sum().backward()
+    assert 0 < sampling < forward < len(seen) and not any(seen)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):

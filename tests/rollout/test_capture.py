@@ -12,12 +12,13 @@ from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
+from grpo_lab.trainer import train
 from tests.rollout.test_decoder import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
 from tests.support.sampling import SETTINGS, sample
 from tests.support.tape import Tape, address, capture_on_the_cpu, no_question, refuse_questions
-from tests.support.worlds import make_world
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
@@ -78,6 +79,42 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
     assert not strange, f"read from elsewhere: {[(t.shape, t.dtype) for t in strange]}"
     unread = [tensor for place, tensor in known.items() if place not in tape.read]
     assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
+
+
+@pytest.mark.parametrize("settings", [{}, pytest.param({"bf16": True}, marks=pytest.mark.slow)], ids=str)
+def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(settings, tapes, monkeypatch):
+    """In the first step it is not known yet whether there is room; an evaluation of the same sizes needs no third."""
+
+    def run():
+        model, tokenizer = make_world()
+        config = make_config(max_steps=4, eval_steps=2, **settings)
+        history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
+        return weights(model), without_times(history)
+
+    monkeypatch.setattr(decoding, "has_room", lambda device, size: False)
+    want, _ = run(), tapes.clear()
+    monkeypatch.setattr(decoding, "has_room", lambda device, size: size > 0)
+    (got, history), captures = run(), len(tapes)
+    assert same_weights(got, want[0]) and history == want[1]
+    assert captures == 2
+
+
+def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
+    monkeypatch.setattr(decoding, "has_room", lambda device, size: True)
+    model, tokenizer = make_world()
+    with decoding.kept_graphs():
+        for _ in range(3):
+            first = static((model, tokenizer))
+        assert len(tapes) == 2
+        static((model, tokenizer), temperature=0.5)
+        static((model, tokenizer), generations=3)
+        assert len(tapes) == 4
+        same = static((model, tokenizer), generations=3)
+        model.lm_head.weight.data = model.lm_head.weight.data.clone()
+        assert_same(same, static((model, tokenizer), generations=3), 1e-12)
+        assert len(tapes) == 5
+    assert not decoding._kept
+    assert_same(first, static((model, tokenizer)), 1e-12)
 
 
 class OnTheCard(TorchDispatchMode):

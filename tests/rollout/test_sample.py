@@ -84,7 +84,8 @@ def test_the_entropy_may_be_left_out(at_once, monkeypatch):
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
     logp, entropy = logprobs_of(model, rollout, with_entropy=False)
-    assert entropy is None and torch.equal(logp, logprobs_of(model, rollout)[0])
+    assert entropy is None  # in chunks it is another formula, which rounds otherwise
+    torch.testing.assert_close(logp, logprobs_of(model, rollout)[0], rtol=0, atol=2e-6 if at_once == 100 else 0)
 
 
 def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():

@@ -5,12 +5,16 @@ import sys
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torchao.optim import AdamW8bit
+from torchao.optim.quant_utils import quantize_8bit_with_qmap
 
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import optim_8bit
 from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
+from tests.support.kernels import Kernels
 from tests.support.worlds import make_config, make_world, same_weights, weights
 
 EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
@@ -156,12 +160,46 @@ def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
         optimizer.step()
         with torch.compiler.set_stance("force_eager"):
             reference.step()
-    for number, (p, q) in enumerate(zip(ours, theirs, strict=True)):
-        assert torch.equal(p, q)
-        for name in ("exp_avg", "exp_avg_sq"):
-            for part in ("codes", "scale"):
-                mine = [v for k, v in optimizer.tensors().items() if k.startswith(f"{number}.") and f"{name}.{part}" in k]  # fmt: skip  # noqa: E501
-                assert torch.equal(torch.cat(mine), getattr(reference.state[q][name], part).flatten())
+    assert same_weights(dict(enumerate(ours)), dict(enumerate(theirs)))
+    for name in ("exp_avg", "exp_avg_sq"):
+        for part in ("codes", "scale"):
+            mine = [value for key, value in optimizer.tensors().items() if key.endswith(f".{name}.{part}")]
+            states = [getattr(reference.state[q][name], part).flatten() for q in theirs]
+            assert torch.equal(torch.cat(mine), torch.cat(states))
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=64))
+def test_one_search_finds_the_code_of_torchao(values):
+    for signed, table in zip((True, False), optim_8bit.code_tables(), strict=True):
+        limits = optim_8bit.rounding_limits(table)
+        near = torch.cat([limits, limits.nextafter(table[0]), limits.nextafter(table[-1]), table, torch.tensor(values)])
+        scaled = near if signed else near.abs()
+        assert torch.equal(optim_8bit.nearest_codes(scaled, limits), quantize_8bit_with_qmap(scaled, table))
+
+
+def test_a_step_in_8_bits_is_few_kernels(monkeypatch):
+    """Beside the copies to and from the parameters; torchao's own has 160 for each parameter."""
+    monkeypatch.setattr(optim_8bit, "PIECE", 2**16)
+    weights = [torch.nn.Parameter(random(64, 256).bfloat16()) for _ in range(10)] + [torch.nn.Parameter(random(300))]
+    optimizer = eight_bit(weights, 1e-3, weight_decay=0.1)
+    for p in weights:
+        p.grad = torch.ones_like(p)
+    assert [sum(part.stop - part.start for part in piece) for piece in optimizer.pieces] == [2**16, 2**16, 2**15, 300]
+    with Kernels() as kernels:
+        optimizer.step()
+    parts = sum(map(len, optimizer.pieces))
+    assert kernels.count <= 48 * len(optimizer.pieces) + parts, kernels.names
+
+
+def test_noise_below_the_last_bit_rounds_without_bias():
+    x = torch.full((2**16,), 1 + 2.0**-10).mul_(torch.tensor([1.0, -1.0]).repeat(2**15))  # 1/8 of the way to the next
+    torch.manual_seed(0)
+    rounded = optim_8bit.round_at_random(x)
+    assert set(rounded.abs().tolist()) == {1.0, 1 + 2.0**-7}
+    up = (rounded.abs() > 1).float().mean().item()
+    assert up == pytest.approx(1 / 8, abs=6 * (1 / 8 * 7 / 8 / len(x)) ** 0.5)
+    exact = torch.randn(512).bfloat16().float()
+    assert torch.equal(optim_8bit.round_at_random(exact).float(), exact)
 
 
 @pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])
@@ -185,7 +223,7 @@ def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
     for _ in range(1200):
         ours.grad = torch.ones_like(ours)
         optimizer.step()
-    assert optimizer.tensors()["0.0.exp_avg_sq"][0].item() == pytest.approx(1 - 0.999**1200, rel=1e-3)
+    assert optimizer.tensors()["0.exp_avg_sq.values"][0].item() == pytest.approx(1 - 0.999**1200, rel=1e-3)
 
 
 def test_parameters_that_are_not_contiguous_are_named():
@@ -195,7 +233,7 @@ def test_parameters_that_are_not_contiguous_are_named():
 
 
 def test_without_torchao_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchao.optim", None)
+    monkeypatch.setitem(sys.modules, "torchao.optim.quant_utils", None)
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))])
     with pytest.raises(ImportError, match=r"pip install .grpo-lab\[torchao\].*precision='fp32-master'"):
         PolicyOptimizer(model, make_config(precision="bf16"))

@@ -1,0 +1,54 @@
+"""How many kernels a call starts on a device, and how often it makes the host wait, counted on any processor."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# What changes shape, strides or type of a tensor and computes nothing.
+VIEWS = {
+    "view", "_unsafe_view", "reshape", "slice", "select", "split", "split_with_sizes", "unsqueeze", "squeeze", "expand",
+    "alias", "detach", "t", "transpose", "permute", "unbind", "as_strided", "empty", "new_empty", "empty_like",
+    "_local_scalar_dense", "view_as", "unfold", "chunk", "diagonal", "empty_strided", "new_empty_strided",
+}  # fmt: skip
+# What gives the host a number, or has a result whose size only the device knows.
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "unique_dim", "equal", "is_nonzero")
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the operations inside it that compute something on tensors with more than one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.names: list[str] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        name = function.name().split("::")[-1].split(".")[0]
+        sizes = [leaf.numel() for leaf in torch.utils._pytree.tree_leaves((arguments, result)) if torch.is_tensor(leaf)]
+        if name not in VIEWS and max(sizes, default=0) > 1:
+            self.names.append(name)
+        return result
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations inside it for which a host would wait for its GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.names: list[str] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        name = function.name().split("::")[-1].split(".")[0]
+        by_mask = name in ("index", "index_put", "index_put_", "_index_put_impl_") and any(
+            torch.is_tensor(index) and index.dtype == torch.bool for index in arguments[1]
+        )
+        if name in WAITS or by_mask:
+            self.names.append(name)
+        return function(*arguments, **(keywords or {}))
