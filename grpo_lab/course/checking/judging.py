@@ -83,7 +83,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     index, difference, mistakes, sentences = _explained(exercise, outcomes, failing, seed, shares)
     of_form = difference.fault and difference.fault != "error" and not mistakes
     folded = [*sentences[1:], *_full_parts(exercise, outcomes[index], difference, index, seed)]
-    folded += _equation(exercise, mistakes[0]) if mistakes else []
+    folded += _equation(exercise, mistakes[0]) if mistakes and not exercise.variant else []
     unchanged = unrepaired(exercise) in mistakes
     right_values = shares["values"] == 1
     if not right_values:
