@@ -1,13 +1,13 @@
 r"""Variants: exercises with another formula, drawn for a class, with a key for the teacher alone.
 
-    grpo-lab course release DIR --assignment 05 --variant SECRET    the students' notebook, with the formula of the class
+    grpo-lab course release DIR --assignment 05 --variant SECRET    the students' notebook, with the class's formula
     grpo-lab course grade DIR --variant SECRET                      judges by it
     grpo-lab course key --variant SECRET                            what was drawn: formulas and functions
 
 A variant puts another equation, and the line that computes it, at a tag of the reference. It has the reference's name,
-arguments and inputs, so notebooks, checks and grading stay as they are. The formulas lie in a file of the repository, or
-in one of the teacher's, and not in the package: a released notebook holds their *results* on the inputs that students
-see, and `check` compares with these.
+arguments and inputs, so notebooks, checks and grading stay as they are. The formulas lie in a file of the repository,
+or in one of the teacher's, and not in the package: a released notebook holds their *results* on the inputs that
+students see, and `check` compares with these.
 """
 
 import base64
@@ -41,7 +41,7 @@ LESSON = "formula-of-the-lesson"
 LESSON_SAYS = (
     "This is the formula of the lesson. Your class has another one: it stands above the cell, and in the docstring."
 )
-FIELDS = ("equation", "formula", "line", "draw", "title", "says", "hints")
+REQUIRED, OPTIONAL = {"equation", "formula", "line", "says"}, ("draw", "title", "hints")
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,19 @@ def read_variants(file: Path) -> dict[str, list[dict[str, Any]]]:
         InputError: if there is no such file, and for an entry that is not of the form of docs/teaching/variants.yaml.
     """
     if not file.is_file():
-        raise InputFileError("variants", str(file), "name a file of variants: that of docs/teaching is in a checkout only")
+        raise InputFileError("variants", str(file), "name a file of variants: docs/teaching is in a checkout only")
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError("variants", str(file), "expected YAML", found=f"cannot be read ({error})") from None
-    for name, entries in content.items() if isinstance(content, dict) else [(file.name, None)]:
-        known = [name for names in exercises.NAMES.values() for name in names]
+    if not isinstance(content, dict):
+        raise InputError("variants", str(file), "expected a list of entries for each function")
+    known = [name for names in exercises.NAMES.values() for name in names]
+    for name, entries in content.items():
         check_choice("variants", name, known)
-        for entry in entries if isinstance(entries, list) else [None]:
-            if not isinstance(entry, dict) or not {"equation", "formula", "line", "says"} <= entry.keys() <= set(FIELDS):
-                raise InputError("variants", name, f"expected a list of entries with {', '.join(FIELDS)}")
+        for entry in entries if isinstance(entries, list) and entries else [{}]:
+            if not isinstance(entry, dict) or not REQUIRED <= entry.keys() <= {*REQUIRED, *OPTIONAL}:
+                raise InputError("variants", name, f"expected a list of entries with {', '.join(sorted(REQUIRED))}")
     return content
 
 
@@ -113,8 +115,9 @@ def variant_of(name: str, entry: Mapping[str, Any]) -> Exercise:
     file = f"<{name}, variant {sha256(source.encode()).hexdigest()[:8]}>"
     function = built_anew(reference, source, file)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    task = f"{exercise.task}\n\n**The formula of your class:** Eq. ({entry['equation']}) is not that of the lesson. {entry['says']}"
-    return _as_variant(replace(exercise, function=function, task=task), reference, entry.get("hints", ()))
+    says = f"**The formula of your class:** Eq. ({entry['equation']}) is not that of the lesson. {entry['says']}"
+    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{says}")
+    return _as_variant(exercise, reference, entry.get("hints", ()))
 
 
 def _as_variant(exercise: Exercise, lesson: Callable, hints: Any) -> Exercise:

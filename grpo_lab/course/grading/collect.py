@@ -17,8 +17,8 @@ from grpo_lab.course.grading.notebook import (
     answers_as_text,
     assignment_of,
     assignment_of_file,
-    class_of_variants,
     cells_to_run,
+    class_of_variants,
     read_cells,
     written_answer,
 )

@@ -225,7 +225,7 @@ def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None
     if len(others) > max(1, len(readable) / 2):
         drawn = others[0].of_class
         found = f"is {'another secret' if of_class else 'missing'}" if drawn else "is given"
-        allowed = "give the secret that most notebooks were released with" if drawn else "most notebooks have no variants"
+        allowed = "give the secret that most were released with" if drawn else "most notebooks have no variants"
         raise InputError("variant", None, allowed, found=found)
     for submission in others:
         submission.notes.append("its notebook has other formulas than those of the class, by which it was judged")

@@ -72,13 +72,19 @@ def lab_metadata(cell: dict) -> dict:
 
 
 def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
-    """The code cells that grading runs, all but the training run and the numbers of a class; and notes on those that are
-    too long."""
+    """The code cells that grading runs, and notes on those that are too long.
+
+    Left out are the training run and the numbers of a class.
+    """
     _, run = demonstration(number_of(assignment))
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)
-        if cell.get("cell_type") != "code" or lab_metadata(cell).get("role") in ("demo", "variant") or source.strip() in ("", run):
+        if (
+            cell.get("cell_type") != "code"
+            or lab_metadata(cell).get("role") in ("demo", "variant")
+            or source.strip() in ("", run)
+        ):
             continue
         if re.fullmatch(r"check\(\w+\)", source.strip()):  # it says nothing here, and fails where there is no function
             continue

@@ -104,7 +104,11 @@ def silence_the_course() -> None:
     import grpo_lab.course.variant as variant
     import grpo_lab.teaching.notebook as notebook
 
-    for module, names in ((course, ("check", "hint", "progress")), (variant, ("class_variant",)), (notebook, ("begin",))):
+    for module, names in (
+        (course, ("check", "hint", "progress")),
+        (variant, ("class_variant",)),
+        (notebook, ("begin",)),
+    ):
         for name in names:
             setattr(module, name, lambda *args, **kwargs: None)
 
