@@ -1,11 +1,19 @@
 """`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back."""
 
+import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_lab.base import Parser, command, writable_folder
+from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.course.exercise import fresh_seed
+
+if TYPE_CHECKING:
+    from grpo_lab.course.variant import ClassKey
+
+DRAWN = "drawn"  # of --variant without a secret
 
 
 @command("grpo_lab.course")
@@ -26,18 +34,58 @@ def list_exercises() -> int:
     return 0
 
 
-def write(folder: Path, action: str, assignment: str | None = None) -> int:
+def write_assignments(folder: Path) -> int:
     from grpo_lab.course import release
 
-    for path in getattr(release, action)(folder, assignment):
+    return _print_paths(release.build(folder))
+
+
+def release_assignments(folder: Path, assignment: str | None, variant: str | None, variants: Path | None) -> int:
+    from grpo_lab.course import release
+
+    drawn = variant == DRAWN
+    secret = secrets.token_hex(8) if drawn else variant
+    _print_paths(release.release(folder, assignment, _class_key(secret, variants)))
+    if drawn:
+        print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
+    return 0
+
+
+def _print_paths(paths: Iterable[Path]) -> int:
+    for path in paths:
         print(path)
     return 0
 
 
-def grade_folder(folder: Path, **options) -> int:
+def grade_folder(folder: Path, variant: str | None, variants: Path | None, **options) -> int:
     from grpo_lab.course.grading.command import grade_class
 
-    return grade_class(folder, **options)
+    return grade_class(folder, key=_class_key(variant, variants), **options)
+
+
+def print_key(assignment: str | None, variant: str, variants: Path | None) -> int:
+    from grpo_lab.course.release import TITLES
+    from grpo_lab.course.variant import key_text
+
+    if assignment is not None:
+        check_choice("assignment", assignment, list(TITLES))
+    key = _class_key(variant, variants)
+    texts = [key_text(key, number) for number in TITLES if assignment in (None, number)]
+    print("\n\n".join(text for text in texts if text))
+    return 0
+
+
+def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
+    """The key of a class with this secret; None for one without variants."""
+    from grpo_lab.course.variant import VARIANTS, ClassKey
+
+    if secret is None:
+        if file is not None:
+            raise InputError("variants", str(file), "it is read with --variant SECRET only")
+        return None
+    if not secret.strip():
+        raise InputError("variant", secret, "expected the secret of a class, any text")
+    return ClassKey(secret, file or VARIANTS)
 
 
 def write_totals(folders: list[Path], output: Path) -> int:
@@ -46,11 +94,13 @@ def write_totals(folders: list[Path], output: Path) -> int:
     return write_totals(folders, output)
 
 
-def export_to_gradescope(folder: Path, seed: int | None, assignment: str | None) -> int:
+def export_to_gradescope(
+    folder: Path, seed: int | None, assignment: str | None, variant: str | None, variants: Path | None
+) -> int:
     from grpo_lab.course.release.gradescope import export_gradescope
 
     seed = fresh_seed(seed)
-    print(export_gradescope(folder, seed, assignment))
+    print(export_gradescope(folder, seed, assignment, _class_key(variant, variants)))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
     return 0
 
@@ -66,14 +116,21 @@ def _parser() -> Parser:
             subparser.add_argument("folder", type=kind, metavar="DIR", help=folder)
         return subparser
 
+    def add_variant(subparser: Parser, says: str, **settings) -> None:
+        subparser.add_argument("--variant", metavar="SECRET", help=says, **settings)
+        file_help = "what is drawn from (default: docs/teaching/variants.yaml of a checkout)"
+        subparser.add_argument("--variants", type=Path, metavar="FILE", help=file_help)
+
     add("list", list_exercises, "Every exercise, with points and minutes.")
     says = "Write the assignment notebooks anew; unchanged ones are left alone."
-    build_options = add("build", write, says, action="build")
+    build_options = add("build", write_assignments, says)
     folder = Path("notebooks/assignments")
     build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
     says = "Write the students' folder: assignments and a README."
-    release_options = add("release", write, says, "a new or empty folder", action="release")
+    release_options = add("release", release_assignments, says, "a new or empty folder")
     release_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
+    says = "draw other formulas for this class; without SECRET, one is made up and printed"
+    add_variant(release_options, says, nargs="?", const=DRAWN)
     grade_options = add(
         "grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path
     )
@@ -84,12 +141,17 @@ def _parser() -> Parser:
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
+    add_variant(grade_options, "of the class, as it was given to `release`")
+    key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
+    key_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
+    add_variant(key_options, "of the class, as it was given to `release`", required=True)
     totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
     totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
     totals_options.add_argument("--output", type=Path, default=Path("totals.csv"), help="(default: totals.csv)")
     export_options = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
     export_options.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
     export_options.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")
+    add_variant(export_options, "of the class, as it was given to `release`")
     return parser
 
 

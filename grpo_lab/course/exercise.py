@@ -70,6 +70,8 @@ class Exercise:
     task: a few sentences, what to write and why it matters.
     hints: at least 2, from gentle to nearly there, never the line itself.
     says: of each mistake, what the student reads.
+    variant: whether its formula was drawn for a class (see `grpo_lab.course.variant`).
+    recorded: the outcomes on the inputs of seed 0, where the function that has them is the teacher's alone.
     """
 
     function: Callable
@@ -88,6 +90,8 @@ class Exercise:
     task: str = ""
     hints: Sequence[str] = ()
     says: Mapping[str, str] = field(default_factory=dict)
+    variant: bool = False
+    recorded: tuple = ()
 
     @property
     def name(self) -> str:

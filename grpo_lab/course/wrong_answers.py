@@ -45,10 +45,13 @@ def source_of(function: FunctionType) -> str:
     return textwrap.dedent(inspect.getsource(function))
 
 
-def built_anew(reference: FunctionType, source: str | ast.Module) -> Callable:
-    """The function of this source that has the reference's name, undecorated, among the names that its module has."""
+def built_anew(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
+    """The function of this source that has the reference's name, undecorated, among the names that its module has.
+
+    file: the name that a traceback gives to the source.
+    """
     names, tree = dict(reference.__globals__), ast.parse(source) if isinstance(source, str) else source
     for node in tree.body:
         node.decorator_list = []
-    exec(compile(tree, f"<{reference.__name__}, changed>", "exec"), names)
+    exec(compile(tree, file or f"<{reference.__name__}, changed>", "exec"), names)
     return names[reference.__name__]

@@ -14,15 +14,18 @@ from grpo_lab.course.stub import solution_body, stub_head
 LINUX = sys.platform == "linux"
 
 
-def submit(path: Path, number: str = "01", cells: tuple[str, ...] = (), **written: Callable | str) -> Path:
+def submit(path: Path, number: str = "01", cells: tuple[str, ...] = (), key=None, **written: Callable | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(submission(number, cells, **written))
+    path.write_bytes(submission(number, cells, key, **written))
     return path
 
 
-def submission(number: str = "01", cells: tuple[str, ...] = (), **written: Callable | str) -> bytes:
-    """The notebook of an assignment with these functions in the place of stubs, and these cells in front."""
-    notebook = json.loads(notebook_text(number))
+def submission(number: str = "01", cells: tuple[str, ...] = (), key=None, **written: Callable | str) -> bytes:
+    """The notebook of an assignment with these functions in the place of stubs, and these cells in front.
+
+    key: a `ClassKey`, for a notebook with its variants.
+    """
+    notebook = json.loads(notebook_text(number, key))
     for cell in notebook["cells"]:
         mark = cell["metadata"].get("grpo_lab", {})
         if set(mark) == {"exercise"} and mark["exercise"] in written:

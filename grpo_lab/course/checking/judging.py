@@ -83,7 +83,7 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     index, difference, mistakes, sentences = _explained(exercise, outcomes, failing, seed, shares)
     of_form = difference.fault and difference.fault != "error" and not mistakes
     folded = [*sentences[1:], *_full_parts(exercise, outcomes[index], difference, index, seed)]
-    folded += _equation(exercise, mistakes[0]) if mistakes else []
+    folded += _equation(exercise, mistakes[0]) if mistakes and not exercise.variant else []
     unchanged = unrepaired(exercise) in mistakes
     right_values = shares["values"] == 1
     if not right_values:
@@ -100,7 +100,8 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
 
 
 def _earned(exercise: Exercise, share: float, seed: int) -> float:
-    """The share that is right beyond what is there for nothing: in the stub of a repair, or in a constant."""
+    """The share that is right beyond what is there for nothing: in the stub of a repair, or in a constant; where a
+    class has another formula, in the lesson's function."""
     free_share = _free_share(exercise, seed)
     return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
 
@@ -109,8 +110,9 @@ def _earned(exercise: Exercise, share: float, seed: int) -> float:
 def _free_share(exercise: Exercise, seed: int) -> float:
     expected = expected_outcomes(exercise, seed)
     indices = range(len(expected))
-    if exercise.planted:
-        initial_outcomes = [wrong_outcome(exercise, unrepaired(exercise), index, seed) for index in indices]
+    initial = unrepaired(exercise) or (next(iter(exercise.misconceptions.values())) if exercise.variant else None)
+    if initial is not None:
+        initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
         return properties(exercise, initial_outcomes, expected)["values"]
     nothing = [outcome_of(lambda *args, **kwargs: None, exercise, index, seed) for index in indices]
     return idle_share(exercise, expected, nothing)

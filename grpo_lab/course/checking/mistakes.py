@@ -63,7 +63,7 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
-    known = (*initial, *exercise.misconceptions.values(), *ignoring(exercise))
+    known = (*initial, *exercise.misconceptions.values(), *([] if exercise.variant else ignoring(exercise)))
     explanation = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
     return [explanation] if explanation else []
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_lab.base.checks import check_choice
 from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
 from grpo_lab.course.exercise import Exercise
@@ -37,7 +38,14 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
 
 @cache
 def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
-    """The reference's outcome on every case; computed once for each seed."""
+    """The reference's outcome on every case; computed once for each seed.
+
+    Raises:
+        InputError: for another seed than 0, where the outcomes are recorded.
+    """
+    if exercise.recorded:
+        check_choice("seed", seed, (0,))
+        return exercise.recorded
     return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))
 
 

@@ -18,6 +18,7 @@ from grpo_lab.course.grading.notebook import (
     assignment_of,
     assignment_of_file,
     cells_to_run,
+    class_of_variants,
     read_cells,
     written_answer,
 )
@@ -174,5 +175,6 @@ def _read(submission: Submission, file: File) -> Submission:
     submission.cells, notes = cells_to_run(submission.assignment, cells)
     submission.notes += notes
     submission.written, submission.as_text = written_answer(cells), answers_as_text(cells)
+    submission.of_class = class_of_variants(cells)
     submission.notes += [f"the cell of {name} is text and not code, so it did not run" for name in submission.as_text]
     return submission

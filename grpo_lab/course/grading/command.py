@@ -25,10 +25,13 @@ from grpo_lab.course.grading.collect import own_folder
 from grpo_lab.course.grading.grade import GRADES, Graded, Grading, grade
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.totals import WRITTEN, written_table
+from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.walls import STRONG
 
 
-def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust) -> int:
+def grade_class(
+    folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust, key: ClassKey | None = None
+) -> int:
     """Run the command; the options are those of `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
     check_between("time_limit", time_limit, 1, 86_400)  # below, right answers would fail
@@ -47,7 +50,7 @@ def grade_class(folder: Path, *, output: Path | None, assignment, seed, jobs, ti
 
         grading = grade(
             folder, seed, assignment=assignment, jobs=jobs, seconds=time_limit, trust=trust, hidden=[output],
-            progress=progress,
+            key=key, progress=progress,
         )  # fmt: skip
     if earlier is not None and earlier.assignment != grading.assignment:
         problem = f"is {str(output)!r}, which holds the grades of {earlier.assignment}; {grading.assignment} was graded"

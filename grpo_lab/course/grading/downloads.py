@@ -21,6 +21,7 @@ class Submission:
     student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
     it. platform: "moodle", "canvas" or ""; number: the platform's own, of the student; upload: Canvas's, of the file.
     written: the answer to the question in words. as_text: exercises whose cell is no code.
+    of_class: the mark of a notebook with variants; "" without.
     """
 
     student: str
@@ -34,6 +35,7 @@ class Submission:
     problem: str = ""
     notes: list[str] = field(default_factory=list)
     as_text: list[str] = field(default_factory=list)
+    of_class: str = ""
 
     def code_of(self, exercise: str) -> list[Cell]:
         """The cells that define this function, or were made for it."""

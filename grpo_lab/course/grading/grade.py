@@ -24,6 +24,7 @@ from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.release import number_of, of_notebook
+from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.walls import private_places, strongest_wall
 
 VISIBLE = 0
@@ -93,12 +94,17 @@ def cause(why: str) -> str:
 
 @dataclass
 class Grading:
-    """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student."""
+    """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student.
+
+    variants: the exercises with a formula of the class, which no file keeps; of_class: their mark, which it does.
+    """
 
     assignment: str
     seed: int
     wall: str
     students: list[Graded]
+    of_class: str = ""
+    variants: dict[str, Exercise] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> "Grading":
@@ -115,10 +121,17 @@ class Grading:
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(replace(self, variants={})))
 
     def merged(self, earlier: "Grading") -> "Grading":
-        """Add those who were graded earlier and not now; who is graded again has the new marks."""
+        """Add those who were graded earlier and not now; who is graded again has the new marks.
+
+        Raises:
+            InputError: if the others were judged by other formulas.
+        """
+        if earlier.of_class != self.of_class:
+            allowed = "give the secret of then, or another folder with --output"
+            raise InputError("variant", None, allowed, found="is another one than that of the earlier grading")
 
         def identity(graded: Graded) -> tuple[str, str]:
             return graded.submission.student, graded.submission.number
@@ -130,7 +143,7 @@ class Grading:
 
     @property
     def exercises(self) -> dict[str, Exercise]:
-        return of_notebook(number_of(self.assignment))
+        return of_notebook(number_of(self.assignment)) | self.variants
 
     @property
     def out_of(self) -> int:
@@ -150,6 +163,7 @@ def grade(
     seconds: float = 30.0,
     trust: bool = False,
     hidden: Iterable[Path] = (),
+    key: ClassKey | None = None,
     progress: Callable[[int, int, Graded, float], None] = lambda marked, total, graded, took: None,
 ) -> Grading:
     """Mark everything in the folder. An interrupt ends all that runs; nothing is written here.
@@ -162,16 +176,20 @@ def grade(
         seconds: for a cell and for an exercise.
         trust: run without a sandbox where there is none.
         hidden: paths that no submission may read, beside the folder, the package and your home.
+        key: of a class that has variants.
         progress: called with (marked, of how many, the last one, its seconds).
 
     Raises:
         ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
-            is neither a sandbox nor trust.
+            is neither a sandbox nor trust; and where most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
     graded: dict[int, Graded] = {}
-    exercises, unseen = of_notebook(number_of(stem)), [folder, *hidden, *private_places()]
-    with Sandbox(exercises, strongest_wall(trust), seconds, unseen) as sandbox:
+    number, unseen = number_of(stem), [folder, *hidden, *private_places()]
+    variants, of_class = (key.exercises(number), key.mark(number)) if key else ({}, "")
+    _refuse_other_variants(submissions, of_class)
+    exercises = of_notebook(number) | variants
+    with Sandbox(of_notebook(number), strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
             took: dict[int, float] = {}
 
@@ -192,7 +210,25 @@ def grade(
                 sandbox.stop()
                 pool.shutdown(cancel_futures=True)
                 raise
-    return Grading(stem, seed, sandbox.wall, [graded[index] for index in range(len(submissions))])
+    students = [graded[index] for index in range(len(submissions))]
+    return Grading(stem, seed, sandbox.wall, students, of_class, variants)
+
+
+def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None:
+    """Note which notebooks were released with other formulas than those that they are judged by.
+
+    Raises:
+        InputError: if most were.
+    """
+    readable = [submission for submission in submissions if not submission.problem]
+    others = [submission for submission in readable if submission.of_class != of_class]
+    if len(others) > max(1, len(readable) / 2):
+        drawn = others[0].of_class
+        found = f"is {'another secret' if of_class else 'missing'}" if drawn else "is given"
+        allowed = "give the secret that most were released with" if drawn else "most notebooks have no variants"
+        raise InputError("variant", None, allowed, found=found)
+    for submission in others:
+        submission.notes.append("its notebook has other formulas than those of the class, by which it was judged")
 
 
 def _run(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:

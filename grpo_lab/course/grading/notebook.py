@@ -72,12 +72,19 @@ def lab_metadata(cell: dict) -> dict:
 
 
 def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
-    """The code cells that grading runs, all but the training run, and notes on those that are too long."""
+    """The code cells that grading runs, and notes on those that are too long.
+
+    Left out are the training run and the numbers of a class.
+    """
     _, run = demonstration(number_of(assignment))
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)
-        if cell.get("cell_type") != "code" or lab_metadata(cell).get("role") == "demo" or source.strip() in ("", run):
+        if (
+            cell.get("cell_type") != "code"
+            or lab_metadata(cell).get("role") in ("demo", "variant")
+            or source.strip() in ("", run)
+        ):
             continue
         if re.fullmatch(r"check\(\w+\)", source.strip()):  # it says nothing here, and fails where there is no function
             continue
@@ -93,6 +100,11 @@ def written_answer(cells: list[dict]) -> str:
     """The text of the cell for the question in words; "" where nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
     return next((text[:MAX_CELL] for text in texts if text != ANSWER_HERE), "")
+
+
+def class_of_variants(cells: list[dict]) -> str:
+    """The mark of the class whose variants a notebook has; "" for one without."""
+    return next((mark["class"] for cell in cells if "class" in (mark := lab_metadata(cell))), "")
 
 
 def answers_as_text(cells: list[dict]) -> list[str]:

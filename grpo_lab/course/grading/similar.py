@@ -54,11 +54,14 @@ def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
 def pasted(grading: Grading) -> dict[str, list[str]]:
     """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
 
+    Of a variant nothing is published, and what is right differs from the library's by a line.
+
     Published are the library's source, and the second keys in its public tests.
     """
     exercises_of_student = {}
     for graded in grading.handed_in:
-        answers = _answers_of_student(graded.submission.cells, grading.exercises)
+        lessons = {name: exercise for name, exercise in grading.exercises.items() if not exercise.variant}
+        answers = _answers_of_student(graded.submission.cells, lessons)
         published = {name: [_library(grading.exercises[name]), *_keys(grading.exercises[name])] for name in answers}
         names = [n for n, answer in answers.items() if any(_is_pasted(answer, source) for source in published[n])]
         if names:

@@ -7,12 +7,14 @@ grades one submission as the command `grade` does, in bubblewrap where Gradescop
 user, and leaves `results.json`. No other tool is needed.
 """
 
+import shlex
 import shutil
 from pathlib import Path
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
+from grpo_lab.course.variant import ClassKey
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
 PARTS = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICENSE", "grpo_lab")
@@ -54,18 +56,19 @@ mkdir -p "$root/class" "$root/results"
 rm -rf "$root/class/student" "$root/grades"
 cp -r "$root/submission" "$root/class/student"
 cd "$root"
-"$python" -m grpo_lab.course grade "$root/class" --seed {seed}{assignment} --trust --output "$root/grades"
+"$python" -m grpo_lab.course grade "$root/class" --seed {seed}{assignment}{variant} --trust --output "$root/grades"
 cp "$root/grades/results.json" "$root/results/results.json"
 """
 
 
-def export_gradescope(folder: Path, seed: int, assignment: str | None = None) -> Path:
+def export_gradescope(folder: Path, seed: int, assignment: str | None = None, key: ClassKey | None = None) -> Path:
     """Write the folder and its zip; returns the zip.
 
     Args:
         folder: new, or empty.
         seed: of the inputs that students have not seen.
         assignment: such as "02": whatever else is handed in earns nothing. None takes what comes.
+        key: of a class that has variants; the secret and the file go along, where submissions cannot read.
 
     Raises:
         FileExistsError: if there is something in the folder, or a zip of its name beside it.
@@ -88,7 +91,10 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None) ->
         else:
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(CHECKOUT / part, target)
-    run = RUN.format(seed=seed, assignment=f" --assignment {assignment}" if assignment else "")
+    variant = f' --variant {shlex.quote(key.secret)} --variants "$root/source/variants.yaml"' if key else ""
+    if key:
+        shutil.copyfile(key.file, folder / "variants.yaml")
+    run = RUN.format(seed=seed, assignment=f" --assignment {assignment}" if assignment else "", variant=variant)
     for name, text in (("setup.sh", SETUP), ("run_autograder", run)):
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
         (folder / name).chmod(0o755)

@@ -19,6 +19,7 @@ from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
+from grpo_lab.course.variant import ClassKey, results_of
 from grpo_lab.formulas.source import read_equations
 
 TITLES = {
@@ -65,6 +66,13 @@ HOW_IT_WORKS = """\
    a mistake is paid for once.
 6. The points are for the functions. The questions in words are for you and your teacher."""
 
+CLASS_CELL = """\
+# The numbers of your class, which `check` compares with. Run this cell, and leave it as it is.
+from grpo_lab.course.variant import class_variant
+
+class_variant('''
+{results}
+''')"""
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
 IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
@@ -75,8 +83,13 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def build(folder: Path, assignment: str | None = None) -> list[Path]:
+def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None) -> list[Path]:
     """Write every assignment into the folder, or one; a file that would stay the same is left alone.
+
+    Args:
+        folder: made if there is none.
+        assignment: such as "05"; None means all.
+        key: of a class that has variants.
 
     Raises:
         InputError: for an assignment that there is not.
@@ -88,21 +101,21 @@ def build(folder: Path, assignment: str | None = None) -> list[Path]:
     for number, (stem, _) in TITLES.items():
         if assignment not in (None, number):
             continue
-        path, text = folder / f"{stem}.ipynb", notebook_text(number)
+        path, text = folder / f"{stem}.ipynb", notebook_text(number, key)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_at_once(path, text)
         written.append(path)
     return written
 
 
-def release(folder: Path, assignment: str | None = None) -> list[Path]:
-    """Write the students' folder, with all assignments or with one, such as "05".
+def release(folder: Path, assignment: str | None = None, key: ClassKey | None = None) -> list[Path]:
+    """Write the students' folder, with all assignments or with one, such as "05"; see `build`.
 
     Raises:
         FileExistsError: if there is something in it: no work is ever overwritten.
     """
     refuse_unless_new(folder)
-    written = build(folder, assignment)
+    written = build(folder, assignment, key)
     return [*written, Path(shutil.copyfile(Path(__file__).with_name("README.md"), folder / "README.md"))]
 
 
@@ -112,11 +125,12 @@ def refuse_unless_new(folder: Path) -> None:
 
 
 @cache
-def notebook_text(number: str) -> str:
+def notebook_text(number: str, key: ClassKey | None = None) -> str:
     cells = []
-    for kind, source, mark in cells_of(number):
+    for kind, source, mark in cells_of(number, key):
         name = f"a{number}-{mark.get('exercise', 'notebook')}-{mark.get('role', 'stub')}"
-        cells.append(cell(kind, name, source, {"grpo_lab": mark}))
+        folded = {"jupyter": {"source_hidden": True}} if mark.get("role") == "variant" else {}
+        cells.append(cell(kind, name, source, {"grpo_lab": mark} | folded))
     return document(cells, {"grpo_lab": {"assignment": TITLES[number][0]}})
 
 
@@ -133,15 +147,18 @@ def document(cells: list[dict], metadata: dict | None = None) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def cells_of(number: str) -> Iterator[tuple[str, str, dict]]:
+def cells_of(number: str, key: ClassKey | None = None) -> Iterator[tuple[str, str, dict]]:
     """The cells of an assignment: (kind, source, mark) of each."""
-    exercises = of_notebook(number)
+    variants = key.exercises(number) if key else {}
+    exercises = of_notebook(number) | variants
     yield "markdown", head(number, exercises), {"role": "head"}
     yield (
         "code",
         setup_source(line for e in exercises.values() for line in imports_of(e, stub_source(e))),
         {"role": "setup"},
     )
+    if key and variants:
+        yield "code", CLASS_CELL.format(results=results_of(variants)), {"role": "variant", "class": key.mark(number)}
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
     text, code = demonstration(number)

@@ -1,0 +1,400 @@
+"""Variants: every formula against a literal loop; home and grading judge alike; the package has none of the lines."""
+
+import ast
+import csv
+import itertools
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import grpo_lab
+from grpo_lab.base.checks import InputError
+from grpo_lab.course import check, exercises, hint
+from grpo_lab.course.__main__ import main
+from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.release import TITLES
+from grpo_lab.course.release.notebooks import notebook_text
+from grpo_lab.course.stub import solution_body, stub_head
+from grpo_lab.course.variant import (
+    LESSON,
+    VARIANTS,
+    ClassKey,
+    _with_word,
+    class_variant,
+    key_text,
+    read_variants,
+    results_of,
+    variant_of,
+)
+from grpo_lab.formulas.source import read_equations
+from tests.course.classroom import run
+from tests.course.submitted import file_name, solution, submit
+
+KEY = ClassKey("a class in spring")
+LISTS = read_variants(VARIANTS)
+ENTRIES = [(name, index, entry) for name, entries in LISTS.items() for index, entry in enumerate(entries)]
+
+
+def drawn(entry):
+    """Every entry that may be drawn of this one, with the number that was put in."""
+    words = entry.get("draw", {})
+    for values in itertools.product(*words.values()):
+        filled = entry
+        for word, value in zip(words, values, strict=True):
+            filled = _with_word(filled, word, value)
+        yield (*values, None)[0], filled
+
+
+@pytest.fixture
+def at_home(monkeypatch):
+    """The registry of variants that a student's notebook fills, empty before and after."""
+    monkeypatch.setattr(exercises, "_of_class", {})
+
+
+# What each formula says, in loops over plain numbers. The arguments are those of the function, and the number drawn.
+def entropy(order, logits, temperature=1.0):
+    def one(row):
+        powers = [math.exp((z - max(row)) / temperature) for z in row]
+        return (1 - sum((p / sum(powers)) ** order for p in powers)) / (order - 1)
+
+    return [[one(row) for row in rows] for rows in logits]
+
+
+def powers_of_distances(power, rewards, scale="group", ddof=1, eps=1e-4):
+    def one(row):
+        centred = [r - sum(row) / len(row) for r in row]
+        spread = (sum(abs(c) ** power for c in centred) / (len(row) - ddof)) ** (1 / power)
+        return [c / (spread + eps) for c in centred]
+
+    return [one(row) for row in rewards] if scale == "group" else None
+
+
+def from_the_middle(_, rewards, scale="group", ddof=1, eps=1e-4):
+    def one(row):
+        centred = [r - (min(row) + max(row)) / 2 for r in row]
+        spread = math.sqrt(sum(c**2 for c in centred) / (len(row) - ddof))
+        return centred if scale == "none" else [c / (spread + eps) for c in centred]
+
+    return [one(row) for row in rewards] if scale != "batch" else None
+
+
+def without(row, i):
+    return row[:i] + row[i + 1 :]
+
+
+def over_the_best(_, rewards):
+    return [[r - max(without(row, i)) for i, r in enumerate(row)] for row in rewards]
+
+
+def over_the_middle(_, rewards):
+    return [[r - (min(without(row, i)) + max(without(row, i))) / 2 for i, r in enumerate(row)] for row in rewards]
+
+
+def third(order, logp, ref_logp, estimator="k3"):
+    if estimator not in ("k3", "k3+"):
+        return None
+    return _each(lambda d: (math.exp(order * d) - 1) / order**2 - d / order, logp, ref_logp)
+
+
+def second(scale, logp, ref_logp, estimator="k3"):
+    return (
+        _each(lambda d: 0.5 * ((math.exp(scale * d) - 1) / scale) ** 2, logp, ref_logp) if estimator == "k2" else None
+    )
+
+
+def _each(function, logp, ref_logp):
+    return [[function(b - a) for a, b in zip(*rows, strict=True)] for rows in zip(logp, ref_logp, strict=True)]
+
+
+def of_a_sequence(power, logp, old_logp, mask, level="token"):
+    def one(new, old, counts):
+        moved = [n - o for n, o, c in zip(new, old, counts, strict=True) if c]
+        return [math.exp(sum(moved) / max(len(moved), 1) ** power)]
+
+    return [one(*rows) for rows in zip(logp, old_logp, mask, strict=True)] if level == "sequence" else None
+
+
+def in_logarithms(power, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    def one(r, a):
+        bound = math.log(1 + (epsilon if epsilon_high is None else epsilon_high)) * power
+        clipped = math.exp(min(max(math.log(max(r, 1e-300)), -power * math.log(1 + epsilon)), bound))
+        return min(min(r, delta or r) * a, clipped * a)
+
+    return _with_advantages(one, ratio, advantages)
+
+
+def leaking(leak, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+    def one(r, a):
+        low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
+        clipped, bounded = min(max(r, low), high), min(r, delta or r)
+        return min(bounded * a, clipped * a + leak * (bounded - clipped) * a)
+
+    return _with_advantages(one, ratio, advantages)
+
+
+def _with_advantages(function, ratio, advantages):
+    def of_token(b, t):
+        row = advantages[b]
+        return row[min(t, len(row) - 1)] if isinstance(row, list) else row
+
+    return [[function(r, of_token(b, t)) for t, r in enumerate(row)] for b, row in enumerate(ratio)]
+
+
+def of_lengths(power, values, mask, loss_type, max_completion_length=None, num_items=None):
+    rows = _rows(values, mask)
+    return (
+        sum(sum(row) / max(len(row), 1) ** power for row in rows) / len(rows) if loss_type in ("grpo", "sapo") else None
+    )
+
+
+def of_the_longest(_, values, mask, loss_type, max_completion_length=None, num_items=None):
+    rows = _rows(values, mask)
+    return sum(map(sum, rows)) / (len(rows) * max(1, *map(len, rows))) if loss_type == "bnpo" else None
+
+
+def _rows(values, mask):
+    wide = [row * len(counts) if len(row) == 1 else row for row, counts in zip(values, mask, strict=True)]
+    return [[v for v, c in zip(*rows, strict=True) if c] for rows in zip(wide, mask, strict=True)]
+
+
+def several_right(least, n, c, k):
+    draws = itertools.combinations([True] * c + [False] * (n - c), k)
+    counts = [sum(chosen) >= least for chosen in draws]
+    return sum(counts) / len(counts)
+
+
+def all_right(_, n, c, k):
+    return several_right(k, n, c, k)
+
+
+LOOPS = {
+    "token_entropy": [entropy], "group_advantages": [powers_of_distances, from_the_middle],
+    "rloo_advantages": [over_the_best, over_the_middle], "kl_estimate": [third, second],
+    "importance_ratio": [of_a_sequence], "clipped_surrogate": [in_logarithms, leaking],
+    "aggregate": [of_lengths, of_the_longest], "pass_at_k": [several_right, all_right],
+}  # fmt: skip
+
+
+def plain(value):
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize(("name", "index", "entry"), ENTRIES, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
+    """On the ordinary inputs, with every number that may be drawn; and its docstring and line still correspond."""
+    for number, filled in drawn(entry):
+        exercise, compared = variant_of(name, filled), 0
+        equations = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
+        assert equations[entry["equation"]] == filled["formula"]
+        for case in exercise.cases:
+            args, kwargs = case.build(5)
+            if case.tests != "values" or (name == "pass_at_k" and args[0] > 20):
+                continue
+            expected = LOOPS[name][index](number, *map(plain, args), **{key: plain(kwargs[key]) for key in kwargs})
+            if expected is not None:
+                got = torch.as_tensor(exercise.function(*args, **kwargs), dtype=torch.float64)
+                torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-9)
+                compared += 1
+        assert compared >= 2
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_no_two_formulas_agree_on_what_students_see(name):
+    """Neither with each other nor with the lesson: an answer to one is wrong for every other one."""
+    lesson = exercises.exercise(name)
+    entries = LISTS[name]
+    every = [lesson, *(variant_of(name, filled) for entry in entries for _, filled in drawn(entry))]
+    assert len(every) > len(entries)
+    for first, second in itertools.combinations(every, 2):
+        pairs = zip(expected_outcomes(first), expected_outcomes(second), strict=True)
+        assert not all(equal(a, b, lesson) for a, b in pairs)
+    assert all(not outcome.error for exercise in every for outcome in expected_outcomes(exercise))
+
+
+def test_the_package_has_no_line_of_a_variant():
+    source = "\n".join(path.read_text(encoding="utf-8") for path in Path(grpo_lab.__file__).parent.rglob("*.py"))
+    known = {ast.unparse(ast.parse(text)) for text in _wrong_lines()}
+    for name, _, entry in ENTRIES:
+        if "draw" not in entry:
+            assert entry["line"] not in source or ast.unparse(ast.parse(entry["line"])) in known, name
+    assert not VARIANTS.is_relative_to(Path(grpo_lab.__file__).parent)
+
+
+def _wrong_lines():
+    """What a known mistake of the lesson writes: all-right in `pass_at_k` is one, and is a right formula elsewhere."""
+    changes = exercises.exercise("pass_at_k").misconceptions.values()
+    return [line for mistake in changes for line in mistake.lines.values()]
+
+
+def released(number, key=KEY):
+    return json.loads(notebook_text(number, key))
+
+
+def class_cell(number, key=KEY):
+    (cell,) = [c for c in released(number, key)["cells"] if c["metadata"]["grpo_lab"].get("role") == "variant"]
+    return "".join(cell["source"])
+
+
+@pytest.mark.parametrize("number", ["01", "02", "04", "05", "07c"])
+def test_a_notebook_shows_the_formula_and_not_the_line(number):
+    text, variants = "\n".join("".join(cell["source"]) for cell in released(number)["cells"]), KEY.exercises(number)
+    assert variants and "The formula of your class" in text
+    for exercise in variants.values():
+        assert solution_body(exercise).strip() not in text and stub_head(exercise).strip() in text
+        for equation in read_equations(exercise.function):
+            assert f"$$\n{equation.latex} \\tag{{{equation.tag}}}\n$$" in text
+    assert notebook_text(number, ClassKey(KEY.secret)) == notebook_text(number, KEY), "the secret alone decides"
+    assert "class_variant" not in notebook_text(number)
+    assert KEY.secret not in text
+
+
+def written(exercise, source):
+    names = dict(exercise.function.__globals__)
+    exec(source, names)
+    return names[exercise.name]
+
+
+@pytest.mark.parametrize("number", ["02", "05"])
+def test_home_and_grading_give_one_verdict(number, at_home, capsys):
+    """On the key, on the lesson's function, on a stub and on slips; the lesson's is named as such in both."""
+    exec(class_cell(number), {})
+    assert "formulas of your class" in capsys.readouterr().out
+    for name, teacher in KEY.exercises(number).items():
+        right = stub_head(teacher) + solution_body(teacher)
+        slips = [right.replace("sum(-1)", "sum(0)"), right.replace("clamp(min=1)", "clamp(min=2)"), right + "\n    # x"]
+        stub = stub_head(teacher) + "    raise NotImplementedError\n"
+        verdicts = []
+        for source in (right, solution(exercises.lesson_exercise(name)), stub, *slips):
+            function = written(teacher, source)
+            home = check(function)
+            points, graded = mark(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
+            assert (home.status, home.message, home.details) == (graded.status, graded.message, graded.details), source
+            assert points <= home.points
+            verdicts.append(home)
+        assert [verdict.status for verdict in verdicts[:3]] == ["right", "wrong", "not started"]
+        assert verdicts[1].misconceptions == (LESSON,) and "Your class has another one" in verdicts[1].message
+        assert verdicts[0].points == teacher.points and verdicts[1].points == 0
+        assert str(hint(name)) != "" and exercises.exercise(name).hints == [*teacher.hints]
+        with pytest.raises(InputError, match="seed is 3"):
+            check(written(teacher, right), seed=3)
+
+
+def test_numbers_that_were_changed_are_refused(at_home):
+    text = results_of(KEY.exercises("02"))
+    for broken in (text[:-40], "x" + text, "", "AAAA"):
+        with pytest.raises(InputError, match="take this cell anew"):
+            class_variant(broken)
+    assert exercises._of_class == {}
+
+
+def key_answers(number, key=KEY):
+    answers = {name: solution(exercise) for name, exercise in exercises.of_notebook(number).items()}
+    return answers | {name: solution(exercise) for name, exercise in key.exercises(number).items()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A class: one by the key, one with the lesson's functions, one with a notebook of no class."""
+    lesson = {name: solution(exercise) for name, exercise in exercises.of_notebook("02").items()}
+    imports = ("import torch\nfrom grpo_lab.advantages import *\nfrom grpo_lab.advantages import check_shapes\n",)
+    for student, answers, key in (
+        ("ada", key_answers("02"), KEY),
+        ("bob", lesson, KEY),
+        ("eve", key_answers("02"), None),
+    ):
+        submit(tmp_path / "class" / student / file_name("02"), "02", imports, key=key, **answers)
+    return tmp_path / "class"
+
+
+def test_a_class_is_graded_by_its_own_formulas(folder, sandbox, capsys):
+    assert run(folder, key=KEY, seed=7) == 0
+    rows = list(csv.DictReader((folder.parent / "out" / "grades.csv").open(encoding="utf-8-sig")))
+    assert [(row["student"], row["points"]) for row in rows] == [("ada", "9"), ("bob", "0"), ("eve", "9")]
+    assert "other formulas than those of the class" in rows[2]["remarks"] and not rows[0]["remarks"]
+    page = (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
+    assert LESSON in page and "Answers as they stand in the library" not in page
+    assert KEY.secret not in (folder.parent / "out" / "grades.json").read_text(encoding="utf-8")
+    assert main(["totals", str(folder.parent / "out"), "--output", str(folder.parent / "totals.csv")]) == 0
+    with pytest.raises(InputError, match="variant is another one than that of the earlier grading"):
+        run(folder / "eve", output=folder.parent / "out", seed=7)
+
+
+@pytest.mark.parametrize(
+    ("key", "why"), [(None, "variant is missing; give"), (ClassKey("x"), "variant is another secret")]
+)
+def test_the_wrong_key_is_refused_before_anything_runs(folder, sandbox, key, why):
+    with pytest.raises(InputError, match=why):
+        run(folder, key=key)
+    assert not (folder.parent / "out").exists()
+
+
+def test_a_key_for_a_class_without_variants_is_refused(tmp_path, sandbox):
+    for student in "ab":
+        submit(tmp_path / "class" / student / file_name("02"), "02")
+    with pytest.raises(InputError, match="variant is given; most notebooks have no variants"):
+        run(tmp_path / "class", key=KEY)
+
+
+def test_the_commands(tmp_path, capsys):
+    assert main(["key", "--variant", "s3cret", "--assignment", "07c"]) == 0
+    assert key_text(ClassKey("s3cret"), "07c") == capsys.readouterr().out.removesuffix("\n")
+    assert main(["release", str(tmp_path / "new"), "--assignment", "07c", "--variant"]) == 0
+    told = capsys.readouterr().out
+    secret = told.split()[-1]
+    assert f"keep it, and give it to grade with --variant {secret}" in told
+    text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
+    assert text == notebook_text("07c", ClassKey(secret)) and secret not in text
+    for wrong, why in ((["key"], "--variant"), (["key", "--variant", " "], "expected the secret"),
+                       (["grade", ".", "--variants", "x.yaml"], "is read with --variant SECRET only"),
+                       (["key", "--variant", "x", "--variants", "none.yaml"], "in a checkout only")):  # fmt: skip
+        assert main_code(wrong) == 2 and why in capsys.readouterr().err
+
+
+def main_code(arguments):
+    try:
+        return main(arguments)
+    except SystemExit as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("x: [", "cannot be read"), ("[]", "expected a list"), ("nothing: []", "variants is 'nothing'"),
+     ("aggregate: {}", "a list of entries with"), ("aggregate: [{equation: '5.20'}]", "a list of entries with")],
+)  # fmt: skip
+def test_a_file_that_is_none_is_refused(content, why, tmp_path):
+    (tmp_path / "own.yaml").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        ClassKey("x", tmp_path / "own.yaml").exercises("05")
+
+
+def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
+    entry = {"equation": "4.16", "formula": "R'_b = R_b", "line": "penalised = rewards + 0 * beta", "says": "Nothing."}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({"kl_in_reward": [entry]}), encoding="utf-8")
+    key = ClassKey("x", tmp_path / "own.yaml")
+    assert [*key.exercises("04")] == ["kl_in_reward"] and key.mark("05") == "" and len(key.mark("04")) == 8
+    assert r"R'_b = R_b \\tag{4.16}" in notebook_text("04", key), "as JSON writes it"
+    with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
+        variant_of("kl_in_reward", entry | {"equation": "9.9"})
+
+
+def test_every_class_gets_some_of_the_formulas():
+    drawn_formulas = {ClassKey(str(n)).mark("05") for n in range(40)}
+    assert len(drawn_formulas) > 20
+    assert all(set(TITLES) >= {exercises.exercise(name).notebook} for name in LOOPS)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script for Linux")
+def test_gradescope_judges_by_the_class(tmp_path):
+    assert main(["export-gradescope", str(tmp_path / "g"), "--variant", "it's", "--assignment", "05"]) == 0
+    script = (tmp_path / "g" / "run_autograder").read_text(encoding="utf-8")
+    assert """--variant 'it'"'"'s' --variants "$root/source/variants.yaml" --trust""" in script
+    assert (tmp_path / "g" / "variants.yaml").read_bytes() == VARIANTS.read_bytes()
