@@ -130,6 +130,8 @@ def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
     for name in SETTINGS_FILES:
         if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
             raise _unfit(folder, f"whose {name} is damaged", "download it again")
+    if pointer := next((file for file in sorted(folder.glob("*")) if _is_pointer(file)), None):
+        raise _unfit(folder, f"whose {pointer.name} is a pointer of Git LFS", "`git lfs pull` fetches the file itself")
     if method := quantisation(folder):
         remedy = "take the model that it was made from, since quantised weights cannot be trained"
         raise _unfit(folder, f"whose weights are quantised ({method})", remedy)
@@ -160,6 +162,12 @@ def quantisation(folder: Path) -> str | None:
     return next((f"stored as {dtype}" for dtype in stored if re.match("[FIU][48]", dtype)), None)
 
 
+def _is_pointer(file: Path) -> bool:
+    if not file.is_file() or file.stat().st_size > 1024:
+        return False
+    return file.read_bytes().startswith(b"version https://git-lfs")
+
+
 def _settings_in(file: Path) -> Any:
     """The content of a JSON file; None where it is missing or damaged."""
     try:
@@ -183,7 +191,8 @@ def _quantisation_in(config: Any) -> Any:
     """The entry on quantisation, also that of a part of the model."""
     if not isinstance(config, dict):
         return None
-    own = config.get("quantization_config") or config.get("compression_config")
+    names = ("quantization_config", "compression_config", "quantization")  # the last as MLX writes it
+    own = next(filter(None, map(config.get, names)), None)
     return own or next(filter(None, map(_quantisation_in, config.values())), None)
 
 

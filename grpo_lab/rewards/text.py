@@ -9,6 +9,8 @@ from grpo_lab.base.checks import InputError, InputTypeError
 
 LONGEST = 1000  # characters of an answer; a policy may write millions of digits, and arithmetic on them takes long
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
+# As the models of several makers mark the end of their thinking, and its beginning.
+_THOUGHT = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
 _BESIDE_CHINESE = re.compile(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])")
@@ -41,9 +43,15 @@ def _text_of(value: Any, role: str, argument: str) -> str:
 
 
 def after_thinking(text: str) -> str:
-    """The text after the last `</think>`, or all of a text without thinking; empty where the thinking was cut off."""
-    answer = text.rpartition("</think>")[2]
-    return "" if "<think>" in answer else answer
+    """The text after the last `</think>`, or all of a text without thinking; empty where the thinking was cut off.
+
+    Other tags of thinking count as well: `<thinking>`, `[THINK]`, `◁think▷`.
+    """
+    tags = [*_THOUGHT.finditer(text)]
+    if not tags:
+        return text
+    is_end = "/" in tags[-1].groups()
+    return text[tags[-1].end() :] if is_end else ""
 
 
 def is_cut_off(ending: str, opening: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.tags import opened_thought, tag_tokens
+from grpo_lab.rollout.tags import opened_thought, opening_tag, tag_tokens
 from grpo_lab.rollout.templates import (
     DATE,
     contains,
@@ -33,12 +33,18 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
     if tags := tag_tokens(tokenizer, eos_token_ids):
         names = ", ".join(tags.values())
         habits["tags"] = f"{names} are special tokens of this tokenizer: they stay in what the rewards see"
+    ends = [*filter(None, tokenizer.convert_ids_to_tokens([*eos_token_ids]))]
     for prompt in _kinds(prompts):
         habits = (_of_text(tokenizer, prompt) if isinstance(prompt, str) else _of_chat(tokenizer, prompt)) | habits
+        if end := next((end for end in ends if templated(tokenizer, prompt).rstrip().endswith(end)), None):
+            where = (
+                "the prompt" if isinstance(prompt, str) else "the chat template opens no turn of its own: the prompt"
+            )
+            habits = {"ended": f"{where} ends with the end token {end!r}, after which the model goes on"} | habits
         if opened := opened_thought(tokenizer, encode_prompt(tokenizer, prompt)):
             where = "the prompt" if isinstance(prompt, str) else "the chat template"
             end = " and closes it at once" if "/" in opened else ""
-            line = f"{where} opens {opened.split('>')[0]}> itself{end}: what the rewards see of a completion begins so"
+            line = f"{where} opens {opening_tag(opened)} itself{end}: what the rewards see of a completion begins so"
             habits = {"opened": line} | habits
     return habits
 

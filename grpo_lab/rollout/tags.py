@@ -3,16 +3,25 @@
 import re
 from collections.abc import Iterable
 
-_TAG = re.compile(r"<(/?)([A-Za-z_][\w-]*)>")
-_OPENED = re.compile(r"<(think|thinking|thought|reasoning)>\s*(?:</\1>\s*)?$")
+_TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
+_OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning|answer))>|\[THINK\]|◁think▷"
+_OPENED = re.compile(
+    rf"({_OPENING})\s*(?:[^<\[◁]*(?:</\2>|\[/THINK\]|◁/think▷)\s*)?$",
+    re.IGNORECASE,
+)
 _FRAMING = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_TAIL = 16  # tokens at a prompt's end, enough for an opened thought
+_TAIL = 64  # tokens at a prompt's end, enough for a thought that is opened, and closed after a sentence
 
 
 def opened_thought(tokenizer, prompt_ids: list[int]) -> str:
-    """The end of a prompt that opens the thinking itself, such as "<think>" and a line break; else empty."""
+    """The end of a prompt that opens the thinking or the answer itself, such as "<think>" and a line break; or ""."""
     opened = _OPENED.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
     return opened[0] if opened else ""
+
+
+def opening_tag(opened: str) -> str:
+    """The tag with which the text of `opened_thought` begins."""
+    return match[1] if (match := _OPENED.match(opened)) else ""
 
 
 def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
@@ -25,7 +34,7 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
         for token_id, token in added.items()
         if token.special
         and (tag := _TAG.fullmatch(token.content))
-        and {f"<{tag[2]}>", f"</{tag[2]}>"} <= contents
+        and _pair(*filter(None, tag.groups())) <= contents
         and token_id not in {*eos_token_ids}
     }
 
@@ -38,4 +47,9 @@ def seen_text(tokenizer, completion_ids: list[int], tags: dict[int, str], opened
         text = tokenizer.decode(text_ids, skip_special_tokens=False)
     else:
         text = tokenizer.decode(completion_ids, skip_special_tokens=True)
-    return text if opened and text.lstrip().startswith(opened.split(">")[0] + ">") else opened + text
+    return text if opened and text.lstrip().startswith(opening_tag(opened)) else opened + text
+
+
+def _pair(bracket: str, *parts: str) -> set[str]:
+    """The opening and the closing tag, from the bracket, the slash of a closing one, and the name."""
+    return {bracket + parts[-1], f"{bracket}/{parts[-1]}"}

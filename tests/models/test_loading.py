@@ -160,6 +160,7 @@ def test_a_generation_config_that_transformers_would_not_save_is_mended_and_it_i
         ("config.json", {"quantization_config": {"quant_method": "nobody's"}}, "nobody's"),
         ("config.json", {"quantization_config": "all of it"}, "some method"),
         ("config.json", {"compression_config": {"quant_method": "sparse"}}, "sparse"),
+        ("config.json", {"quantization": {"group_size": 64, "bits": 4}}, "some method"),
         ("config.json", {"text_config": {"quantization_config": {"quant_method": "mxfp4"}}}, "mxfp4"),
         ("quantize_config.json", {"bits": 4, "group_size": 128}, "some method"),
     ],
@@ -188,6 +189,7 @@ def test_an_empty_entry_on_quantisation_is_none(checkpoint, tmp_path):
     load_policy(with_settings(copy_of(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 DAMAGED = [
     ("config.json", '{"model_type": "qwen2", "hidden', "whose config.json is damaged; download it again"),
     ("config.json", "", "whose config.json is damaged"),
@@ -200,6 +202,8 @@ DAMAGED = [
     ("tokenizer.json", "{}", "whose tokenizer cannot be loaded"),
     ("tokenizer_config.json", "{", "whose tokenizer_config.json is damaged"),
     ("model.safetensors", "", "can load"),
+    ("model.safetensors", POINTER, "model.safetensors is a pointer of Git LFS; `git lfs pull`"),
+    ("tokenizer.json", POINTER, "tokenizer.json is a pointer of Git LFS"),
     ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has no whole model.safetensors.index.json"),
     ("model.safetensors.index.json", "{}", "has no whole model.safetensors.index.json"),
     ("model.safetensors.index.json", "[1]", "has no whole model.safetensors.index.json"),

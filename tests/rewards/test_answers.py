@@ -67,7 +67,11 @@ def test_the_last_number_as_it_stands_there():
 
 
 IN_TEXT = {
-    "so <answer>5": "5",
+    "so <answer>5": "5", "so -½": "-1/2", "it is minus 5": "-5", "10 minus 5": "5", "零下5度": "-5",
+    "is it 1'234?": "1234", "1_000_000": "1000000", "it is 1.234,50 €": "2469/2", r"it is 0.\overline{3}": "1/3",
+    "it is 0.1(6).": "1/6",
+    "5 g of H2O": "5", r"\boxed{{5}}": "5", r"so \boxed5": "5", r"\approx5": "5", "x=5cm": "5", "5 km": "5",
+    "300 K": "300",
     "1⁄2": "1/2", "so -₹5": "-5", "it is -€1,000": "-1000", "1.5*10**3": "1500", "101₂": "101", "１／２": "1/2",
     r"\boxed{\$9{,}500}": "9500", "The answer is 1/2.": "1/2", "it is 1.5e3": "1500", "答案是１２。": "12",
     "so -$5": "-5", r"so -\$5.": "-5", "$-5": "-5", "3 1/2 cups": "7/2", "2 3/2": "3/2",
@@ -81,8 +85,12 @@ IN_TEXT = {
     "1.2e-3": "3/2500", "it is 25%": "25", r"it is 25\%": "1/4", "5 dollars": "5", "2^3 = 8": "8",
 }  # fmt: skip
 NOT_IN_TEXT = {
-    r"so \sqrt{16}": "16", r"so 2\sqrt{3}": "3", r"0.\overline{3}": "3", r"so \pi/4": "4", r"5\pi": "5", "x/2": "2",
+    r"so \sqrt{16}": "16", r"so 2\sqrt{3}": "3", r"so \pi/4": "4", r"5\pi": "5", "x/2": "2",
     "so 1e1000": "1", "-₹5": "5",
+    "so -½": "1/2", "it is minus 5": "5", "is it 1'234?": "234", "9.500,00 €": "0", "5k": "5", "5K": "5", "5M": "5",
+    "5 bn": "5", "0x1F": "1", "H2O": "2", "log_2 8": "8", r"0.\overline{3}.": "3", "<thinking>5 or": "5",
+    "[THINK]5": "5",
+    "◁think▷5": "5", "<Think>5": "5", "<seed:think>5": "5",
     "The answer is 1/2.": "2", r"\boxed{\$9{,}500}": "500", "1.5e3": "3", "-$5": "5", "it is 2^10": "10",
     "so 2^10": "2", "5 million": "5", "3万": "3", "1/0": "0", "on 1/2/2020": "2020", "10^6": "6",
     r"\frac{1}{2}": "2", "at 8:00": "8", "3.5.2": "2", "3 1/2": "2", "9 m^2": "2", "2½": "2", "<think>5": "5",
@@ -116,6 +124,10 @@ def test_what_math_reward_reads_in_a_box_is_read_in_a_sentence(value, form):
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
 def test_what_is_answered_amid_the_thinking_is_no_answer(reward):
     assert reward(["<think>maybe <answer>5</answer> or", "<think>so</think><answer>5</answer>"], ["5", "5"]) == [0, 1]
+    for tag in ("<thinking>", "<Think>", "<seed:think>", "[THINK]", "◁think▷"):
+        closing = tag[0] + "/" + tag[1:]
+        texts = [f"{tag}<answer>5</answer> or", f"{tag}<answer>4</answer>{closing}<answer>5</answer>"]
+        assert reward(texts, ["5", "5"]) == [0, 1]
 
 
 def test_long_texts_take_no_time():

@@ -17,6 +17,9 @@ REPLIES = {
 # What stands before the word counts, in both languages; what is not clear is no verdict.
 IN_CONTEXT = {
     "yes": [
+        "Correct ✅", "✅", "✔️ The response is right", "The answer matches the reference answer.", "It matches.",
+        "Yes - the response is 7.", "Yes – matches", "<verdict>yes</verdict>", "正確", "符合", "回答符合标准答案",
+        "The response matches the expected answer 7.",
         "Reasoning: it gives 7, which is correct.\nVerdict: Yes", r"\boxed{yes}", "The response is judged correct.",
         "The response says 7, which is correct.", "There is no doubt that the response is correct.",
         "The answer provided is correct.", "The answer given by the student is correct", "回答与预期答案一致",
@@ -32,6 +35,10 @@ IN_CONTEXT = {
         "The response matches the expected answer.",
     ],
     "no": [
+        "❌", "Nope.", "Nope, it says 5", "The answer doesn't match.", "It is hardly correct.", "no - it says 5",
+        "The response does not match the expected answer 7", "The response lacks the correct answer.",
+        "The response is missing the expected answer.", "<verdict>no</verdict>", "答非所问", "回答不符合标准答案",
+        "不正確", "回答与标准答案不符", "This response is unable to give the correct answer", "沒有答對", "錯誤",
         "Verdict: No\nReason: the correct answer is 7", "This can't be right.",
         "The response cannot be considered correct",
         "Wrong answer.", "The response says 5, which is not correct.", "This is not the expected answer.",
@@ -64,7 +71,9 @@ IN_CONTEXT = {
         "The right triangle", "nothing is wrong", "It would be correct if it said 7",
         "neither correct nor incorrect", "The response claims that it is correct", "The response says yes",
         "是不是正确？", "如果正确", "The reference answer is correct. The response differs.", "No doubt",
-        "no problem", "not incorrect?",
+        "no problem", "not incorrect?", "✅❌", "It would match if it said 7", "the reference answer",
+        "a well-known yes-man", "The response, if rounded, is correct", "The response - if rounded - is correct",
+        "half right", "不一定符合", "是否符合标准答案", "no match - no mismatch",
     ],
 }  # fmt: skip
 

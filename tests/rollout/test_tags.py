@@ -44,7 +44,26 @@ def test_what_frames_a_text_is_no_tag():
     assert [*tag_tokens(pair, ends).values()] == ["<turn>"]
 
 
-@pytest.mark.parametrize("opened", ["<think>", "<think>\n", "<think>\n\n</think>\n\n", "<reasoning>\n", ""])
+def test_other_ways_to_write_a_pair():
+    for tags in (("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>")):
+        assert (*tag_tokens(tagging_tokenizer(*tags)).values(),) == tags
+    for others in (("[INST]", "[/INST]"), ("◁think▷", "</think>"), ("<|begin|>", "<|/begin|>")):
+        assert tag_tokens(tagging_tokenizer(*others)) == {}
+
+
+OPENED = [
+    "<think>",
+    "<think>\n",
+    "<think>\n\n</think>\n\n",
+    "<reasoning>\n",
+    "[THINK]",
+    "<answer>",
+    "<Think>so.</Think>",
+    "",
+]
+
+
+@pytest.mark.parametrize("opened", OPENED)
 def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, opened):
     tokenizer = with_template(tiny, PLAIN + "{{ " + repr(opened) + " }}")
     rollout = sample_completions(tiny[0], tokenizer, [CHAT[-1:], "2+2=?"], 2, 8)

@@ -72,12 +72,20 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (DATED, {"time": "writes the date: it is 26 Jul 2024 in every prompt"}),
         (TIMED, {"time": "writes the date"}),
         (BY_CHANCE, {"chance": "writes another prompt each time"}),
+        (PLAIN + "[THINK]", {"opened": "the chat template opens [THINK] itself"}),
+        (PLAIN + "◁think▷\n", {"opened": "the chat template opens ◁think▷ itself"}),
+        (PLAIN + "<seed:think>", {"opened": "the chat template opens <seed:think> itself"}),
+        (PLAIN + "<think>\nI have thought.\n</think>\n", {"opened": "opens <think> itself and closes it at once"}),
+        (PLAIN + "<answer>", {"opened": "the chat template opens <answer> itself"}),
+        (PLAIN + "<|im_end|>", {"ended": "ends with the end token '<|im_end|>', after which"}),
+        (PLAIN.replace(OPEN, ""), {"ended": "opens no turn of its own: the prompt ends with the end token"}),
         (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
 )
 def test_a_line_says_what_a_template_does(tiny, template, habits):
-    found = probe(with_template(tiny, template), [CHAT])
+    tokenizer = with_template(tiny, template)
+    found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
     assert found.keys() == habits.keys()
     assert all(words in found[name] for name, words in habits.items())
 

@@ -28,12 +28,13 @@ def math_reward(
     The answer is what the last answer block holds, all of it; without a block, the last `\boxed{}` after the thinking.
     A text that was cut off, in its thinking or in a later block or box, gives none.
 
-    What counts. A number: whole, decimal, fraction (reduced or not), mixed (3 1/2), with powers of ten (1.5e3,
-    10^6), in Chinese words up to 99 (三十). It is compared exactly: 0.333333 is not 1/3, and e^{-50} not e^{-60}. Per
-    cent is a hundredth: 25% is 1/4 and not 25. A unit, or a base, may be left out, but not contradicted, and is not
-    converted: 5 cm is 5, and not 5 m; 12_5 is not 12_6. The value of a name counts (x = 4). An expression where one is
-    expected: x+1 is 1+x, and 1024 is 2^{10}. Order counts in tuples, not in sets and bare lists, and a set is no tuple;
-    x > 3 is (3, \infty). Words are compared as texts, in any case.
+    What counts. A number: whole, decimal, with digits that repeat (0.1(6)), fraction (reduced or not), mixed (3 1/2),
+    with powers of ten (1.5e3, 10^6), with its thousands apart (1,234; 1'234; 1.234,50), in Chinese words (三十). It is
+    compared exactly: 0.333333 is not 1/3, and e^{-50} not e^{-60}. Per cent is a hundredth: 25% is 1/4 and not 25. A
+    unit, or a base, may be left out, but not contradicted, and is not converted: 5 cm is 5, and not 5 m; 12_5 is not
+    12_6. The value of a name counts (x = 4). An expression where one is expected: x+1 is 1+x, and 1024 is 2^{10}. Order
+    counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are compared as
+    texts, in any case.
 
     What does not. A calculation where a number is expected (17+58 for 75, 2+2 = 4), another equation (2x = 8 for 4), a
     second answer ("4 or 5"), a doubt ("about 5"), a sentence ("the answer is 4"), a number in English words.

@@ -39,11 +39,17 @@ CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY}]) ?(?P<inner>[+-]?))? ?(?:"
     r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
+    r"|(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
     r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<spoken>[两十零一二三四五六七八九]+))"
     r"(?P<percent> ?%)?(?P<tail>.*)"
 )
 _THOUSANDS_APART = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
+# 1'234'567, 1_234_567, 1.234.567,00
+_APART_ELSEWHERE = re.compile(
+    r"(?<![0-9,.'’_])[0-9]{1,3}(?:(['’_])[0-9]{3}(?:\1[0-9]{3})*|(?:\.[0-9]{3})+,[0-9]+)(?![0-9,'’_])"
+)
 _IN_PLAIN = (
+    (re.compile(r"^([+-]?) ?(?:\(([^(){},+-]*)\)|\{([^(){},+-]*)\})$"), r"\1\2\3"),
     (re.compile(r"^\(([^(){},]*)\)$"), r"\1"),
     (re.compile(r"^\(([0-9]+)\)(?=_)"), r"\1"),
     (re.compile(r"(?<=[0-9])(?= *\\frac)"), " "),
@@ -58,16 +64,19 @@ _IN_PLAIN = (
 )
 _BASE = re.compile(r"^(?: ?_|,? ?(?:in )?base )\{?([0-9]{1,2})\}?$|^ ?\((?:in )?base ([0-9]{1,2})\)$")
 _BOLD = re.compile(r"(?<![0-9a-zA-Z)])(?:\*\*|__)|(?:\*\*|__)(?![0-9a-zA-Z(])|`")
-_WITHIN = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?:_\S)? *[{(]?$|[a-zA-Z})] ?/ ?$")  # of what it is a part
+# What stands before a number that is a part of something.
+_WITHIN = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?: ?_\S+)? *[{(]?$|[a-zA-Z})] ?/ ?$")
 # In a running text: no index, no exponent, nothing within another number.
 _IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
     rf"(?P<number>[+-]?(?:[{CURRENCY}] ?[+-]?)?(?:"
-    r"(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
+    r"[0-9]*\.[0-9]*+(?:\\overline ?\{ ?[0-9]+ ?\}|\([0-9]+\))"
+    r"|(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?+|\.[0-9]++)"
     r"(?: ?%)?)"
     # What makes another number of it, or no finished one.
     r"(?P<more>\.[0-9]|[eE][+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
+    r"|(?:k|(?-i:M)| ?[mb]n)\b|(?<=\b0)x[0-9a-f]+\b"
     r"| ?(?:[万亿百]|千(?![米克])|(?:hundred|thousand|dozen|[a-z]{1,5}illion)s?\b))?",
     re.IGNORECASE,
 )
@@ -93,12 +102,17 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
 
 
 def _join_thousands(text: str) -> str:
+    text = _APART_ELSEWHERE.sub(lambda number: re.sub("['’_]|[.](?=.*,)", "", number[0]).replace(",", "."), text)
     return _THOUSANDS_APART.sub(lambda number: re.sub("[, ]", "", number[0]), text)
 
 
 def _value_of(match: re.Match) -> Fraction | None:
     if decimal := match["decimal"]:
         return Fraction(decimal)
+    if repeated := match["repeated"]:  # 0.1(6) is (16 - 1)/90
+        digits = match["start"].partition(".")[2]
+        period = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(digits))
+        return Fraction(match["start"].rstrip(".") or 0) + period
     if spoken := match["spoken"]:
         return Fraction(_SPOKEN[spoken]) if spoken in _SPOKEN else None
     part, whole = Fraction(int(match["top"]), int(match["bottom"])), int(match["whole"] or 0)
@@ -135,7 +149,7 @@ def last_number(text: str) -> str:
             return answer
         text = answer
     text = _running(text)
-    *_, last = [None, *_IN_TEXT.finditer(text)]
+    *_, last = [None, *(match for match in _IN_TEXT.finditer(text) if not _is_in_word(match))]
     if last is None or last["more"] or _WITHIN.search(text[: last.start()]):
         return ""
     preceding = text[: last.start()].rstrip()[-1:]
@@ -144,10 +158,16 @@ def last_number(text: str) -> str:
     return number if quantity_in(number) else number.rpartition(" ")[2]  # 2 3/2 is no mixed number
 
 
+def _is_in_word(match: re.Match) -> bool:
+    """True for the 2 of H2O: with letters on both sides, it is no number."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    return after[:1].isascii() and after[:1].isalpha() and bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]+$", before[-20:]))
+
+
 def _running(text: str) -> str:
     """A running text, tidied: in it a dash may part words, ** is bold type, and a full-width comma parts numbers."""
     text = _BOLD.sub(" ", text.replace("—", " , ").replace("，", ", "))
-    text = tidy.__wrapped__(re.sub("负(?=[0-9])", "-", text))
+    text = tidy.__wrapped__(re.sub("(?:负|零下|(?i:\\bminus|\\bnegative) )(?=[0-9$])", "-", text))
     for pattern, plain in _IN_PLAIN[1:]:
         text = pattern.sub(plain, text)
     return _join_thousands(text)

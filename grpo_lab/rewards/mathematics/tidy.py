@@ -8,10 +8,11 @@ from grpo_lab.rewards.text import after_thinking, extract_answer, fold, is_cut_o
 
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # "!" is a factorial, "！" ends a sentence
-    | {c: " " + unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+    | {c: unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
     | dict.fromkeys("⁄∕", "/")
     | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
 )  # fmt: skip
+_MIXED = re.compile("(?<=[0-9０-９])(?=[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _LOWERED = re.compile("[₀-₉]+")
 _WORD = r"(?<![a-zA-Z\\])"
@@ -19,11 +20,15 @@ _ROW = "\ue000"  # stands for a row's end, a double backslash, while commands of
 _ROW_ENDS = re.compile(
     r"\\\\\*?\s*(?:\[\s*-?[0-9.]+\s*(?:pt|ex|em|mm|cm|in|bp|pc|mu)\s*\])?|\\cr(?![a-z])|\\hline(?![a-z])"
 )
+_COLUMNS = re.compile(r"(?<=\{array\})\s*\{[lcr|\s]*\}")
 _REWRITES = {
+    r"^\s*```[a-z]+ (.*)```\s*$": r" \1 ",
     r"^\s*(`{1,3}|[*_]{1,3}|['\"])(.*)\1\s*$": r" \2 ",
-    r"^\s*[“‘「『](.*)[”’」』]\s*$": r" \1 ",
+    r"^\s*[“‘「『«„‹](.*)[”’」』»“›]\s*$": r" \1 ",
+    r"\\displaystyle(?![a-z])": " ",
     r"\\(?:left|right)(?![a-z])\.?|\\!": "",
-    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf))\s*\{([^{}]*)\}": r" \1 ",
+    r"\^\s*\{?\s*\\(?:top|intercal|(?:mathsf|mathrm|text) ?\{ ?T ?\})(?![a-z])\s*\}?": "^T",
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|underline|textcolor ?\{\w+\})\s*\{([^{}]*)\}": r" \1 ",
     r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])": " ",
     r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$": r" \1\2 ",
     r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": "",
@@ -34,7 +39,7 @@ _REWRITES = {
     r"\\%|\s*\b(?:per ?cent|pct)\b": "%",
     r"\\\$": "$",
     r"\*\*": "^",
-    r"^\s*负": "-",
+    r"^\s*(?:负|零下|(?i:minus|negative) (?=[0-9$]))": "-",
     rf"{_WORD}(pi|log|ln|sin|cos|tan)(?![a-zA-Z])": r"\\\1 ",
     rf"(?:√|{_WORD}sqrt)\s*\(([^()]*)\)|√\s*([0-9]+|[a-z])": r"\\sqrt{\1\2}",
     rf"{_WORD}oo(?![a-zA-Z])": r"\\infty ",
@@ -43,7 +48,7 @@ _REWRITES = {
 _BRACES = "[^{}]*+"
 for _ in range(6):  # as deep as braces may be nested in a box
     _BRACES = rf"(?:[^{{}}]|\{{{_BRACES}\}})*+"
-_BOX = rf"\\boxed\s*\{{({_BRACES})\}}"
+_BOX = rf"\\boxed\s*(?:\{{({_BRACES})\}}|([0-9]+))"
 
 
 def given_answer(text: str) -> str:
@@ -63,7 +68,8 @@ def given_answer(text: str) -> str:
 
 def boxed(text: str) -> str:
     r"""The content of the last `\boxed{}`; empty where there is none, or where it is not closed."""
-    return "" if _is_box_open(text) else ["", *re.findall(_BOX, text)][-1]
+    *_, last = [None, *re.finditer(_BOX, text)]
+    return "" if last is None or _is_box_open(text) else last[1] or last[2] or ""
 
 
 def was_cut_off(text: str) -> bool:
@@ -80,10 +86,12 @@ def _is_box_open(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def tidy(text: str) -> str:
     """The text with one sign for each thing, in LaTeX, without marks around it and full stops at its end."""
+    text = _MIXED.sub(" ", text)
     text = _RAISED.sub(lambda run: f"^{{{unicodedata.normalize('NFKC', run[0])}}}".replace("−", "-"), text)
     text = _LOWERED.sub(lambda run: f"_{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = fold(text.translate(_SIGNS)).rstrip(" .,;")
     if r"\begin{" in text:
+        text = _COLUMNS.sub(lambda columns: re.sub(r"[|\s]", "", columns[0]), text)
         text = _ROW_ENDS.sub(lambda end: "" if "hline" in end[0] else _ROW, text).replace("{smallmatrix}", "{matrix}")
     for pattern, new in _REWRITES.items():
         text = re.sub(pattern, new, text)
