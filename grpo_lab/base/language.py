@@ -16,6 +16,7 @@ from grpo_lab.base.display import prose
 
 HERE = Path(__file__).parents[1]
 PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
+FIGURES = "figures.po"  # labels of figures, for `grpo_lab.teaching.plots.labels` alone
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
 FULL_STOPS = ("。", "！", "？", "：")
@@ -155,7 +156,7 @@ def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
     exact = {}
     try:
-        for path in sorted((PO / target).glob("*.po")):
+        for path in sorted(path for path in (PO / target).glob("*.po") if path.name != FIGURES):
             for message in confirmed(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}
