@@ -134,8 +134,10 @@ def fold(cell) -> None:
         prompt = "Predict first, then open the {type}" if ".truth(" in cell.source else "Show the {type}"
     cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
     for output in cell.outputs:
-        if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
-            cell.metadata["mystnb"]["image"] = {"alt": alt}
+        picture = output.get("metadata", {}).get("image/png", {})
+        if "alt" in picture:
+            width = {"width": f"{picture['width']}px"} if "width" in picture else {}  # half its pixels: it is sharp
+            cell.metadata["mystnb"]["image"] = {"alt": picture["alt"]} | width
 
 
 def link(cell) -> None:

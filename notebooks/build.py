@@ -31,6 +31,7 @@ from nbclient.exceptions import CellExecutionError
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
+from grpo_lab.teaching.plots.style import IN as FIGURES_IN
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
@@ -74,16 +75,18 @@ def read_text(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def build(text: Path, timeout: int) -> float:
+def build(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
+    """Execute the lesson and write it: the seconds that it took, and its figures in the other language."""
     notebook = read_text(text)
-    os.environ["GRPO_LAB_LANG"] = "en"  # whatever this machine speaks
+    os.environ |= {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}  # whatever this machine speaks
     started = time.perf_counter()
     where = {"metadata": {"path": str(HERE)}}
     NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=where).execute()
     seconds = time.perf_counter() - started
     clean(notebook)
+    figures = translations.take_figures(notebook)
     nbformat.write(notebook, notebook_of(text))
-    return seconds
+    return seconds, figures
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
@@ -211,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     check_at_least("timeout", args.timeout, 1)
     if args.lang:
         return int(translations.renew(args.names, args.check))
-    failed = False
+    failed, figures = False, {}
     for text in texts(args.names):
         if args.take:
             take(text)
@@ -224,17 +227,17 @@ def main(arguments: list[str] | None = None) -> int:
             failed |= bool(said)
             print(f"{text.stem}: {'; '.join(said) or 'in step'}")
         else:
-            seconds = built(text, args.timeout)
+            seconds, figures[text.stem] = built(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
     if not (args.check or args.take or args.reading):
         for name in {text.stem for text in texts(args.names)} & set(translations.written()):
-            translations.write(name)
+            translations.write(name, figures.get(name))
     if not (args.check or args.sources or args.take or args.reading):
         save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
 
 
-def built(text: Path, timeout: int) -> float:
+def built(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
     """`build`; a cell that fails is the author's to mend, so its own traceback is shown and this script's is not."""
     try:
         return build(text, timeout)

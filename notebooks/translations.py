@@ -2,10 +2,13 @@
 
 po/zh_CN/NAME.po has an entry for each Markdown block of a page, and for each caption, alternative text, prediction and
 choice in its code; grpo_lab.po has what the package says. Code cells, their ids and outputs are those of the English
-notebook; only captions, alternative texts and predictions are replaced in the outputs.
+notebook; only captions, alternative texts, predictions and figures are replaced in the outputs. A figure with Chinese
+labels is drawn while the English lesson is built; figures.po has the labels, and the Chinese page keeps the picture
+until the English one changes.
 """
 
 import ast
+import hashlib
 import html
 import inspect
 import os
@@ -43,6 +46,7 @@ PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("ass
 PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in ("glossary", *DOCS)}
 PAGES |= {"TEACHING": NOTEBOOKS / "assignments" / "TEACHING.md"}
 HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
+DRAWN_FROM = "drawn_from"  # beside a Chinese figure: the mark of the English one
 UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
@@ -228,15 +232,18 @@ def twin(page: Path) -> Path:
     return page.with_name(f"{page.stem}.zh-CN.md")
 
 
-def chinese(name: str) -> str:
-    """The Chinese page, from the English page and the translations."""
+def chinese(name: str, figures: dict[str, str] | None = None) -> str:
+    """The Chinese page, from the English page and the translations.
+
+    figures: as `take_figures` returns them; by default those that the page has already.
+    """
     page, known = PAGES[name], {message.id: message.string for message in done(name)}
-    notebook = read_page(page)
+    notebook, figures = read_page(page), figures or figures_of(twin(page))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = translated_markdown(cell.source, page, known)
         for output in cell.get("outputs", []):
-            translate_output(output)
+            translate_output(output, figures)
     return (nbformat.writes(notebook) if page.suffix == ".ipynb" else notebook.cells[0].source) + "\n"
 
 
@@ -265,11 +272,37 @@ def relinked(link: str, place: str, page: Path, known: dict[str, str]) -> str:
     return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + place
 
 
-def translate_output(output: nbformat.NotebookNode) -> None:
-    """Its captions, alternative texts and predictions; what the code printed stays as it is."""
+def take_figures(notebook: nbformat.NotebookNode) -> dict[str, str]:
+    """Take the figures with Chinese labels out of a lesson that was just executed, by the mark of the English one."""
+    figures = {}
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        if ours := output.get("metadata", {}).get("image/png", {}).pop(LANG, ""):
+            figures[mark_of(output.data["image/png"])] = ours
+    return figures
+
+
+def figures_of(path: Path) -> dict[str, str]:
+    """The figures of a Chinese page that have Chinese labels, by the mark of the English figure."""
+    if path.suffix != ".ipynb" or not path.exists():
+        return {}
+    outputs = (o for cell in nbformat.read(path, as_version=4).cells for o in cell.get("outputs", []))
+    drawn = [(o.get("metadata", {}).get("image/png", {}).get(DRAWN_FROM), o) for o in outputs]
+    return {mark: output.data["image/png"] for mark, output in drawn if mark}
+
+
+def mark_of(picture: str) -> str:
+    return hashlib.sha256(picture.encode()).hexdigest()[:16]
+
+
+def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> None:
+    """Its captions, alternative texts, predictions and figures; what the code printed stays as it is."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
     if "text/markdown" in data:
         data["text/markdown"] = translated(data["text/markdown"], LANG)
+    if mark := "image/png" in data and mark_of(data["image/png"]):
+        picture.pop("labels", None)
+        if mark in figures:
+            data["image/png"], picture[DRAWN_FROM] = figures[mark], mark
     if "alt" in picture:
         picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANG)
     if "text/html" in data:
@@ -278,10 +311,10 @@ def translate_output(output: nbformat.NotebookNode) -> None:
         data["text/html"] = ours
 
 
-def write(name: str) -> None:
+def write(name: str, figures: dict[str, str] | None = None) -> None:
     path = twin(PAGES[name])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(chinese(name), encoding="utf-8")
+    path.write_text(chinese(name, figures), encoding="utf-8")
 
 
 def written() -> list[str]:

@@ -24,6 +24,7 @@ PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel ha
 # Kinds of messages (comments in grpo_lab.po) that are always filled, so that no text is searched for their form. The
 # faults of a signature come from another process as texts.
 FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
+FIGURES = "figures.po"  # labels of figures, for `grpo_lab.teaching.plots.labels` alone
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
 FULL_STOPS = ("。", "！", "？", "：")
@@ -172,7 +173,7 @@ def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
     exact, filled = {}, set()
     try:
-        for path in sorted((PO / target).glob("*.po")):
+        for path in sorted(path for path in (PO / target).glob("*.po") if path.name != FIGURES):
             for message in confirmed(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}

@@ -185,6 +185,22 @@ def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
         )
 
 
+TEACHER, DISTILLATION = "teacher", "distillation"
+WRITES = {"precision": "bf16", "temperature": 0}  # the teacher: Qwen2.5-Coder-0.5B-Instruct, greedily
+
+
+def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
+    """A larger model's greedy answer to each training problem, in its own words, and whether the verifier passes it."""
+    teacher, tokenizer = load_policy(name, device="cpu", precision=WRITES["precision"])
+    rows, texts, started = task.rows("train", problems, 1), [], time.process_time()
+    for start in range(0, len(rows), 16):
+        prompts = [chat_messages(f"What is {expression(row)}?") for row in rows[start : start + 16]]
+        texts += sample_completions(teacher, tokenizer, prompts, 1, SETTINGS["max_completion_length"], top_k=1).texts
+    right = last_number_reward(texts, answer=[row["answer"] for row in rows])
+    answers = {expression(row): [text, int(mark)] for row, text, mark in zip(rows, texts, right, strict=True)}
+    return {"form": TEACHER, "answers": answers, "seconds": round(time.process_time() - started)}
+
+
 ARMS = {  # what says how it is trained, and in which form it is asked, then and later
     "GRPO": (of_rewards, "direct"),
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
@@ -192,6 +208,7 @@ ARMS = {  # what says how it is trained, and in which form it is asked, then and
     "given numbers": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
     "given numbers, x 3": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
     "given sums": (partial(of_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
+    DISTILLATION: (partial(of_answers, says=lambda row: row["written"]), "direct"),
 }
 HALF = ", half the rate"  # does the order of the arms stay? (GRPO at half the rate: record_smollm2.py)
 ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers", "given sums")}
@@ -201,6 +218,8 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     """A piece is "TASK-FORM", before training, or "TASK-ARM-SEED"."""
     name, what, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
     task = TASKS[name]
+    if what == TEACHER:
+        return teacher_answers(task, sizes.teacher, sizes.problems)
     samples = sizes.samples or (32 if piece == "sums-direct" else 16)
     model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
     if not seed:
@@ -212,8 +231,12 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
         **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
-    started = time.process_time()
-    rewards = way(model, tokenizer, asked(task, "train", form, None, int(seed[0])), config)
+    started, rows = time.process_time(), asked(task, "train", form, None, int(seed[0]))
+    if what == DISTILLATION:  # the answers of the teacher that the verifier passes
+        answers = json.loads(piece_file(sizes, f"{name}-{TEACHER}").read_text(encoding="utf-8"))["answers"]
+        written = {question: text for question, (text, is_right) in answers.items() if is_right}
+        rows = [row | {"written": written[expression(row)]} for row in rows if expression(row) in written]
+    rewards = way(model, tokenizer, rows, config)
     cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
     samples = samples if name != "sums" else samples // 2
     return {"arm": what, "seed": int(seed[0])} | cost | measured(model, tokenizer, task, form, sizes.problems, samples)
@@ -222,7 +245,11 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
 def pieces() -> list[str]:
     """All, in the order in which they are made."""
     runs = [f"{task}-{arm}-{seed}" for task in TASKS for arm in ARMS for seed in range(3)]
-    return [f"{task}-{form}" for task in TASKS for form in FORMS] + runs
+    return [f"{task}-{form}" for task in TASKS for form in (*FORMS, TEACHER)] + runs
+
+
+def piece_file(args: argparse.Namespace, piece: str) -> Path:
+    return args.output_dir / f"{piece.replace(' ', '_').replace(',', '')}.json"
 
 
 @command("notebooks/runs/record_buys.py")
@@ -230,12 +257,13 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    files = {piece: args.output_dir / f"{piece.replace(' ', '_').replace(',', '')}.json" for piece in pieces()}
+    files = {piece: piece_file(args, piece) for piece in pieces()}
     for piece in args.only or pieces():
         if not files[piece].is_file():
             made = make(piece, args)
             files[piece].write_text(json.dumps(made), encoding="utf-8")
-            print(piece, sum(made["right"]), sum(made["greedy"]), made["seconds"], file=sys.stderr, flush=True)
+            counts = {key: sum(made[key]) for key in ("right", "greedy") if key in made}
+            print(piece, counts, made["seconds"], file=sys.stderr, flush=True)
     found = {piece: json.loads(file.read_text(encoding="utf-8")) for piece, file in files.items() if file.is_file()}
     lines = [f" {json.dumps(piece)}: {json.dumps(made)}" for piece, made in found.items()]
     head = {
@@ -244,6 +272,7 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},
+        "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | WRITES,
         "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in found)},
     }
     args.json.write_text(
@@ -260,6 +289,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--only", nargs="+", choices=pieces(), help="these pieces (default: all)")
     parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
+    parser.add_argument("--teacher", default="qwen", help="as --model, for the teacher (default qwen)")
     parser.add_argument("--samples", type=int, help="to each held-out problem")
     parser.add_argument("--problems", type=int, help="held out (default: all)")
     parser.add_argument("--updates", type=int, default=16, help="of a training (default 16)")

@@ -92,7 +92,12 @@ FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
 for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
     if name != "BNPO":
-        ARMS[f"family: {name}"] = Arm(FOUR | member["trl"] | FOR_THIS_MODEL, seeds=THREE)
+        whole = FOUR | member["trl"] | FOR_THIS_MODEL
+        ARMS |= {
+            f"family: {name}": Arm(whole, seeds=THREE),
+            f"family: {name}, small steps": Arm(whole | SMALL, seeds=THREE),
+        }
+ARMS["4 updates, small steps"] = Arm(FOUR | SMALL, seeds=THREE)
 
 cached_problems = cache(addition_problems)
 

@@ -6,7 +6,8 @@ import io
 from collections.abc import Callable, Sequence
 
 from grpo_lab.base.display import display, in_ipython
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, language
+from grpo_lab.teaching.plots.labels import translate_labels
 from grpo_lab.teaching.plots.style import finish
 
 SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
@@ -58,6 +59,8 @@ def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str
     pictures, whole = [], io.BytesIO()
     for value in values:
         fig, raw = strip(draw, name, [value], ylabel, 3.6, width=4.8), io.BytesIO()
+        if language() != "en":
+            translate_labels(fig, language())
         fig.savefig(raw, format="png", dpi=DPI)
         plt.close(fig)
         pictures.append(Image.open(raw).convert("RGB").quantize(48, dither=Image.Dither.NONE))

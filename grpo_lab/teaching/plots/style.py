@@ -7,10 +7,12 @@ imported on first use: the package works without it.
 
 import base64
 import io
+import os
 from pathlib import Path
 
 from grpo_lab.base.display import display, in_ipython, prose, say
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, language
+from grpo_lab.teaching.plots.labels import figure_labels, translate_labels
 
 OKABE_ITO = {
     "blue": "#0072B2",
@@ -25,9 +27,11 @@ BACKGROUND = "#FCFCFC"
 GREY = "#9A9A9A"
 CENTRED = {"ha": "center", "va": "center"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-DPI = 110
-# For Chinese in plots of yours. Matplotlib knows a collection by its first font (JP, HK), which has all signs.
-CHINESE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "SimHei", "PingFang SC", "PingFang HK")
+DPI = 200  # two pixels of the picture for one of the page: sharp on a screen of today and when one zooms in
+CHINESE_FONT = Path(__file__).with_name("fonts") / "NotoSansCJKsc-subset.otf"  # its licence lies beside it
+CHINESE = "Noto Sans CJK SC Regular"  # what matplotlib calls it
+COLOURS = 64
+IN = "GRPO_LAB_FIGURES_IN"  # a language in which `notebooks/build.py` wants each figure drawn, too
 LOOK = Path(__file__).with_name("series.mplstyle")
 
 
@@ -35,10 +39,11 @@ def use_style() -> None:
     """Give every figure from here on the look of the series."""
     import matplotlib.pyplot as plt
     from cycler import cycler
-    from matplotlib.font_manager import get_font_names
+    from matplotlib.font_manager import fontManager, get_font_names
 
-    installed_fonts = set(get_font_names())
-    fonts = {"font.sans-serif": ["DejaVu Sans", *(name for name in CHINESE_FONTS if name in installed_fonts)]}
+    if CHINESE not in get_font_names():
+        fontManager.addfont(CHINESE_FONT)
+    fonts = {"font.family": ["DejaVu Sans", CHINESE]}  # for each sign the first that has it
     plt.style.use(LOOK)
     plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
@@ -59,19 +64,35 @@ def finish(fig, *, caption: str, alt: str) -> None:
 
 
 def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
-    """(MIME bundle, metadata) of the figure as a PNG of few colours, which takes a third of the space; closes it."""
+    """(MIME bundle, metadata) of the figure as a PNG in the reader's language; closes it.
+
+    The metadata say how wide a page shows it, in CSS pixels. While the notebooks are built they also hold the labels,
+    and under the name of a language the picture with its labels in that language.
+    """
     import matplotlib.pyplot as plt
+
+    if language() != "en":
+        translate_labels(fig, language())
+    content, alt = {"image/png": png(fig)}, _(alt)
+    metadata = {"alt": alt, "width": round(fig.get_figwidth() * DPI / 2)}
+    if target := os.environ.get(IN):
+        metadata["labels"] = figure_labels(fig)
+        translate_labels(fig, target)
+        metadata[target] = png(fig)
+    plt.close(fig)  # the notebook would show an open figure a second time
+    return content | {"text/plain": alt}, {"image/png": metadata}
+
+
+def png(fig) -> str:
+    """The figure as a PNG of few colours, which takes a third of the space; in base64."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
-    plt.close(fig)  # the notebook would show an open figure a second time
     # With this method no colour ends far from its own: others merge thin lines with bands, or one band with another.
-    few_colours = Image.open(raw).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
+    few_colours = Image.open(raw).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, 2, Image.Dither.NONE)
     few_colours.save(small, format="png", optimize=True)
-    alt = _(alt)
-    content = {"image/png": base64.b64encode(small.getvalue()).decode("ascii"), "text/plain": alt}
-    return content, {"image/png": {"alt": alt}}
+    return base64.b64encode(small.getvalue()).decode("ascii")
 
 
 def show_caption(caption: str) -> None:

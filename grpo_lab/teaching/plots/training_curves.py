@@ -31,3 +31,5 @@ def training_curves(
                     ax.plot([step], [measurement["sampled"][measured]], marker, **line)
         ax.set(title=title, xlabel="step", ylim=(-0.03, 1.05))
     axes[0].set_ylabel("fraction of answers")
+    words = "marks: held-out problems,\nbefore and after"
+    axes[-1].text(0.03, 0.97, words, va="top", transform=axes[-1].transAxes, fontsize=9)

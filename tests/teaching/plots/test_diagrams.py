@@ -30,7 +30,8 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
     world = SmallWorld(vocabulary=2, length=2)
     chances = world.logp().exp().detach()
     (ax,) = plots.prefix_tree(world.sequences, chances, ["a", "b", "c", "d"], {1: "blue"}).axes
-    assert texts(ax)[:4] == ["a", "c", "d", f"0: {chances[1, 0]:.2f}"] and texts(ax)[-4:] == ["b", "0", "1", "2"]
+    assert texts(ax)[:4] == ["a", "c", "d", f"0: {chances[1, 0]:.2f}"]
+    assert texts(ax)[-4:] == ["b", "node 0", "node 1", "node 2"]
     widths = [line.get_linewidth() for line in ax.lines if len(line.get_xdata()) == 2]
     drawn = [0, 2, 3, 1]  # the marked path comes last
     assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
@@ -70,7 +71,7 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
         below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
         assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
         assert "activations" in on_it and "activations" not in below and "head" in below and "7.0" in on_it
-        assert {f"{card} GB card" for card in cards} <= {*on_it}
+        assert {f"{card} GB GPU" for card in cards} <= {*on_it}
 
 
 def test_a_step_over_time_has_the_peaks_of_its_plans():
@@ -79,6 +80,6 @@ def test_a_step_over_time_has_the_peaks_of_its_plans():
         name: plan(shape_config("qwen2"), several, prompt_length=64, precision=name) for name in ("fp32-master", "bf16")
     }
     for ax, made in zip(plots.memory_over_a_step(plans, cards=(8,)).axes, plans.values(), strict=True):
-        assert f"{made.peak / GIB:.1f}" in texts(ax) and "8 GB card" in texts(ax)
+        assert f"{made.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
         tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
         assert max(tops[:-4]) == pytest.approx(made.peak / GIB)  # the last are the four lines between phases

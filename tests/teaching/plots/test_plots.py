@@ -78,11 +78,11 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     plots.band(ax, range(50), np.random.default_rng(0).normal(size=(5, 50)), "noise")
     plots.finish(fig, caption="Noise has no trend.", alt="A flat line with a band.")
     (bundle, metadata), (caption, _) = shown
-    assert metadata == {"image/png": {"alt": "A flat line with a band."}}
+    assert metadata == {"image/png": {"alt": "A flat line with a band.", "width": 720}}
     assert bundle["text/plain"] == "A flat line with a band."
     assert caption["text/markdown"] == "**Figure.** Noise has no trend."
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert image.size == (792, 396) and len(bundle["image/png"]) < 40_000
+    assert image.size == (1440, 720) and len(bundle["image/png"]) < 60_000
     assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
 
 

@@ -11,7 +11,7 @@ from grpo_lab.teaching.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
 if TYPE_CHECKING:
     from grpo_lab.memory import MemoryPlan
 
-# name: colour, hatch. Pieces of other names take the last line.
+# name: colour, of `OKABE_ITO` or its own, and hatch; no hue twice. Pieces of other names take the last line.
 LOOKS = {
     "weights": ("blue", ""),
     "Adam's moments": ("sky", "//"),
@@ -20,11 +20,11 @@ LOOKS = {
     "activations": ("vermillion", ""),
     "head": ("orange", ""),
     "half copies": ("black", "..."),
-    "KV cache": ("green", "\\\\"),
-    "drawing": ("purple", ""),
+    "KV cache": ("#F0E442", "\\\\"),  # Okabe and Ito's yellow: too pale for a line, right for a bar
+    "drawing": ("#A6761D", ""),
 }
 STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
-OTHER = ("black", "")
+OTHER = ("#7570B3", "")
 FAINT = 0.55  # of a colour: text on a piece stays readable
 CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
 ROOM = 0.0125  # of the axis, for one letter of a label
@@ -69,7 +69,7 @@ def memory_bars(
     for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
         ax.text(
-            card + 0.01 * axis_end, 1, f"{card:g} GB card", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9
+            card + 0.01 * axis_end, 1, f"{card:g} GB GPU", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9
         )
     ax.set_yticks(range(len(rows)), rows)
     ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
@@ -106,7 +106,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         ax.text(times[corner], peak + 0.2, f"{peak:.1f}", ha="center", va="bottom", weight="bold")
         for card in (card for card in cards if card < top):
             ax.axhline(card, color="black", linestyle=":", linewidth=1, zorder=0)
-            ax.text(5.04, card, f"{card:g} GB card", va="center", fontsize=9)
+            ax.text(5.04, card, f"{card:g} GB GPU", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
         ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)
@@ -136,7 +136,7 @@ def _look(piece: str) -> tuple[tuple, str]:
 
     colour, hatch = LOOKS.get(piece, OTHER)
     faint = 0.25 if colour == "black" else FAINT
-    return tuple(1 - faint * (1 - part) for part in to_rgb(OKABE_ITO[colour])), hatch
+    return tuple(1 - faint * (1 - part) for part in to_rgb(OKABE_ITO.get(colour, colour))), hatch
 
 
 def _name_below(fig, patches: dict, labelled: set[str]) -> None:

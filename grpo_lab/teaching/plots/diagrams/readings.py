@@ -5,7 +5,7 @@ def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str,
     """A figure with a column for each log and a row for each metric of `panels`, metric: label; dashed: `beside`."""
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(len(panels), len(logs), figsize=(6.4, 1.2 * len(panels)), sharex=True, sharey="row")
+    fig, axes = plt.subplots(len(panels), len(logs), figsize=(7.2, 1.2 * len(panels)), sharex=True, sharey="row")
     for (name, log), column in zip(logs.items(), axes.T, strict=True):
         column[0].set_title(name)
         for (metric, label), ax in zip(panels.items(), column, strict=True):

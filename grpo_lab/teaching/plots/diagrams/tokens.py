@@ -20,10 +20,11 @@ def ragged_batch(weights: dict, mask, labels: list[str]):
 
     mask = as_array(mask).astype(bool)
     B, T = mask.shape
+    largest = max(as_array(values)[mask].max() for values in weights.values())
     fig, axes = plt.subplots(1, len(weights), figsize=(7.2, 0.7 + 0.34 * B), sharey=True, squeeze=False)
     for ax, (name, values) in zip(axes[0], weights.items(), strict=True):
         values = as_array(values)
-        shades = plt.get_cmap("Blues")(0.12 + 0.78 * values[mask] / values[mask].max())
+        shades = plt.get_cmap("Blues")(0.12 + 0.78 * values[mask] / largest)  # one scale for all panels
         rows, positions = np.nonzero(mask)
         ax.bar(positions, 0.8, 0.9, rows - 0.4, color=shades, snap=False)
         rows, positions = np.nonzero(~mask)

@@ -1,0 +1,103 @@
+"""Labels of figures in Chinese: looked up with their numbers, drawn by a font that has each sign."""
+
+import base64
+import io
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+
+from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed
+from grpo_lab.teaching import plots
+from grpo_lab.teaching.plots import labels, style
+
+plt = pytest.importorskip("matplotlib.pyplot")
+pytest.importorskip("babel")
+CHINESE = "zh_CN"
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+
+
+@pytest.fixture
+def catalogue(monkeypatch) -> dict[str, str]:
+    """A small catalogue in place of the file."""
+    entries = {"step": "步数", "{0} of {1}:\nright": "{1} 个中 {0} 个\n正确", "seed 0": "种子零", "right": "正确"}
+    monkeypatch.setattr(labels, "catalogue", lambda target: entries)
+    return entries
+
+
+def test_numbers_are_kept_and_may_change_their_order(catalogue):
+    for text, expected in {
+        "step": "步数",
+        "15 of 24:\nright": "24 个中 15 个\n正确",
+        "0.5 of −1e-4:\nright": "−1e-4 个中 0.5 个\n正确",
+        "seed 0": "种子零",
+        "seed 1": "seed 1",
+        "DAPO": "DAPO",
+        "": "",
+    }.items():
+        assert labels.translated_label(text, CHINESE) == expected
+    assert labels.label_message("k3, 95%, R1, v0→1, 2e-4") == ("k3, {0}, R1, v0→{1}, {2}", ["95%", "1", "2e-4"])
+
+
+def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogue):
+    fig, (left, right) = plt.subplots(1, 2)
+    left.plot([0, 1], label="right"), left.legend(), left.set(title="right", xlabel="step")
+    left.set_yticks([0, 1], ["right", "DAPO"])
+    right.bar(["right", "2"], [1, 2]), right.text(0, 0, "15 of 24:\nright")
+    before = style.png(fig)
+    assert set(labels.figure_labels(fig)) == {"step", "right", "DAPO", "15 of 24:\nright"}
+    labels.translate_labels(fig, CHINESE)
+    with warnings.catch_warnings(record=True) as missing:
+        warnings.simplefilter("always")
+        after = style.png(fig)
+    assert not [str(warning.message) for warning in missing if "Glyph" in str(warning.message)]
+    assert set(labels.figure_labels(fig)) == {"DAPO"} and before != after
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["正确", "2"]
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["正确", "DAPO"]
+    assert left.get_legend().get_texts()[0].get_text() == left.get_title() == "正确"
+
+
+def test_a_build_gets_the_figure_in_both_languages(catalogue, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv(style.IN, CHINESE)
+    monkeypatch.setenv("GRPO_LAB_LANG", "en")
+    fig, ax = plt.subplots()
+    ax.set(xlabel="step")
+    content, metadata = style.picture(fig, "An empty figure.")
+    (picture,) = metadata.values()
+    assert picture["labels"] == ["step"] and picture[CHINESE] != content["image/png"]
+    for encoded in (content["image/png"], picture[CHINESE]):
+        assert image.open(io.BytesIO(base64.b64decode(encoded))).width == 2 * picture["width"] == 1440
+
+
+def test_the_font_has_each_sign_of_the_catalogue_and_numbers_are_kept():
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
+
+    signs = set()
+    for font in (style.CHINESE_FONT, font_manager.findfont("DejaVu Sans")):
+        signs |= set(map(chr, FT2Font(str(font)).get_charmap()))
+    entries = confirmed(PO / CHINESE / FIGURES)
+    assert len(entries) > 200
+    for entry in entries:
+        assert set(entry.string) - {"\n"} <= signs, entry.string
+        assert sorted(SLOT.findall(entry.id)) == sorted(SLOT.findall(entry.string)), entry.id
+        assert len(labels.label_message(SLOT.sub("1", entry.id))[1]) == len(SLOT.findall(entry.id)), entry.id
+
+
+def test_each_label_of_the_built_lessons_is_in_the_catalogue():
+    """The labels that a build wrote beside a figure; names such as DAPO stand in the catalogue as they are."""
+    known = labels.catalogue(CHINESE)
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+        shown = [text for o in outputs for text in o.get("metadata", {}).get("image/png", {}).get("labels", ())]
+        unknown = [text for text in shown if not {text, labels.label_message(text)[0]} & known.keys()]
+        assert not unknown, f"{path.name}: add to po/zh_CN/{FIGURES}: {unknown}"
+
+
+def test_the_loop_speaks_chinese():
+    fig = plots.diagrams.loop._row(("reward",), ("prompts",))
+    labels.translate_labels(fig, CHINESE)
+    assert not labels.figure_labels(fig), "all seven stages have a Chinese name"
