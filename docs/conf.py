@@ -8,7 +8,6 @@ import inspect
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import nbformat
@@ -18,15 +17,12 @@ import sphinx_book_theme
 from docutils import nodes
 
 import grpo_lab
+from docs import site_lean, site_search  # `python -m sphinx` runs in the root of the repository
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.source import TAGGED
 from grpo_lab.teaching.notebook.beginning import HIDDEN
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import site_lean
-import site_search
-
 # Where the notebooks are opened from: on GitHub's runners this is set. Without it a page only offers its file.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY")
 BRANCH = "gh-pages"  # of the site, whose notebooks begin by installing the package
@@ -59,6 +55,8 @@ SAID = {
     "Link to this heading": "本节的链接",
     "Main": "课程",
     "Page": "本页",
+    "All pages": "全部页面",
+    "Pages of this one": "下级页面",
     "Code": "代码",
     "Code of this figure": "画图的代码",
     "Show the source": "打开代码",
@@ -255,7 +253,7 @@ def finish(app, error) -> None:
     write_search(app)
     for path in app.outdir.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
-        page = site_lean.lean(page)
+        page = site_lean.named(site_lean.lean(page))
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):

@@ -1,4 +1,4 @@
-"""What a page of the site loads, kept small: the parts of MathJax that it needs, a dozen icons, the rules that apply."""
+"""What a page of the site loads, kept small: the parts of MathJax that it needs, a dozen icons, its styles."""
 
 import re
 import shutil
@@ -33,6 +33,17 @@ def copy_mathjax(folder: Path) -> None:
 def lean(page: str) -> str:
     """Return the page without the scripts that it does not need, its icons drawn in place."""
     return ICON.sub(lambda icon: svg(icon[4], icon[2] + icon[3], icon[5]), UNWANTED.sub("", page))
+
+
+def named(page: str) -> str:
+    """Return the page with names, for a screen reader, of what the theme leaves without one."""
+    page = page.replace(
+        '<summary><span class="toctree-toggle"', '<summary aria-label="Pages of this one"><span class="toctree-toggle"'
+    )
+    page = page.replace(
+        '<div id="pst-primary-sidebar"', '<div role="navigation" aria-label="All pages" id="pst-primary-sidebar"'
+    )
+    return re.sub(r'<th class="head">(?:<p></p>)?</th>', "<td></td>", page)
 
 
 def svg(name: str, classes: str, attributes: str) -> str:

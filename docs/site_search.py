@@ -35,7 +35,7 @@ def heading(place: nodes.Node) -> tuple[str, str]:
 
 
 def write(folder: Path, name: str, pages: list[tuple[str, str, list[Passage]]]) -> None:
-    """Write the pages (address, title, passages) of a language as a script, which a browser reads from a disk as well."""
+    """Write the pages (address, title, passages) of a language as a script, which a browser reads from a disk too."""
     text = json.dumps(pages, ensure_ascii=False, separators=(",", ":"))
     text = re.sub(r"</", r"<\\/", text)
     (folder / f"{name}.js").write_text(f"window.PAGES = {text};\n", encoding="utf-8", newline="\n")
