@@ -8,7 +8,6 @@ import inspect
 import os
 import re
 import shutil
-from importlib.metadata import distribution
 from pathlib import Path
 
 import nbformat
@@ -16,15 +15,14 @@ import pydata_sphinx_theme
 import sphinx
 import sphinx_book_theme
 from docutils import nodes
-from sphinx.search.en import SearchEnglish
 
 import grpo_lab
+from docs import site_lean, site_search  # `python -m sphinx` runs in the root of the repository
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.source import TAGGED
 from grpo_lab.teaching.notebook.beginning import HIDDEN
 
 HERE = Path(__file__).parent
-MATHJAX = "sphinx-mathjax-offline"  # a package that carries MathJax, of which one file does all
 # Where the notebooks are opened from: on GitHub's runners this is set. Without it a page only offers its file.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY")
 BRANCH = "gh-pages"  # of the site, whose notebooks begin by installing the package
@@ -44,7 +42,6 @@ WORDS = [
     (sphinx_book_theme, "theme/sphinx_book_theme/static/locales", "zh_CN", "booktheme"),
     (sphinx, "locale", "zh_CN", "sphinx"),
 ]
-TRANSLATED = Path(sphinx.__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "sphinx.js"  # what the search says
 LABELS = ("Toggle hidden content", "Search", "搜索")  # they hide from a screen reader what these buttons say in sight
 CHINESE = re.compile(r"(^|/)zh/|\.zh-CN")
 SAID = {
@@ -58,6 +55,8 @@ SAID = {
     "Link to this heading": "本节的链接",
     "Main": "课程",
     "Page": "本页",
+    "All pages": "全部页面",
+    "Pages of this one": "下级页面",
     "Code": "代码",
     "Code of this figure": "画图的代码",
     "Show the source": "打开代码",
@@ -74,6 +73,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ex
 include_patterns = [
     "*.md",
     "docs/*.md",
+    "docs/api/*.md",
     "docs/teaching/*.md",
     "notebooks/**.ipynb",
     "notebooks/assignments/*.md",
@@ -91,17 +91,13 @@ add_module_names = False
 
 html_theme = "sphinx_book_theme"
 html_title = "grpo_lab"
-html_static_path = [
-    "site.css",
-    "site.js",
-    str(distribution(MATHJAX).locate_file(f"{MATHJAX}/static/mathjax/tex-svg-full.js")),
-]
+html_static_path = ["site.css", "site.js", "search.js"]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 templates_path = ["."]
-html_additional_pages = {SEARCH: "search.html"}
-mathjax_path = "tex-svg-full.js"
-mathjax3_config = {"options": {"menuOptions": {"settings": {"inTabOrder": False}}}}  # Tab leads to links and folds
+html_additional_pages = {"search": "search.html", SEARCH: "search.html"}
+mathjax_path = "mathjax/startup.js"
+mathjax3_config = {"loader": {"load": site_lean.PARTS[1:]}}
 html_use_index = html_domain_indices = False  # the search finds a function
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
@@ -247,15 +243,19 @@ def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None
         context["pathto"] = lambda to, *more, **options: pathto(SEARCH if to == "search" else to, *more, **options)
     if pagename == SEARCH:
         context["pagename"] = "search"
-        app.add_js_file(None, body=TRANSLATED.read_text(encoding="utf-8"), priority=900)
+    if doctree is not None:
+        page = (f"{pagename}.html", doctree.next_node(nodes.title).astext(), site_search.passages(doctree))
+        app.env.pages_to_search[pagename] = page
 
 
 def finish(app, error) -> None:
     """README is the front page too, and notebooks for other machines begin by installing the package."""
     if error:
         return
+    write_search(app)
     for path in app.outdir.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
+        page = site_lean.named(site_lean.lean(page))
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
@@ -263,6 +263,7 @@ def finish(app, error) -> None:
             page = re.sub(shown, lambda text: text[1] + SAID.get(text[2], text[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
+    site_lean.purge_styles(app.outdir)
     for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():
         folder = path.parent.relative_to(app.outdir / "_sources")
         notebook = nbformat.read(path, as_version=4)
@@ -271,19 +272,24 @@ def finish(app, error) -> None:
         nbformat.write(notebook, path)
 
 
-class Search(SearchEnglish):
-    """Also finds one Chinese character, and two side by side; longer words are found as parts of a sentence."""
+def begin(app) -> None:
+    """The search is our own (site_search), and MathJax goes where its loader finds its parts."""
+    app.builder.search = False
+    app.env.pages_to_search = {}
+    site_lean.copy_mathjax(app.outdir / "_static" / "mathjax")
 
-    def split(self, input: str) -> list[str]:
-        return (
-            super().split(input)
-            + re.findall(r"[\u4e00-\u9fff]", input)
-            + re.findall(r"(?=([\u4e00-\u9fff]{2}))", input)
-        )
+
+def write_search(app) -> None:
+    """A Chinese search also finds the pages that are in English only."""
+    pages = app.env.pages_to_search
+    chinese = {name for name in pages if CHINESE.search(name)}
+    twins = {name.replace("/zh/", "/").replace(".zh-CN", "") for name in chinese}
+    for language, names in {"en": pages.keys() - chinese, "zh-CN": pages.keys() - twins}.items():
+        site_search.write(app.outdir / "_static", f"search-{language}", [pages[name] for name in sorted(names)])
 
 
 def setup(app) -> None:
-    app.add_search_language(Search)
+    app.connect("builder-inited", begin)
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)

@@ -1,4 +1,5 @@
-// What a page does by itself: it judges predictions, stops and steps animations, and stacks wide tables on a phone.
+// What a page does by itself: it judges predictions, stops and steps animations, enlarges figures, stacks wide tables on
+// a phone, and leads to the same place in the other language.
 (() => {
   const TRUTH = /^(?:[(（].*[)）] ?)?(?:Truth: |真值：)/s; // behind the question that it answers
   const chinese = document.documentElement.lang.startsWith("zh");
@@ -186,6 +187,34 @@
 
   for (const image of window.ImageDecoder ? document.querySelectorAll("details > img[src^='data:image/gif']") : [])
     image.parentElement.addEventListener("toggle", () => player(image.parentElement, image), { once: true });
+
+  // A figure is as wide as its column; a tap or Enter shows it as large as its letters need, and a second one closes it.
+  const enlarged = document.body.appendChild(make("dialog", { className: "enlarged", tabIndex: 0 }));
+  enlarged.addEventListener("click", () => enlarged.close());
+  for (const image of document.querySelectorAll(".cell_output > img, .cell_output > a > img, article p > img")) {
+    const enlarge = button("", () => {
+      enlarged.replaceChildren(Object.assign(image.cloneNode(), { className: "" }));
+      enlarged.ariaLabel = say("The figure, enlarged; Escape closes it", "放大的图；按 Esc 关闭");
+      enlarged.showModal();
+    }, say("Enlarge the figure", "放大这张图"));
+    enlarge.className = "enlarge";
+    if (image.closest("a")) continue;
+    image.replaceWith(enlarge);
+    enlarge.append(image);
+  }
+
+  // Both languages have the same sections in the same order: the one in view is opened there.
+  const sections = () => [...document.querySelectorAll("article section[id]")];
+  const place = location.hash.match(/^#section-(\d+)$/);
+  if (place) {
+    const section = sections()[place[1]];
+    if (section) location.replace(`#${section.id}`);
+  }
+  for (const other of document.querySelectorAll("a.language"))
+    other.addEventListener("click", () => {
+      const above = sections().filter((section) => section.getBoundingClientRect().top < innerHeight / 3);
+      if (scrollY > 0 && above.length > 1) other.hash = `section-${above.length - 1}`;
+    });
 
   addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys
     for (const wide of document.querySelectorAll("div.math, td, .cell_output"))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 LIMIT_MB, TYPESET_SECONDS = 40, 180
+LESSON_MB = 1.5  # what a lesson loads, but for its figures
 MATH = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
 CODE = re.compile(r"^```.*?^```|<code>.*?</code>|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -56,7 +57,8 @@ def test_links_lead_somewhere_and_pictures_and_folds_say_what_they_hold(site):
             assert target.exists(), f"{path}: {address.geturl()}"
             assert not address.fragment or unquote(address.fragment) in ids.get(target, ()), f"{path}: {tag}"
         assert all(image.get("alt", "").strip() for image in page.find_all("img")), path
-        assert not page.find_all("summary", attrs={"aria-label": True}), path
+        # A label hides what a summary says in sight from a screen reader; without one it says nothing.
+        assert all(bool(fold.get("aria-label")) != bool(fold.text.strip()) for fold in page.find_all("summary")), path
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < LIMIT_MB * 1e6
 
 
@@ -82,8 +84,23 @@ def test_every_formula_and_fold_of_a_notebook_is_on_its_page(site):
 
 
 def test_every_equation_of_the_package_is_on_the_page_of_functions(site):
-    page = (site / "docs" / "api.html").read_text(encoding="utf-8")
-    assert set(re.findall(r"\\tag\{([\d.]+)\}", page)) == set(formula_map())
+    text = "".join(path.read_text(encoding="utf-8") for path in (site / "docs" / "api").glob("*.html"))
+    assert set(re.findall(r"\\tag\{([\d.]+)\}", text)) == set(formula_map())
+
+
+def test_a_lesson_loads_little_and_nothing_of_the_search(site):
+    mathjax = sum(file.stat().st_size for file in (site / "_static" / "mathjax").rglob("*.js"))
+    fonts = [
+        site / "_static/mathjax/output/chtml/fonts/woff-v2" / f"MathJax_{font}-Regular.woff" for font in ("Main", "AMS")
+    ]
+    for path in (site / "notebooks").rglob("[01]*.html"):
+        page = bs4.BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        loaded = [tag.get("src") or tag.get("href") for tag in page.select("script[src], link[rel=stylesheet]")]
+        assert not [address for address in loaded if "search" in address or "fontawesome" in address]
+        files = {(path.parent / urlsplit(address).path).resolve() for address in loaded if "mathjax" not in address}
+        drawn = sum(len(image["src"]) for image in page.select("img[src^=data]"))
+        size = path.stat().st_size - drawn + mathjax + sum(file.stat().st_size for file in [*files, *fonts])
+        assert size < LESSON_MB * 1e6, (path, size)
 
 
 @pytest.fixture
@@ -106,7 +123,7 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
         phone.goto(path.as_uri())
         wanted = len(phone.query_selector_all(".math"))
         phone.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {wanted}")
-        assert not phone.query_selector_all("[data-mml-node=merror]"), path
+        assert not phone.query_selector_all("mjx-merror"), path
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
         hidden = "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden'"
         assert not phone.evaluate(f"[...document.querySelectorAll('article :is(table, td, div)')].some(e => {hidden})")
@@ -114,10 +131,14 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("language", ["", ".zh-CN"])
-def test_the_search_finds_a_character_and_says_in_its_language_that_it_found_nothing(site, phone, language):
-    for word in ("clipped_surrogate", "优势", "优"):
+def test_the_search_finds_prose_of_its_language_and_says_in_it_that_it_found_nothing(site, phone, language):
+    for word in ("clipped_surrogate", *(("优势", "优") if language else ("importance ratio", "Ratios"))):
         phone.goto(f"{(site / f'search{language}.html').as_uri()}?q={word}")
         phone.wait_for_selector("#search-results li a")
+        links = phone.eval_on_selector_all("#search-results a", "links => links.map(link => link.href)")
+        assert all((site / unquote(urlsplit(link).path)).exists() for link in links)
+        assert language or not any("/zh/" in link or "zh-CN" in link for link in links)
+        assert phone.locator("#search-results mark").count() >= len(links)
     phone.goto(f"{(site / f'search{language}.html').as_uri()}?q=zzzz")
     phone.get_by_text("没有匹配" if language else "did not match").wait_for()
 
@@ -146,7 +167,7 @@ def test_a_prediction_is_answered_without_a_kernel_and_kept(site, phone):
 
 @pytest.mark.browser
 def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
-    phone.route("**/tex-svg-full.js*", lambda route: route.abort())
+    phone.route("**/mathjax/**", lambda route: route.abort())
     for path in sorted((site / "notebooks").rglob("[01]*.html")):
         phone.goto(path.as_uri())
         phone.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
@@ -161,6 +182,27 @@ def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
                 return choices.includes(told) || (at >= 0 && at <= 1);
             })"""
         ), path
+
+
+@pytest.mark.browser
+def test_a_figure_fills_a_phone_and_a_tap_enlarges_it(site, phone):
+    phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri())
+    figure = phone.locator(".enlarge > img").first
+    assert figure.bounding_box()["width"] > 350
+    figure.click()
+    assert phone.locator("dialog.enlarged img").bounding_box()["width"] > 800
+    phone.keyboard.press("Escape")
+    assert not phone.locator("dialog.enlarged").is_visible()
+
+
+@pytest.mark.browser
+def test_the_link_to_the_other_language_keeps_the_place(site, phone):
+    phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri() + "#exercises")
+    phone.get_by_text("中文", exact=True).click()
+    phone.wait_for_url("**/zh/**#*")
+    phone.wait_for_function("!location.hash.startsWith('#section-')")
+    heading = phone.locator(":target > h2")
+    assert heading.inner_text().startswith("练习")
 
 
 @pytest.mark.browser
