@@ -80,7 +80,7 @@ def test_the_table_in_contributing_is_the_map():
 
 
 # In reading order, like the parts of the package.
-COURSE = ("wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "release", "grading")
+COURSE = ("wrong_answers", "exercise", "stub", "exercises", "guard", "checking", "variant", "release", "grading")
 
 
 def test_the_parts_of_the_course_import_one_way():
