@@ -31,13 +31,13 @@ MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf1
 class MemoryPlan:
     """The bytes of tensors alive in each phase of a step, by part."""
 
-    run: PlannedRun
+    setting: PlannedRun
 
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
         """Phase -> its moments in order -> part -> bytes."""
-        always = phases.resident(self.run)
-        return {name: [always | alive for alive in phase(self.run)] for name, phase in phases.PHASES.items()}
+        always = phases.resident(self.setting)
+        return {name: [always | alive for alive in phase(self.setting)] for name, phase in phases.PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -63,11 +63,11 @@ class MemoryPlan:
 
     def with_setting(self, **changes) -> "MemoryPlan":
         """The plan for another configuration, mode, or whatever else a `PlannedRun` holds."""
-        return MemoryPlan(replace(self.run, **changes))
+        return MemoryPlan(replace(self.setting, **changes))
 
     def __str__(self) -> str:
         """The plan in GiB: one row per part (those that take nothing are left out), and the totals."""
-        s, config = self.run, self.run.config
+        s, config = self.setting, self.setting.config
         title = (
             f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
             f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
@@ -115,7 +115,7 @@ def ways(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()
 
     fixed: settings that stay as they are.
     """
-    config, rows = planned.run.config, planned.run.rows
+    config, rows = planned.setting.config, planned.setting.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
     combinations = [(mode, checkpointing, rows) for mode in modes for checkpointing in checkpointing_choices]
     if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed):
@@ -144,7 +144,7 @@ def choice(
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
-    config = planned.run.config
+    config = planned.setting.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
@@ -172,4 +172,4 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
         return config
     way, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     print(way.plan, *lines, sep="\n")
-    return replace(way.plan.run.config, precision=way.precision)
+    return replace(way.plan.setting.config, precision=way.precision)
