@@ -30,7 +30,7 @@ from grpo_lab.rewards.task_spec import (
     add_task_option,
     add_tool_options,
     check_names,
-    choose,
+    make_task_spec,
 )
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
@@ -228,7 +228,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL | CODE})
     agent = load_agent(*(options.pop(name) for name in CODE))
-    task_spec = choose(**options, small=small)
+    task_spec = make_task_spec(**options, small=small)
     environment: Any = ToolEnvironment(**agent) if agent else None
     if environment is None and task_spec.task.respond is not None:
         environment = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)

@@ -40,7 +40,7 @@ class RunError(InputError, RuntimeError):
     """An error that ends a run: a reward function that fails, logits that are not finite."""
 
 
-def together(errors: Sequence[InputError], count: int | None = None) -> InputError:
+def combine_errors(errors: Sequence[InputError], count: int | None = None) -> InputError:
     """One error for several: the first one, and after it the beginning of the next ones.
 
     count: how many there are, if `errors` holds only some of them.

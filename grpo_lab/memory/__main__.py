@@ -16,7 +16,7 @@ from grpo_lab.memory.planning import MODES, choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
-from grpo_lab.rewards.task_spec import add_task_option, choose
+from grpo_lab.rewards.task_spec import add_task_option, make_task_spec
 from grpo_lab.tasks.data_options import OPTIONS
 
 SETTINGS = (
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
     data = {name: options.pop(name) for name in OPTIONS if name in options}
-    task_spec = choose(task, chat_template=options.pop("chat_template"), small=small, **data)
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=small, **data)
     chosen = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:

@@ -20,7 +20,7 @@ DRAWING = 4  # float32 tensors of the size of the logits: they, their logarithm 
 
 
 @dataclass
-class Setting:
+class PlannedRun:
     """A run, a model's shape and a device, and the sizes that follow from them at once."""
 
     shape: ModelShape
@@ -145,7 +145,7 @@ class Setting:
         return self.product_size * (self.shape.queries // self.shape.keys) * cells
 
 
-def resident(run: Setting) -> Parts:
+def resident(run: PlannedRun) -> Parts:
     """The bytes that stay for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
     weights = parts.weight_bytes(run.shape.parameters, run.weight_size)
     eight_bit = run.mode.optimizer == "adamw8bit"
@@ -157,7 +157,7 @@ def resident(run: Setting) -> Parts:
     return {"weights": weights, "Adam's moments": moments, "reference": weights if has_reference else 0}
 
 
-def rollout(run: Setting) -> list[Parts]:
+def rollout(run: PlannedRun) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
     shape, rows, columns, tensors = run.shape, run.config.generation_batch_size, run.length, DRAWING
     if run.device_type == "cuda":
@@ -176,7 +176,7 @@ def rollout(run: Setting) -> list[Parts]:
     return [{"KV cache": prefix, "half copies": run.layer_copies, "activations": at_work}, step]
 
 
-def logprobs(run: Setting) -> list[Parts]:
+def logprobs(run: PlannedRun) -> list[Parts]:
     """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
     of_policy = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
     if not of_policy and not resident(run)["reference"]:
@@ -189,13 +189,13 @@ def logprobs(run: Setting) -> list[Parts]:
     return [layers, {"head": logits, "activations": hidden, "half copies": copies + run.head_copy}]
 
 
-def update(run: Setting) -> list[Parts]:
+def update(run: PlannedRun) -> list[Parts]:
     """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
     several = run.config.update_batch_size > run.rows
     return _micro_batch(run, 0) + (_micro_batch(run, run.gradients) if several else [])
 
 
-def _micro_batch(run: Setting, gradients_before: int) -> list[Parts]:
+def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
     """The end of the forward pass; in the backward pass the head, the last layer, the first layer, and the end.
 
     Layers that are checkpointed are computed again. At the end the embedding's gradient comes from its other end, too,
@@ -224,7 +224,7 @@ def _micro_batch(run: Setting, gradients_before: int) -> list[Parts]:
     return [dict(zip(("gradients", "activations", "half copies", "head"), each, strict=True)) for each in sizes]
 
 
-def step(run: Setting) -> list[Parts]:
+def step(run: PlannedRun) -> list[Parts]:
     r"""The working memory of the optimizer, for a piece of the weights, of n numbers in all.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}

@@ -18,7 +18,7 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16
 from grpo_lab.memory import phases
-from grpo_lab.memory.phases import Setting
+from grpo_lab.memory.phases import PlannedRun
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.rollout import encode_prompts
 
@@ -31,7 +31,7 @@ MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf1
 class MemoryPlan:
     """The bytes of tensors alive in each phase of a step, by part."""
 
-    setting: Setting
+    setting: PlannedRun
 
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
@@ -62,7 +62,7 @@ class MemoryPlan:
         return self.peak + RESERVE <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
-        """The plan for another configuration, mode, or whatever else a `Setting` holds."""
+        """The plan for another configuration, mode, or whatever else a `PlannedRun` holds."""
         return MemoryPlan(replace(self.setting, **changes))
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ def plan(
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    return MemoryPlan(Setting(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
+    return MemoryPlan(PlannedRun(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 class Way(NamedTuple):

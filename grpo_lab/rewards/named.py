@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.base.checks import InputError, together
+from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.own_code import check_function, load
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
@@ -102,7 +102,7 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
             except InputError as error:
                 errors.append(error)
     if errors:
-        raise together(errors)
+        raise combine_errors(errors)
 
 
 def _programs_errors(names: Iterable[str], rows: list[Row], locations: list[str]) -> list[InputError]:

@@ -146,7 +146,7 @@ class TaskSpec:
         else:
             for part in SPLITS:  # all of the file: who trains learns of the fault, not who measures after it
                 if own.rows(part):
-                    check_columns(list(self.names), own.rows(part), own.places(part))
+                    check_columns(list(self.names), own.rows(part), own.locations(part))
         rows = with_system(rows, self.system_prompt, self.replaces)
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
@@ -172,7 +172,7 @@ class TaskSpec:
         return lines
 
 
-def choose(
+def make_task_spec(
     task: str = SUMS,
     reward_funcs: list[str] | None = None,
     system_prompt: str = BY_REWARDS,

@@ -100,20 +100,16 @@ def sample_completions(
         ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
             take or that leave no room in the context.
     """
-    sizes = num_generations, max_completion_length
-    settings: dict = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
-    }
-    sampling = checked_sampling(model, tokenizer, *sizes, cache_implementation, **settings)
+    sampling = checked_sampling(
+        model, tokenizer, num_generations, max_completion_length, cache_implementation,
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
+    )  # fmt: skip
     ends = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
     prompt_ids, prompt_mask = with_room(model, encoded, max_completion_length)
     with evaluating(model):
         sequences, logp, entropy = sample_sequences(
-            model, prompt_ids, prompt_mask, *sizes, sampling, cache_implementation
+            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, cache_implementation
         )
     completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)

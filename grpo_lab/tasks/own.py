@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.checks import InputError, together
+from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
 from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
@@ -36,7 +36,7 @@ class OwnProblems:
         """Copies of a split's rows, in the order of the data."""
         return [dict(row) for row in self.of_split[split].values()]
 
-    def places(self, split: str) -> list[str]:
+    def locations(self, split: str) -> list[str]:
         """The file and line of each row, such as "mine.jsonl, line 7"."""
         return [*self.of_split[split]]
 
@@ -56,7 +56,7 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
         held_out = _distinct(held_out_rows, notes)
         if common := [key for key in problems if key in held_out]:
             verdict = "has the problem of {}, which is held out"
-            raise together([InputError(problems[key], found=verdict.format(held_out[key])) for key in common])
+            raise combine_errors([InputError(problems[key], found=verdict.format(held_out[key])) for key in common])
         locations_of_split = {"train": problems.values(), "test": held_out.values()}
         rows |= held_out_rows
     else:
@@ -79,7 +79,7 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
 
 
 @dataclass
-class _Data:
+class _Source:
     """A source of rows: one file, a folder of files, or a data set of the hub.
 
     kind: the end of the files' names; "" for a data set of the hub. advice: how problems would be held out.
@@ -108,14 +108,14 @@ class _Data:
             raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
 
 
-def _data_set(name: str, options: DataOptions) -> _Data:
+def _data_set(name: str, options: DataOptions) -> _Source:
     train, test = options.dataset_split or TRAIN, options.dataset_test_split
     held_out = None if test is None else hub_records(name, options.dataset_config, test)
     advice = "dataset_test_split names a split that would be held out"
-    return _Data(name, "", hub_records(name, options.dataset_config, train), held_out, advice, [])
+    return _Source(name, "", hub_records(name, options.dataset_config, train), held_out, advice, [])
 
 
-def _data_on_this_machine(path: Path, options: DataOptions) -> _Data:
+def _data_on_this_machine(path: Path, options: DataOptions) -> _Source:
     if path.is_dir():
         files, held_out_files, notes = _files_of_folder(path, options)
         beside = f"a file test{files[0].suffix} in it"
@@ -125,7 +125,7 @@ def _data_on_this_machine(path: Path, options: DataOptions) -> _Data:
         files, held_out_files, notes = [path], [held_out_file] if held_out_file.is_file() else [], []
         beside = f"a file {held_out_file.name} beside it"
     train, held_out = _records(files), _records(held_out_files) if held_out_files else None
-    return _Data(path.name, files[0].suffix, train, held_out, f"others in {beside} would be held out", notes)
+    return _Source(path.name, files[0].suffix, train, held_out, f"others in {beside} would be held out", notes)
 
 
 def _records(files: list[Path]) -> Iterator[Record]:
@@ -156,7 +156,7 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
 
 
 def _read(
-    data: _Data, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
+    data: _Source, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
 ) -> dict[str, Row]:
     """The rows by where they stand, all with the columns of the first one, which may be one of other records."""
     rows: dict[str, Row] = {}
@@ -176,7 +176,7 @@ def _read(
         else:
             rows[location] = row
     if errors:
-        raise together(errors, count)
+        raise combine_errors(errors, count)
     if not rows:
         expected = f"expected one a line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
         raise InputError(data.name, data.name, expected, found="has no row")
@@ -207,7 +207,7 @@ def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
             contradiction = f"has the problem of {first_location} with another answer"
             contradictions.append(InputError(location, row, "expected one of them", found=contradiction))
     if contradictions:
-        raise together(contradictions)
+        raise combine_errors(contradictions)
     if repeats:
         notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {repeats[0]})")
     return location_of_problem

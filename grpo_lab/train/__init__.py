@@ -23,7 +23,7 @@ from grpo_lab.rewards.task_spec import (
     add_task_option,
     add_tool_options,
     check_names,
-    choose,
+    make_task_spec,
     typed_names,
 )
 from grpo_lab.tasks import TASKS, Rows
@@ -38,7 +38,7 @@ TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
 RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
-TASK_OPTIONS = (*USUAL, "reward_weights")  # those that `choose` takes
+TASK_OPTIONS = (*USUAL, "reward_weights")  # those that `make_task_spec` takes
 BATCH_CUT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 HELD_OUT = 100  # problems of an evaluation during the run
 
@@ -62,7 +62,8 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     from grpo_lab.trainer.folder import check_folder
     from grpo_lab.trainer.trackers import check_trackers
 
-    attempt = checks.Attempts(raises=not options.pop("dry_run", False))
+    dry_run = options.pop("dry_run", False)
+    attempt = checks.Attempts(raises=not dry_run)
     name, engine = options["model"], take_engine(options)
     agent = load_agent(options.get("tools"), options.get("environment"))
     device = pick_device()
@@ -81,10 +82,10 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     if engine.name != OURS:
         print(differences(config, changes, engine.vllm))
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
-    if not (attempt.raises and small):  # what is small is loaded at once, and checked by the run
+    if dry_run or not small:  # what is small is loaded at once, and checked by the run
         model_config, tokenizer = _parts_without_weights(name, device)
         attempt(checks.check_lengths, model_config, tokenizer, config, rows, eval_rows)
-        if not attempt.raises:
+        if dry_run:
             precision = engine.precision(config, device, small)
             return attempt.report(checks.plan_lines(model_config, tokenizer, rows, config, device, precision, options))
         if engine.lora is not None and device.type == "cuda":
@@ -99,12 +100,7 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
         if stop.go_on is None:
             raise
         raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(options, config)}") from None
-    if history:
-        print(*_closing_lines(history[-1]), sep="\n")
-    print(f"saved to {config.output_dir}")
-    if task_spec.task.own is None or task_spec.task.own.rows("test"):
-        problems = "held-out" if task_spec.task.held_out else "the same"
-        print(f"measure it on {problems} problems: {_evaluation_command(options, config)}")
+    print(*_closing_lines(history, task_spec, options, config), sep="\n")
     return None
 
 
@@ -181,7 +177,7 @@ def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec
     """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = choose(**task_options, small=parameters < FEW_PARAMETERS)
+    task_spec = make_task_spec(**task_options, small=parameters < FEW_PARAMETERS)
     chosen = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
@@ -210,12 +206,19 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     return task_spec.rows("test", None, seed=1)[:HELD_OUT]
 
 
-def _closing_lines(last: dict) -> Iterator[str]:
+def _closing_lines(history: list[dict], task_spec: TaskSpec, options: dict, config: GRPOConfig) -> Iterator[str]:
+    """Lines after the training: the last step, the folder, and the command that measures the result."""
     from grpo_lab.trainer.reports import in_words
 
-    yield f"step {last['step']}: {in_words(last)}"
-    if "eval/reward" in last:
-        yield in_words(last, "eval/")
+    if history:
+        last = history[-1]
+        yield f"step {last['step']}: {in_words(last)}"
+        if "eval/reward" in last:
+            yield in_words(last, "eval/")
+    yield f"saved to {config.output_dir}"
+    if task_spec.task.own is None or task_spec.task.own.rows("test"):
+        problems = "held-out" if task_spec.task.held_out else "the same"
+        yield f"measure it on {problems} problems: {_evaluation_command(options, config)}"
 
 
 def _evaluation_command(options: dict, config: GRPOConfig) -> str:

@@ -193,7 +193,6 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
     elif warmup is not None:
         count("warmup_steps", warmup)
     strategy, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
-    shares = {"save_steps": saving == "steps", "eval_steps": strategy == "steps"}
     if strategy == "steps" and "eval_steps" not in values:
         values["eval_steps"] = values.get("logging_steps", 10)
     if strategy not in ("no", "steps"):
@@ -203,7 +202,7 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
         result.take("save_steps", 0, "0: save_strategy is no")
     elif saving != "steps":
         result.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
-    for name, is_read in shares.items():
+    for name, is_read in (("save_steps", saving == "steps"), ("eval_steps", strategy == "steps")):
         value = values.pop(name, None)
         if value is not None and not is_read:
             result.note(NO_EFFECT, name, f"{'eval' if name == 'eval_steps' else 'save'}_strategy is not steps")

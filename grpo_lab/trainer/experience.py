@@ -81,8 +81,10 @@ def collect(
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
-        sizes = (config.num_generations, config.max_completion_length)
-        rollout = sample_rows(model, tokenizer, rows, *sizes, environment, **config.sampling_arguments())
+        rollout = sample_rows(
+            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
+            **config.sampling_arguments(),
+        )  # fmt: skip
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config, log)

@@ -16,13 +16,13 @@ from grpo_lab.trainer.experience import Experience
 
 
 def completion_logprobs(
-    model, experience: Experience, config: GRPOConfig, rows: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Log-probability and entropy of each sampled token under the model, all at once, with gradient if it is enabled.
 
     Args:
         config: its temperature and precision are those of the computation.
-        rows: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
+        row_mask: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
 
     Returns:
         In nats, on the device of the experience. What stands where the mask is False means nothing. The entropy is None
@@ -30,7 +30,7 @@ def completion_logprobs(
     """
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    row_index = (experience.mask.any(-1) if rows is None else rows).nonzero()[:, 0]
+    row_index = (experience.mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
     with autocast(model, config):
@@ -42,27 +42,30 @@ def completion_logprobs(
 
 @torch.no_grad()
 def all_logprobs(
-    model, experience: Experience, config: GRPOConfig, rows: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
-    rows = experience.mask.any(-1) if rows is None else rows
-    order = cheapest_order(model, experience.rollout, rows)
-    parts = order.split(config.rows_at_once)
-    return torch.cat([completion_logprobs(model, experience[p], config, rows[p])[0] for p in parts])[order.argsort()]
+    row_mask = experience.mask.any(-1) if row_mask is None else row_mask
+    order = cheapest_order(model, experience.rollout, row_mask)
+    parts = [
+        completion_logprobs(model, experience[rows], config, row_mask[rows])[0]
+        for rows in order.split(config.rows_at_once)
+    ]
+    return torch.cat(parts)[order.argsort()]
 
 
-def cheapest_order(model, rollout: Rollout, rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The order whose micro-batches put few tokens through the layers, where `rows` count.
+def cheapest_order(model, rollout: Rollout, row_mask: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Order the rows so that few tokens go through the layers, of which only the rows of `row_mask` are computed.
 
     The rows of a prompt stand together: what they share is computed once, and a micro-batch of whole groups holds no
     other prompt. Where the model goes the plain way, rows are in order of length: that saves padding.
     """
     # Longest first: what does not fit into memory shows at once, not after an hour.
-    order = (rollout.mask.sum(-1) * rows).argsort(descending=True, stable=True)
+    order = (rollout.mask.sum(-1) * row_mask).argsort(descending=True, stable=True)
     if not is_fast(model):
         return order
     prompts = rollout.prompt_of_row[order]
-    position = torch.arange(len(order), device=order.device).where(rows[order], len(order))
+    position = torch.arange(len(order), device=order.device).where(row_mask[order], len(order))
     first_position = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
     first_position = first_position.scatter_reduce(0, prompts, position, "amin")  # of each prompt's first row
     return order[first_position[prompts].argsort(stable=True)]

@@ -88,7 +88,7 @@ def update(
     """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
     clock = clock or Clock(model.device)
     updates: list[dict] = []
-    unmoved = experience
+    as_sampled = experience
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/logprobs"):
@@ -96,7 +96,8 @@ def update(
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
-            batch = (experience if updates else unmoved)[rows]
+            is_first = not updates
+            batch = as_sampled[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
     skipped = (~experience.rows_with_gradient(config)).float().mean().item()
@@ -117,19 +118,21 @@ def accumulate_gradient(
     if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
-        rows = part.rows_with_gradient(config)
+        has_gradient = part.rows_with_gradient(config)
         with clock("time/logprobs"):
-            logp, entropy = completion_logprobs(model, part, config, rows)
-        old_and_ref = {"old_logp": part.old_logp, "ref_logp": part.ref_logp}
-        settings = old_and_ref | config.loss_arguments()
+            logp, entropy = completion_logprobs(model, part, config, has_gradient)
         advantages = part.advantages
         if advantages.ndim == 2:  # one a token: what stands in the padding means nothing
             advantages = torch.where(part.mask, advantages, 0)
-        loss, means = microbatch_loss(logp, advantages, part.mask, len(experience), num_items, **settings)
+        settings = config.loss_arguments()
+        loss, means = microbatch_loss(
+            logp, advantages, part.mask, len(experience), num_items,
+            old_logp=part.old_logp, ref_logp=part.ref_logp, **settings,
+        )  # fmt: skip
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
         optimizer.backward(loss)
-        metrics.add(part, rows, logp, loss, means)
+        metrics.add(part, has_gradient, logp, loss, means)
     return metrics.total
 
 

@@ -80,11 +80,9 @@ class Run:
             check_savable(self.model, self.tokenizer)
         with self.folder or nullcontext():
             if self.folder is not None:
-                data = self.dataset, self.reward_funcs, self.eval_dataset
-                prints = fingerprints(self.model, self.tokenizer, *data, self.environment)
-                prints |= formula_fingerprints(self.config)
-                parts = self.model, self.optimizer, self._moving_reference
-                self.first_step, self.history = self.folder.open(*parts, prints)
+                self.first_step, self.history = self.folder.open(
+                    self.model, self.optimizer, self._moving_reference, self._fingerprints()
+                )
             with Stopping(self.folder and self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history) as self._reports,
@@ -98,6 +96,13 @@ class Run:
                     self.folder.save_model(self.model, self.tokenizer)
                 if self._stopping.requested:
                     self._stopping.stop("after its last step")
+
+    def _fingerprints(self) -> dict:
+        """Return what a resumed run is compared by: a hash of each thing that its numbers depend on."""
+        prints = fingerprints(
+            self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset, self.environment
+        )
+        return prints | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
@@ -127,8 +132,9 @@ class Run:
 
     def learning_rate(self, step: int) -> float:
         config = self.config
-        schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
-        return learning_rate(step, config.learning_rate, *schedule)
+        return learning_rate(
+            step, config.learning_rate, config.warmup_steps, config.max_steps, config.lr_scheduler_type
+        )
 
     def reference_model(self, step: int):
         """The reference, refreshed from the policy first if this is a step to do so."""
@@ -185,17 +191,17 @@ class Run:
         if config.eval_steps is None or (done % config.eval_steps and done != config.max_steps):
             return {}
         with clock("time/eval"):
-            inputs = self.eval_dataset, self.reward_funcs, config, self.environment
-            state = self.trainer_state(done)
-            metrics = evaluate_policy(self.model, self.tokenizer, *inputs, trainer_state=state)
+            metrics = evaluate_policy(
+                self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config, self.environment,
+                trainer_state=self.trainer_state(done),
+            )  # fmt: skip
         return metrics | clock.seconds
 
     def _save(self, done: int) -> None:
         """Write the checkpoint of a step, unless it has one."""
         if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
             state = {"step": done, "log_history": self.history}
-            parts = self.model, self.tokenizer, self.optimizer, state, self._moving_reference
-            self.folder.save_checkpoint(done, *parts)
+            self.folder.save_checkpoint(done, self.model, self.tokenizer, self.optimizer, state, self._moving_reference)
 
 
 def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:

@@ -36,7 +36,7 @@ from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards.named import NAMED
-from grpo_lab.rewards.task_spec import choose
+from grpo_lab.rewards.task_spec import make_task_spec
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.rows import chat_messages
@@ -103,7 +103,7 @@ def of_task(name: str) -> Callable:
 
 def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
     """School problems of reasoning-gym; the system prompt asks for a thought and an answer between tags."""
-    return choose("gym:gsm_symbolic", ["gym", "format"], small=False).rows(split, n, seed)
+    return make_task_spec("gym:gsm_symbolic", ["gym", "format"], small=False).rows(split, n, seed)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.advantages import best_of_group, group_advantages
-from grpo_lab.base.checks import InputError, InputFileError, together
+from grpo_lab.base.checks import InputError, InputFileError, combine_errors
 from grpo_lab.kl import kl_in_reward
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import clipped_surrogate, policy_loss
@@ -59,10 +59,10 @@ def test_how_it_is_said(no_checker):
 
 def test_several_errors_are_one_that_says_each():
     one, two = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
-    assert together([one]) is one
-    both = together([one, two])
+    assert combine_errors([one]) is one
+    both = combine_errors([one, two])
     assert (str(both), type(both), both.argument) == ("a is 1; expected 2. And: b is gone", InputFileError, "a")
-    assert str(together([two, one])) == "b is gone; and: a is 1; expected 2"
-    many = together([InputError(f"line {n}", n, "expected more") for n in range(100)], count=1234)
+    assert str(combine_errors([two, one])) == "b is gone; and: a is 1; expected 2"
+    many = combine_errors([InputError(f"line {n}", n, "expected more") for n in range(100)], count=1234)
     assert str(many).startswith("line 0 is 0; expected more. And: line 1 is 1; expected more; line 2")
     assert str(many).endswith("line 4 is 4; expected more; and 1,229 more") and "line 5" not in str(many)

@@ -192,7 +192,7 @@ def test_a_number_that_another_section_prints_is_out_of_place(tmp_path):
         return {"cell_type": "markdown", "source": source, "metadata": {}}
 
     lesson = [
-        markdown("# 99 · A lesson\n\nIn the end 0.62 are right."),  # which announces the page
+        markdown("# 9 · A lesson\n\nIn the end 0.62 are right."),  # which announces the page
         markdown("## Before\n\nOf 64 completions 0.31 are right, and 0.62 after training."),
         code("steps = 64", "0.3127"),
         markdown("## After\n\nOf 64 completions 62% are right, not 31%, and 45 of 97 think.\n\n```\nx = 0.77\n```"),

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.named import NAMED, find_rewards
-from grpo_lab.rewards.task_spec import check_names, choose
+from grpo_lab.rewards.task_spec import check_names, make_task_spec
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
@@ -22,7 +22,7 @@ def said(choice, split="train"):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
-    choice, task = choose(name, small=False), TASKS[name]
+    choice, task = make_task_spec(name, small=False), TASKS[name]
     assert [function.__name__ for function in choice.functions] == [f.__name__ for f in find_rewards(choice.names)]
     assert choice.weights is None or len(choice.weights) == len(choice.names)
     assert choice.task is task and 0 < task.completion_length(small=True) <= task.max_completion_length
@@ -43,29 +43,29 @@ def test_the_system_asks_for_what_the_reward_looks_for():
         ("chat", True, ("accuracy",)): None,
     }
     for (task, small, rewards), system in expected.items():
-        assert said(choose(task, rewards and list(rewards), small=small)) == system, (task, small, rewards)
+        assert said(make_task_spec(task, rewards and list(rewards), small=small)) == system, (task, small, rewards)
 
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
     for task in ("sums", "word-problems"):
-        assert said(choose(task, None, "Be brief.", small=True)) == "Be brief."
-        assert said(choose(task, None, "none", small=False)) is None
-    rows = choose("word-problems", None, "Be brief.", small=False).rows("train", 3, 0)
+        assert said(make_task_spec(task, None, "Be brief.", small=True)) == "Be brief."
+        assert said(make_task_spec(task, None, "none", small=False)) is None
+    rows = make_task_spec("word-problems", None, "Be brief.", small=False).rows("train", 3, 0)
     assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
 
 
 def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
-    assert choose("word-problems", small=True).weights == [1.0, 0.1]
-    assert choose("word-problems", ["math", "format"], small=True).weights is None, "as in TRL: 1 each"
-    assert choose("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
-    both = choose("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
-    bare, led = both.rows("train", 1, 0), choose("word-problems", small=True).rows("train", 1, 0)
+    assert make_task_spec("word-problems", small=True).weights == [1.0, 0.1]
+    assert make_task_spec("word-problems", ["math", "format"], small=True).weights is None, "as in TRL: 1 each"
+    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
+    both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
+    bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", small=True).rows("train", 1, 0)
     assert both.described(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
     assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
 def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
-    talk, text = (choose("word-problems", chat_template=how, small=False) for how in ("model", "none"))
+    talk, text = (make_task_spec("word-problems", chat_template=how, small=False) for how in ("model", "none"))
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
@@ -81,8 +81,8 @@ WRONG = [
 def test_what_does_not_fit_is_named():
     for arguments, message in WRONG:
         with pytest.raises(ValueError, match=message):
-            choose(**arguments, small=True)
-    chat = choose("chat", small=True)
+            make_task_spec(**arguments, small=True)
+    chat = make_task_spec("chat", small=True)
     assert len(chat.rows("test", None, 0)) == 4, "none is held out"
     for split, n, message in (("test", 5, "n is 5; it must be at most 4"), ("test", 0, "n is 0"), ("dev", 1, "split")):
         with pytest.raises(ValueError, match=message):
@@ -122,15 +122,15 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    choice = choose(str(file), small=True)
+    choice = make_task_spec(str(file), small=True)
     train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
     assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.described(train)
-    held_out = choice.task.own.places("test")[0]
+    held_out = choice.task.own.locations("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
     file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
-        choose(str(file), small=True).rows("train", None, 0)
+        make_task_spec(str(file), small=True).rows("train", None, 0)
 
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
@@ -138,8 +138,8 @@ def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
     for prompts, told in ((["1 + 1 = ?", "20+30=?"], False), (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True)):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
-            lines = choose(str(file), small=small).described([{"prompt": p} for p in prompts])
+            lines = make_task_spec(str(file), small=small).described([{"prompt": p} for p in prompts])
             assert bool(re.match(words, lines[-1])) == (told and small)
     for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
-        spec = choose(task, small=True)
+        spec = make_task_spec(task, small=True)
         assert ("tiny model" in spec.described(spec.rows("train", 2, 0))[-1]) == told

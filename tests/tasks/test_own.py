@@ -47,7 +47,7 @@ def test_marks_and_ends_of_lines_of_other_systems_and_empty_lines(file):
     content = b"\xef\xbb\xbf\r\n" + lines_of(problem(1)).replace(b"\n", b"\r\n") + b"   \n" + lines_of(problem(2))[:-1]
     own = own_problems(written(file, content))
     assert questions(own.rows("train") + own.rows("test")) == ["1 + 1 = ?", "2 + 1 = ?"]
-    assert own.places("train") + own.places("test") == ["mine.jsonl, line 2", "mine.jsonl, line 4"]
+    assert own.locations("train") + own.locations("test") == ["mine.jsonl, line 2", "mine.jsonl, line 4"]
 
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1).filter(str.strip)
@@ -75,11 +75,11 @@ def test_a_tenth_is_held_out_or_what_a_file_beside_it_holds(file):
     own = own_problems(written(file, lines_of(*map(problem, range(1000)))))
     train, test = own.rows("train"), own.rows("test")
     assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(1000)) and own.notes == []
-    assert 0.08 < len(test) / 1000 < 0.12 and len(own.places("test")) == len(test)
+    assert 0.08 < len(test) / 1000 < 0.12 and len(own.locations("test")) == len(test)
     beside = written(file.with_name("mine.test.jsonl"), lines_of(*map(problem, range(1000, 1003))))
     own = own_problems(file)
     assert len(own.rows("train")) == 1000 and questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
-    assert own.places("test")[0] == "mine.test.jsonl, line 1"
+    assert own.locations("test")[0] == "mine.test.jsonl, line 1"
     written(beside, lines_of(problem(3000), problem(1)))
     with pytest.raises(ValueError, match="line 2 has the problem of mine.test.jsonl, line 2, which is held out"):
         own_problems(file)

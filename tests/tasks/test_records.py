@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.task_spec import choose
+from grpo_lab.rewards.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.own import own_problems
@@ -49,11 +49,11 @@ def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, 
     own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
     same = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
     assert [own.rows(split) for split in ("train", "test")] == [same.rows(split) for split in ("train", "test")]
-    numbers = [int(place.rpartition(" ")[2]) for split in ("train", "test") for place in own.places(split)]
+    numbers = [int(place.rpartition(" ")[2]) for split in ("train", "test") for place in own.locations(split)]
     assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1) and len(set(numbers)) == 40
     beside = write(tmp_path / f"mine.test{kind}", [{"prompt": "0 + 0 = ?", "answer": "0", "level": "0"}])
     own = own_problems(tmp_path / f"mine{kind}")
-    assert len(own.rows("train")) == 40 and own.places("test")[0].startswith(f"{beside.name}, ")
+    assert len(own.rows("train")) == 40 and own.locations("test")[0].startswith(f"{beside.name}, ")
 
 
 cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_characters="\n\",';\t"), max_size=12)
@@ -233,15 +233,15 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
         lines[number]["answer"] = answer
     file = write(tmp_path / "mine.jsonl", lines)
     with pytest.raises(InputError, match="answer is ") as caught:
-        choose(str(file), ["accuracy"], small=True).rows("train", None, 0)
+        make_task_spec(str(file), ["accuracy"], small=True).rows("train", None, 0)
     places = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
-    train = [int(place.rpartition(" ")[2]) for place in own_problems(file).places("train")]
+    train = [int(place.rpartition(" ")[2]) for place in own_problems(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
     assert places == expected and len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
-        choose(str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True).rows(
-            "train", None, 0
-        )
+        make_task_spec(
+            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True
+        ).rows("train", None, 0)
 
 
 def test_options_for_data_of_ones_own_are_for_nothing_else():
@@ -290,7 +290,7 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
     assert len(task.own.rows("train")) + len(task.own.rows("test")) == 30 and task.name == "them/sums"
     assert set(asked) == {("them/sums", "main")}
-    assert {place.split(", row ")[0] for place in task.own.places("train")} == {"them/sums, train"}
+    assert {place.split(", row ")[0] for place in task.own.locations("train")} == {"them/sums, train"}
     own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own
     rows = own.rows("train") + own.rows("test")
     messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]

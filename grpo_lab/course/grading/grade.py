@@ -274,7 +274,7 @@ def _graded(entry: dict) -> Graded:
 
 
 def _verdict(entry: dict) -> Verdict:
-    parts = {name: tuple(Part(**part) for part in entry[name]) for name in ("parts", "more")}
+    parts = {name: tuple(Part(**part) for part in entry[name]) for name in ("parts", "folded")}
     return Verdict(**entry | parts | {"misconceptions": tuple(entry["misconceptions"])})
 
 

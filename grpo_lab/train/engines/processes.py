@@ -39,7 +39,7 @@ def one_prints() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def together(how_to_go_on: Callable[[], str]) -> Iterator[None]:
+def stop_if_one_is_gone(how_to_go_on: Callable[[], str]) -> Iterator[None]:
     """Raise Stopped where another process of the run is gone, or torchrun ends this one for that."""
     if world_size() == 1:
         yield

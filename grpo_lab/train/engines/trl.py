@@ -31,7 +31,7 @@ from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.rollout.tools.dialogue import Dialogue
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.pieces import Gathered
-from grpo_lab.train.engines.processes import is_main, together, world_size
+from grpo_lab.train.engines.processes import is_main, stop_if_one_is_gone, world_size
 from grpo_lab.train.engines.settings import FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, completions_of, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
@@ -163,7 +163,7 @@ def _make_steps(trainer: Trainer, steps: "Steps", resumed: tuple[int, list[dict]
     """Make all steps after those of `resumed`, on all processes."""
     done, steps.history = broadcast_object_list(list(resumed))
     steps.trainer = trainer
-    with together(steps.how_to_go_on):
+    with stop_if_one_is_gone(steps.how_to_go_on):
         trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
     if steps.folder is not None:
         shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)

@@ -60,14 +60,14 @@ def make_trainer(
     torch.manual_seed(config.seed)  # that of the adapter; TRL's own follows
     trainer = Trainer(
         model=model,
-        reward_funcs=as_trl_calls_them(reward_funcs, rows, None if environment else tokenizer),
+        reward_funcs=rewards_for_trl(reward_funcs, rows, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         callbacks=[steps],
         peft_config=adapter,
         tools=None if environment is None else environment.tools,
-        environment_factory=None if factory is None else as_trl_resets_it(factory, rows),
+        environment_factory=None if factory is None else environments_for_trl(factory, rows),
     )
     trainer.ours = config
     trainer.remove_callback(PrinterCallback)
@@ -184,7 +184,7 @@ def _turn(message: dict) -> dict[str, str]:
     return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
 
 
-def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
+def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
     """Each reward function with the keywords and the checks that it has here, under its name.
 
     TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
@@ -233,7 +233,7 @@ def as_trl_calls_them(reward_funcs, rows: list[dict], tokenizer=None) -> list[Ca
     return [wrapped(function, name) for function, name in zip(functions, names, strict=True)]
 
 
-def as_trl_resets_it(factory: Callable, rows: list[dict]) -> Callable:
+def environments_for_trl(factory: Callable, rows: list[dict]) -> Callable:
     """Return a factory of the same environments, whose `reset` gets our row where TRL's row only says which it is."""
     kind = type(factory())
 

@@ -444,7 +444,7 @@ def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
         seen.append((prompts, answer))
         return [None, 2.0]
 
-    (function, other) = trl_trainer.as_trl_calls_them([strict, strict], rows)
+    (function, other) = trl_trainer.rewards_for_trl([strict, strict], rows)
     assert (function.__name__, other.__name__) == ("strict", "strict_2")
     given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
     assert function(**given, trainer_state=None, log_metric=lambda *said: seen.append(said)) == [None, 2.0]
