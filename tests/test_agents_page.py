@@ -13,6 +13,7 @@ import pytest
 
 from grpo_lab.__main__ import main
 from grpo_lab.rollout.tools import ToolEnvironment
+from tests.sandbox.test_python import NO_BUBBLEWRAP
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
@@ -22,10 +23,12 @@ FENCES = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 SCRIPTS = [text for kind, text in FENCES if kind == "python" and text not in FILES.values()]
 (MESSAGES,) = [text for kind, text in FENCES if kind == "json" and text not in FILES.values()]
 SHELL = [text for kind, text in FENCES if not kind]
-MODULES = ("my_tools", "my_rewards", "my_database", "my_world")
+MODULES = ("my_tools", "my_rewards", "my_world", "my_textarena")
 CALLS = (
     call("price", item="lamp"), call("price", item="sofa"), call("guess", number=5), call("query", sql="SELECT 1"),
+    call("run_python", code="print(1)"),
 )  # fmt: skip
+NEEDS_WALLS = ("--tools python", "--reward_funcs code")
 SMALL = ["--num_generations", "2", "--max_completion_length", "130"]
 SHORT = [*SMALL, "--max_steps", "1", "--generation_batch_size", "2", "--disable_tqdm", "true"]
 SHORT += ["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1"]
@@ -70,24 +73,29 @@ def result(monkeypatch, world, said: str, agent: ToolEnvironment) -> str:
 
 
 def test_the_page_does_what_it_says(here, world, capsys):
-    names = ["guess.jsonl", "make_shop.py", *(f"{name}.py" for name in MODULES), "shop.jsonl", "shop.test.jsonl"]
+    tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
+    names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
     assert sorted(FILES) == sorted(names)
     for part in world:
         part.save_pretrained(here / "agent")
     lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
-    assert len(lines) == 8 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
+    assert len(lines) == 12 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
     for program, command, *words in map(shlex.split, lines):
         if program == "python":
             runpy.run_path(command)
             continue
-        if "trl" in words and not find_spec("trl"):
+        if ("trl" in words and not find_spec("trl")) or ("mastermind.jsonl" in words and not find_spec("textarena")):
+            continue
+        if NO_BUBBLEWRAP and any(part in " ".join(words) for part in NEEDS_WALLS):
             continue
         words = ["agent" if word == "qwen" else word for word in words]
         often = ["--logging_steps", "1"] if "--log_completions" in words else []
         assert main([command, *words, *MORE[command], *often]) == 0, (command, words)
     printed = capsys.readouterr().out
     assert "tools/call_frequency" in printed and "rewards/looked_up/mean" in printed
-    folders = ["calculator", "database", "guess", "shop", *(["trl"] if find_spec("trl") else [])]
+    folders = ["calculator", "database", "guess", "queries", "shop"]
+    others = {"mastermind": find_spec("textarena"), "programs": not NO_BUBBLEWRAP, "trl": find_spec("trl")}
+    folders = sorted([*folders, *(name for name, is_there in others.items() if is_there)])
     assert sorted(path.name for path in (here / "outputs").iterdir()) == folders
     for name in folders:
         (metrics,) = map(json.loads, (here / "outputs" / name / "metrics.jsonl").read_text("utf-8").splitlines())
@@ -165,63 +173,19 @@ def test_the_environment_of_the_page(here, world, monkeypatch):
     assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
 
 
-# The database.
-
-
-@pytest.fixture
-def database(here):
-    runpy.run_path("make_shop.py")
-    return importlib.import_module("my_database")
-
-
-def test_a_query_is_answered(database):
-    assert database.query("SELECT name, euros FROM things WHERE stock > 2 ORDER BY euros") == "lamp | 19\nchair | 45"
-    assert database.query("SELECT sum(euros * stock), upper('a') FROM things") == "407 | A"
-    assert database.query("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n") == (
-        "1\n2\n3"
-    )
-    assert database.query("SELECT * FROM things WHERE name = 'sofa'") == "no rows"
-    assert database.query("SELECT 1 FROM things a, things b, things c").splitlines() == [
-        *["1"] * 20, "... there are more rows",
-    ]  # fmt: skip
-
-
-REFUSED = [
-    "INSERT INTO things VALUES ('bed', 1, 1)", "UPDATE things SET euros = 0", "DELETE FROM things",
-    "DROP TABLE things", "CREATE TABLE others (a)", "CREATE TEMP TABLE others (a)", "CREATE INDEX i ON things (name)",
-    "ATTACH 'other.db' AS other", "VACUUM", "VACUUM INTO 'copy.db'", "BEGIN", "SAVEPOINT s", "ANALYZE",
-    "PRAGMA user_version = 5", "PRAGMA journal_mode = WAL", "PRAGMA temp_store_directory = '.'",
-    "PRAGMA writable_schema = 1", "SELECT load_extension('other')", "SELECT 1; DELETE FROM things",
-    "WITH t AS (SELECT 1) DELETE FROM things", "SELECT zeroblob(1000000000)", "nonsense",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_no_reading_is_an_error_that_the_policy_reads(sql, database, here, world, monkeypatch):
-    before = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
-    with pytest.raises(ValueError, match="; only SELECT is allowed$"):
-        database.query(sql)
-    text = result(monkeypatch, world, call("query", sql=sql), ToolEnvironment([database.query]))
-    assert text.startswith("{'error': ") and "only SELECT is allowed" in text
-    assert {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
-
-
-def test_the_file_alone_refuses_a_write(database, monkeypatch):
-    """Were the authorizer to let everything through."""
-    monkeypatch.setattr(database, "READING", range(1000))
-    with pytest.raises(ValueError, match="attempt to write a readonly database"):
-        database.query(REFUSED[0])
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n",
-        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n WHERE i > 1",
-    ],
-)
-def test_a_query_without_an_end_is_ended(sql, database, world, monkeypatch):
-    ticks = iter(range(1_000_000))
-    monkeypatch.setattr(database.time, "monotonic", lambda: next(ticks) / 10)  # no test waits for the clock
-    with pytest.raises(TimeoutError, match="stopped after 2 seconds: ask for less"):
-        database.query(sql)
+def test_the_game_of_others(here, world, monkeypatch):
+    pytest.importorskip("textarena", reason="an example; the package does not depend on it")
+    agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
+    rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
+    agent.sample(*world, rows, 1, 50)
+    secret = " ".join(map(str, agent._seats[0].environment.game.state.game_state["secret_code"]))
+    wrong = " ".join(reversed(secret.split()))
+    games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
+    scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])
+    episodes = agent.sample(*world, rows, 3, 9000).episodes
+    assert "You have 20 turns to guess the code." in episodes[0].prompt[-1]["content"]
+    texts = [[message["content"] for message in e.messages if message["role"] == "tool"] for e in episodes]
+    assert f"Submitted [{wrong}]. Feedback:" in texts[0][0] and "Submitted" not in texts[1][0]
+    assert texts[0][2] == "{'error': 'the game is over'}"
+    won, lost, unfinished = (episode.reward for episode in episodes)
+    assert (won, unfinished) == (1.0, 0.0) and lost < 1

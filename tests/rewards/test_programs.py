@@ -113,8 +113,7 @@ def test_what_programs_print_is_compared_outside():
 
 
 @needs_bubblewrap
-def test_a_program_that_loops_earns_nothing_and_costs_its_limit(monkeypatch):
-    monkeypatch.setattr(python, "CLOCK", 1.0)
+def test_a_program_that_loops_earns_nothing_and_costs_its_limit():
     reward = functools.partial(code_reward, seconds=1.0)
     assert reward([block("while True: pass\n"), block(DOUBLE)], [ASSERTS[:1]] * 2) == [0.0, 1.0]
 

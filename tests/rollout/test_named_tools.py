@@ -1,6 +1,8 @@
 """Tools and environments by name: what is imported and what is refused, and the commands with them."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -8,8 +10,11 @@ import grpo_lab.models
 from grpo_lab import chat, evaluate
 from grpo_lab import train as command
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.rollout.tools.named import load_agent
-from tests.support.tool_worlds import make_tool_world
+from grpo_lab.sandbox import python, run_python
+from tests.sandbox.test_python import needs_bubblewrap
+from tests.support.tool_worlds import call, make_tool_world
 
 WORLD = '''
 import helper_beside
@@ -103,3 +108,86 @@ def test_chat_shows_what_tools_say(here, monkeypatch, capsys):
         assert chat.main([*words, "--temperature", temperature]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] and all(outputs)
+
+
+# Those of the package.
+
+SMALL = ["--num_generations", "2", "--max_completion_length", "700", "--max_tool_calling_iterations", "1"]
+SMALL += ["--generation_batch_size", "2", "--disable_tqdm", "true", "--output_dir", "out"]
+PROGRAM = "\n```python\nprint(2 * int(input()))\n```\n"
+
+
+def make_problems(folder, calls: tuple[str, ...], **columns) -> list[str]:
+    """A model that makes these calls and says this text, and rows with these columns; the words of a command."""
+    for part in make_tool_world(calls=calls):
+        part.save_pretrained(folder / "agent")
+    rows = "".join(json.dumps({"prompt": f"double {n}", **columns}) + "\n" for n in range(12))
+    (folder / "mine.jsonl").write_text(rows, encoding="utf-8")
+    return ["--model", "agent", "--task", "mine.jsonl", *SMALL]
+
+
+@needs_bubblewrap
+@pytest.mark.slow
+def test_a_run_with_the_python_tool_and_a_reward_of_programs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    calls = (call("run_python", code="print(6 * 7)"), call("run_python", code="1 / 0"), PROGRAM)
+    tests = {"inputs": ["2"], "outputs": ["4"]}
+    words = make_problems(tmp_path, calls, tests=tests)
+    typed = ["--tools", "python", "--reward_funcs", "code", "--max_steps", "2", "--log_completions", "true"]
+    assert command.main([*words, *typed, "--logging_steps", "1"]) == 0
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()
+    metrics = [json.loads(line) for line in lines]
+    assert len(metrics) == 2 and sum(line["tools/call_frequency"] for line in metrics) > 0
+    assert all("rewards/code_reward/mean" in line for line in metrics)
+    completions = (tmp_path / "out" / "completions.jsonl").read_text("utf-8")
+    assert "42" in completions and "line 1: ZeroDivisionError: division by zero" in completions
+    capsys.readouterr()
+    assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "3"]) == 0, "a name needs no typing again"
+
+
+@pytest.mark.slow
+def test_a_run_with_the_database_tool_and_a_reward_of_statements(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("CREATE TABLE things (name TEXT)")
+        connection.commit()
+    calls = (call("query", sql="SELECT 40 + 2"), call("query", sql="DROP TABLE things"), "\n```sql\nSELECT 7\n```\n")
+    words = make_problems(tmp_path, calls, sql="SELECT 7", database="shop.db")
+    typed = ["--tools", "sqlite:shop.db", "--reward_funcs", "sql", "--max_steps", "1"]
+    assert command.main([*words, *typed, "--log_completions", "true", "--logging_steps", "1"]) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.jsonl").read_text("utf-8"))
+    assert metrics["tools/call_frequency"] > 0 and "rewards/sql_reward/mean" in metrics
+    completions = (tmp_path / "out" / "completions.jsonl").read_text("utf-8")
+    assert "42" in completions and "only one SELECT is allowed" in completions
+    again = ["--resume_from_checkpoint", "out", "--max_steps", "2"]
+    capsys.readouterr()
+    assert command.main(again) == 2 and "type --tools sqlite:shop.db" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [(["--tools", "python"], "run_python"), (["--reward_funcs", "code"], "code_reward")]
+)
+def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
+    loaded = []
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **settings: loaded.append(args))
+    rows = "".join(json.dumps({"prompt": f"double {n}", "tests": "assert 1"}) + "\n" for n in range(12))
+    (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
+    task = ["--model", "tiny", "--task", "mine.jsonl"]
+    assert command.main([*task, *words, "--output_dir", "out"]) == 2
+    assert f"has '{name}'" in (said := capsys.readouterr().err) and "Install bubblewrap" in said
+    assert evaluate.main([*task, *words]) == 2 and "Install bubblewrap" in capsys.readouterr().err
+    if "--tools" in words:
+        assert chat.main(["--model", "tiny", *words, "--prompt", "1"]) == 2
+        assert "Install bubblewrap" in capsys.readouterr().err
+        with pytest.raises(InputError, match="tools has 'run_python'; .* Install bubblewrap"):
+            ToolEnvironment([run_python])
+    assert not loaded
+
+
+def test_what_is_no_database_is_refused(here):
+    with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
+        load_agent(["sqlite:none.db"], None)
+    with pytest.raises(InputError, match="expected a file and what is in it, .*; or python, or sqlite:FILE"):
+        load_agent(["pythons"], None)
