@@ -30,6 +30,7 @@ class Episode:
     # Where turns are compared: what each turn but the last has added to that reward, and the state each begins in.
     turn_rewards: list[float] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
+    reply_tokens: int = 0  # that the environment wrote
 
 
 def sample_episodes(
@@ -129,7 +130,10 @@ def sample_turns(
         texts=[seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(turns.ids)],
         policy_mask=policy_mask,
         turn=turn,
-        episodes=[Episode(calls) for calls in turns.replies],
+        episodes=[
+            Episode(calls, reply_tokens=is_policy.count(False))
+            for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
+        ],
     )
 
 

@@ -277,7 +277,9 @@ class _Player:
             reward = self.owner._call(self.seat, "get_reward")
         turn_rewards = [after - before for before, after in itertools.pairwise(self.rewards)]
         counts = self.calls, self.failures
-        return Episode(*counts, prompt, messages, environment, reward, turn_rewards, self.states)
+        return Episode(
+            *counts, prompt, messages, environment, reward, turn_rewards, self.states, is_policy.count(False)
+        )
 
     def _reward_so_far(self) -> float:
         """What the environment gives after a turn; None adds nothing, nor does one whose call never came back."""
