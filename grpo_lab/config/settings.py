@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 
-from grpo_lab.advantages import ADVANTAGES, SCALES
+from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.setting import check_range, check_read, check_type, setting, unread
 from grpo_lab.config.precision import PRECISIONS, short_name
@@ -23,6 +23,7 @@ LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_see
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # Why --engine trl refuses a setting.
 OUR_LOOP_ALONE = "only our own loop has it"
+READ_STATES = ("state", "gigpo")  # entries of TURN_ADVANTAGES that compare turns which begin in the same state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,10 @@ class RunSettings:
         choices=ADVANTAGES, trl="TRL has that of the group",
     )  # fmt: skip
     scale_rewards: str = setting("group", "by whose deviation", choices=SCALES)
+    turn_advantage: str = setting(
+        "trajectory", "of an episode: one for all turns, or for each its own (docs/agents.md)",
+        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory",
+    )  # fmt: skip
     mask_truncated_completions: bool = setting(False)
 
     loss_type: str = setting("dapo", "FILE:function, your own (docs/own-task.md)", group="objective", choices=LOSSES)
@@ -235,6 +240,7 @@ def _check_settings(config: GRPOConfig) -> None:
         fits = flags[0] == short_name(mode.autocast or mode.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_read(config, SETTINGS)
+    _check_turn_advantage(config)
     LOSSES[config.loss_type].check(config)
     _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
@@ -254,6 +260,19 @@ def _check_sizes(config: GRPOConfig) -> None:
     _check(
         fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {eval_group} completions of a prompt"
     )
+
+
+def _check_turn_advantage(config: GRPOConfig) -> None:
+    """Raise InputError that names every setting which has no say where turns are compared."""
+    name, scale = config.turn_advantage, config.scale_rewards
+    if name == "trajectory":
+        return
+    scales = ("group", "none") if name == "gigpo" else ("group",)
+    others = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
+    problems = [f"{other} = {getattr(config, other)!r}" for other, fits in others.items() if not fits]
+    if problems:
+        expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"
+        raise InputError("turn_advantage", name, expected)
 
 
 def _check(fits, name: str, value, allowed: str) -> None:

@@ -15,6 +15,7 @@ Evidence = str | None
 FEWEST = 8  # steps below which no trend is read
 SPREAD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
 FINITE = ("kl", "entropy", "ratio", "sampling/logp_difference_max", "sampling/sampling_logp_difference/mean", "reward")
+WORST, APART, WORLD = "sampling/logp_difference_max", "sampling/frac_logp_difference", "tools/frac_trained"
 LENGTH, CUT = "completions/mean_length", "completions/clipped_ratio"
 
 
@@ -121,6 +122,31 @@ def not_centred(log: Log) -> Evidence:
 def usually_above(log: Log, metric: str, limit: float) -> Evidence:
     usual = np.median(log.points(metric, 3)[1])
     return f"{metric} is {usual:.2g} in the median step (at most {limit:g} expected)" if usual > limit else None
+
+
+def world_trained(log: Log) -> Evidence:
+    """Tokens that an environment wrote are in the loss."""
+    steps, share = log.points(WORLD, 1)
+    if not share.any():
+        return None
+    return f"{WORLD} is {share.max():.2g} at step {int(steps[share.argmax()])} (0 expected: the world's are only read)"
+
+
+def ids_encoded_again(log: Log) -> Evidence:
+    """Some tokens are others than those sampled, by many nats, and the rest agree: no temperature, no shifted logits.
+
+    Five nats are more than rounding or another distribution explains; with logits of the wrong position, 9 of 10 tokens
+    are apart. Tokens that the environment wrote look alike, since their recorded log-probability is 0.
+    """
+    log.points(APART, 3)
+    share, worst = log.column(APART), log.column(WORST)
+    far = worst > 5
+    if far.sum() < 3 or np.median(share[far]) > 0.5 or (log.has(WORLD) and world_trained(log)):
+        return None
+    apart = (
+        f"{WORST} is above 5 nats in {far.sum()} of {len(worst)} steps, while {APART} is {np.median(share[far]):.2g}"
+    )
+    return f"{apart} there: most tokens are those that were sampled, and some are not"
 
 
 def sampler_trainer_apart(log: Log) -> Evidence:

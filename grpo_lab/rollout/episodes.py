@@ -5,7 +5,7 @@ no messages and no tools (those are in `tools/`): a calculator inside a thought 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,10 @@ class Episode:
     messages: list[dict] | None = None  # the completion with its tool calls and their results; None: a text
     environment: Any = None  # the instance that this episode was played in
     reward: float | None = None  # that the environment gave, if it gives one
+    # Where turns are compared: what each turn but the last has added to that reward, and the state each begins in.
+    turn_rewards: list[float] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
+    reply_tokens: int = 0  # that the environment wrote
 
 
 def sample_episodes(
@@ -127,7 +131,10 @@ def sample_turns(
         texts=[seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(turns.ids)],
         policy_mask=policy_mask,
         turn=turn,
-        episodes=[Episode(calls) for calls in turns.replies],
+        episodes=[
+            Episode(calls, reply_tokens=is_policy.count(False))
+            for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
+        ],
     )
 
 

@@ -23,7 +23,9 @@ TAKEN, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effe
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
 KINDS = (TAKEN, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
 REFUSED = (NOT_HERE, UNKNOWN)
-OURS_ALONE = {"advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device"}
+OURS_ALONE = {
+    "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
+}  # fmt: skip
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
 EPOCHS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
 WIDTH = 116  # characters of a line of the table

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
+from grpo_lab.trainer.turn_credit import token_advantages
 
 METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
@@ -31,7 +33,7 @@ class Experience:
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token, put in by the caller
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
@@ -81,10 +83,12 @@ def collect(
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
+        sampling = config.sampling_arguments()
+        if config.turn_advantage != "trajectory" and getattr(environment, "kind", None):
+            sampling["by_turn"] = True
         rollout = sample_rows(
-            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
-            **config.sampling_arguments(),
-        )  # fmt: skip
+            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling
+        )
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config, log)
@@ -169,7 +173,8 @@ def make_experience(
     mask = rollout.policy_mask
     if config.mask_truncated_completions:
         mask = mask & ~rollout.truncated[:, None]
-    return Experience(rollout, rewards, compute_advantages(rewards, config), mask, rewards_per_func=per_func)
+    compute = compute_advantages if config.turn_advantage == "trajectory" else partial(token_advantages, rollout)
+    return Experience(rollout, rewards, compute(rewards, config), mask, rewards_per_func=per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:

@@ -14,6 +14,7 @@ from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 
 def check_inputs(
@@ -27,6 +28,7 @@ def check_inputs(
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_types(model, tokenizer, config)
+    check_turn_advantage(config, environment)
     if has_adapter(model):
         check_reference(config)
     datasets = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})

@@ -12,6 +12,9 @@ from torch import Tensor
 from grpo_lab.base.checks import InputTypeError
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
+APART = "sampling/frac_logp_difference"  # share of tokens whose log-probabilities differ by more than APART_BY nats
+APART_BY = 0.1
+WORLD = "tools/frac_trained"  # share of what environments wrote that the loss counts
 
 
 def now(device: torch.device) -> float:
@@ -50,6 +53,7 @@ class UpdateMetrics:
     def __init__(self, num_items: Int[Tensor, ""]):
         self.num_items = num_items.clamp(min=1)
         self.total: dict[str, float] = {"loss": 0.0, WORST: 0.0}
+        self.counts: dict[str, tuple[int, int]] = {}
 
     def add(self, part, rows: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means) -> None:
         share = (part.mask.sum() / self.num_items).item()
@@ -59,12 +63,24 @@ class UpdateMetrics:
         computed = part.mask & rows[:, None]
         difference = (logp.detach() - part.rollout.logp)[computed].abs()
         self.total[WORST] = max(self.total[WORST], difference.max().item() if len(difference) else 0.0)
+        self._count(APART, int((difference > APART_BY).sum()), len(difference))
+        if part.rollout.episodes is not None:
+            replies = torch.tensor([episode.reply_tokens for episode in part.rollout.episodes])
+            counted, written = part.mask.sum(-1).cpu(), part.rollout.mask.sum(-1).cpu()
+            # Counted by length: whoever takes the wrong mask has perhaps lost the one that knows who wrote what.
+            self._count(WORLD, int((counted - (written - replies)).clamp(min=0).sum()), int(replies.sum()))
+
+    def _count(self, name: str, some: int, of: int) -> None:
+        """Add to a share, of all micro-batches so far; that of nothing is 0."""
+        before, before_of = self.counts.get(name, (0, 0))
+        self.counts[name] = some, of = before + some, before_of + of
+        self.total[name] = some / max(of, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
     """The mean of each metric. The mismatch is that of the first update: after it, the policy has moved."""
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
-    return mean | {WORST: updates[0][WORST]}
+    return mean | {name: updates[0][name] for name in (WORST, APART)}
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:

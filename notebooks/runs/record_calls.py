@@ -4,7 +4,8 @@
 
 Of Qwen2.5's template and of Qwen3's: how a call and its result are written, and how many ids of the first turn are
 still there once the conversation goes on. Of sampled completions: how many do not come back as the ids that were
-sampled, when they are decoded and encoded again.
+sampled, when they are decoded and encoded again; and of those, by how many nats the policy's log-probability of the
+completion changes.
 """
 
 import json
@@ -64,24 +65,33 @@ def rendered(tokenizer, template: str | None) -> dict:
     return {"text": text, "ids": len(first), "kept": kept}
 
 
+@torch.no_grad()
+def logp_of(model, prompt: list[int], completion: list[int]) -> float:
+    """The policy's log-probability of all tokens of a completion."""
+    logp = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
+    return logp.gather(-1, torch.tensor(completion)[:, None]).sum().item()
+
+
 def encoded_again(name: str, completions: int, length: int) -> dict:
-    """Sample, decode, encode: how many completions come back as other ids."""
+    """Sample, decode, encode: how many completions come back as other ids, and how probable those are."""
     model, tokenizer = load_policy(name, device="cpu")
     torch.manual_seed(0)
     prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
     rollout = sample_completions(model, tokenizer, prompts, completions // len(prompts), length)
-    other, examples = 0, []
-    for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True):
-        ids = row[mask].tolist()
+    other, examples, nats = 0, [], []
+    for row, mask, p in zip(rollout.completion_ids, rollout.mask, rollout.prompt_of_row, strict=True):
+        ids, prompt = row[mask].tolist(), rollout.prompt_ids[p][rollout.prompt_mask[p]].tolist()
         again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
         if ids != again:
             other += 1
             at = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
+            nats.append(round(logp_of(model, prompt, again) - logp_of(model, prompt, ids), 2))
             examples.append([tokenizer.convert_ids_to_tokens(some[at : at + 3]) for some in (ids, again)])
     return {
         "completions": len(rollout.mask),
         "tokens": int(rollout.mask.sum()),
         "other": other,
+        "nats": nats,  # log-probability of the ids encoded again, less that of those sampled
         "examples": examples[:5],
     }
 

@@ -20,7 +20,7 @@ from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
-OURS_ALONE |= {"ignore_reward_changes", "tool_timeout"}
+OURS_ALONE |= {"ignore_reward_changes", "tool_timeout", "turn_advantage"}
 
 
 def test_the_names_are_those_of_trl():

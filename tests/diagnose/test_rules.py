@@ -35,6 +35,11 @@ SILENT = {"frac_reward_zero_std": 1.0}
 # name -> (metrics that cross the line, metrics that just do not), or with settings for each, too.
 LINES = {
     "nonfinite_steps": ({"loss": at(5, None)}, {"loss": at(5, 99.0)}),
+    "world_trained": ({"tools/frac_trained": at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
+    "ids_encoded_again": (
+        {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.45},
+        {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.55},
+    ),
     "sampler_trainer_apart": (
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),

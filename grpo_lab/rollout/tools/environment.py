@@ -2,12 +2,16 @@
 
 `tools` are typed functions with docstrings. `environment_factory` makes the worlds of episodes: `reset(**row)` begins
 one and may return a text for the end of the prompt; its other public methods are tools; `get_reward()`, if it has one,
-is one more reward. A call that fails is an answer that the policy can read. Where this differs from TRL: a call that
-cannot be read is answered, too (there it ends the episode); a call has a limit in seconds, a result one in characters;
-an episode whose result has no room left counts as truncated.
+is one more reward; `get_state()`, if it has one, says in which state a turn begins. A call that fails is an answer that
+the policy can read. Where this differs from TRL: there `get_state` would be a tool; a call that cannot be read is
+answered here, too (there it ends the episode); a call has a limit in seconds, a result one in characters; an episode
+whose result has no room left counts as truncated.
 """
 
 import inspect
+import itertools
+import math
+import numbers
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +32,7 @@ from grpo_lab.rollout.tools.seat import Seat
 from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
 
-NO_TOOLS = ("reset", "get_reward")  # public methods of an environment that the policy cannot call
+NO_TOOLS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
 LONGEST_RESULT = 4000  # characters of a result that the policy gets to read
 TOOL_TIMEOUT = 30.0  # seconds
 
@@ -99,9 +103,19 @@ class ToolEnvironment:
         check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def sample(
-        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling
+        self,
+        model,
+        tokenizer,
+        rows: list[dict],
+        num_generations: int,
+        max_completion_length: int,
+        by_turn: bool = False,
+        **sampling,
     ) -> Rollout:
-        """Sample G episodes of each row of the data: reset its environments, then let the policy write and call."""
+        """Sample G episodes of each row of the data: reset its environments, then let the policy write and call.
+
+        by_turn: after every turn the environment is asked for its reward so far and its state, as it has them.
+        """
         dialogue, rows = Dialogue(tokenizer, self.schemas), [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.kind)
         with _seeded():
@@ -111,7 +125,7 @@ class ToolEnvironment:
             each = num_generations if is_shared else 1  # else each episode has a prompt of its own
             encoded = encode_prompts(tokenizer, prompts[::each], tools=self.schemas)
             prompt_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            players = [_Player(self, seat, dialogue, prompt_ids[i // each]) for i, seat in enumerate(seats)]
+            players = [_Player(self, seat, dialogue, prompt_ids[i // each], by_turn) for i, seat in enumerate(seats)]
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
                 model, tokenizer, encoded, each, max_completion_length,
@@ -191,12 +205,16 @@ class ToolEnvironment:
 class _Player:
     """One episode: its seat, what was said in it, and how its calls went."""
 
-    def __init__(self, owner: ToolEnvironment, seat: Seat, dialogue: Dialogue, prompt_ids: list[int]):
+    def __init__(
+        self, owner: ToolEnvironment, seat: Seat, dialogue: Dialogue, prompt_ids: list[int], by_turn: bool = False
+    ):
         self.owner, self.seat, self.dialogue, self.prompt_ids = owner, seat, dialogue, prompt_ids
         functions = [*owner.tools, *([] if seat.environment is None else _methods(seat.environment))]
         self.functions = {function.__name__: function for function in functions}
         self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
         self.calls = self.failures = 0
+        self.by_turn, self.rewards, self.states = by_turn, [0.0], []  # rewards so far, before each turn
+        self._ask_state()
 
     def start(self, turn: Turn) -> list[tuple[str, Any]]:
         """Read a turn and begin its calls: for each a name, with its future, its result as a text, or an error."""
@@ -240,6 +258,9 @@ class _Player:
         if not results:
             return None
         self.turns[-1][1].extend(results)
+        if self.by_turn and self.owner.has_reward:
+            self.rewards.append(self._reward_so_far())
+        self._ask_state()
         return self.dialogue.write(results)
 
     def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
@@ -257,7 +278,34 @@ class _Player:
         environment, reward = self.seat.environment, None
         if self.owner.has_reward and not self.seat.is_lost:
             reward = self.owner._call(self.seat, "get_reward")
-        return Episode(self.calls, self.failures, prompt, messages, environment, reward)
+        turn_rewards = [after - before for before, after in itertools.pairwise(self.rewards)]
+        counts = self.calls, self.failures
+        return Episode(
+            *counts, prompt, messages, environment, reward, turn_rewards, self.states, is_policy.count(False)
+        )
+
+    def _reward_so_far(self) -> float:
+        """What the environment gives after a turn; None adds nothing, nor does one whose call never came back."""
+        reward = None if self.seat.is_lost else self.owner._call(self.seat, "get_reward")
+        if reward is None:
+            return self.rewards[-1]
+        if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
+            name, expected = f"{self.owner.kind.__name__}.get_reward", "expected a finite number, or None"
+            raise InputTypeError(name, reward, expected, found=f"returned {reward!r:.60}")
+        return float(reward)
+
+    def _ask_state(self) -> None:
+        """Note the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
+        if not self.by_turn or not callable(getattr(self.owner.kind, "get_state", None)):
+            return
+        state = object() if self.seat.is_lost else self.owner._call(self.seat, "get_state")
+        try:
+            hash(state)
+        except TypeError as error:
+            name = f"{self.owner.kind.__name__}.get_state"
+            expected = "expected a text, a number or a tuple of them"
+            raise InputTypeError(name, state, expected, found=f"returned {state!r:.60}") from error
+        self.states.append(state)
 
 
 def pick_environment(

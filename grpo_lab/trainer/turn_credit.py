@@ -1,0 +1,98 @@
+"""Advantages of turns in a run: which reward each turn of an episode is credited with, and with what it is compared.
+
+An environment that has `get_reward` is asked after every turn, and what the reward has grown by is that of the turn.
+All else that an episode earns, by reward functions, belongs to its last turn. So the rewards of the turns add up to the
+reward of the episode, and what a turn is credited with from then on is what was still to come.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from grpo_lab.advantages import TURN_ADVANTAGES
+from grpo_lab.base.checks import InputError
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.settings import READ_STATES
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.episodes import Episode
+
+
+def check_turn_advantage(config: GRPOConfig, environment=None) -> None:
+    """Raise InputError for a `turn_advantage` that asks for more than the environment tells."""
+    name = config.turn_advantage
+    if name == "trajectory":
+        return
+    if environment is None:
+        raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
+    if name in READ_STATES and not callable(getattr(getattr(environment, "kind", None), "get_state", None)):
+        expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
+        raise InputError("turn_advantage", name, expected)
+
+
+def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
+    """Compute the advantage of each turn, by the entry `config.turn_advantage` of the table, and give it to its tokens.
+
+    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of the comparison,
+    and its advantages are zero; so are those of one that is left alone.
+
+    rewards: of whole episodes.
+
+    Returns:
+        Zero at tokens that the policy did not write.
+    """
+    turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
+    states = numbered_states(rollout) if config.turn_advantage in READ_STATES else None
+    parts = [turn_rewards, turn_mask, states]
+    groups = [None if part is None else rearrange(part, "(P G) K -> P G K", G=config.num_generations) for part in parts]
+    advantages = rearrange(_advantages_of_known(*groups, config), "P G K -> (P G) K")
+    return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
+
+
+def rewards_of_turns(
+    rollout: Rollout, rewards: Float[Tensor, " B"]
+) -> tuple[Float[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    """The reward of each turn, and which turns there are: those in which the policy wrote.
+
+    What the rewards of an episode's turns do not add up to is the reward of its last turn.
+    """
+    turn = torch.where(rollout.policy_mask, rollout.turn, -1)
+    turn_mask = (turn[:, :, None] == torch.arange(int(turn.max()) + 1, device=turn.device)).any(1)
+    turn_rewards = torch.zeros(turn_mask.shape, dtype=rewards.dtype, device=rewards.device)
+    episodes: Sequence[Episode] = rollout.episodes or [Episode()] * len(rewards)
+    for row, (count, episode) in enumerate(zip(turn_mask.sum(-1).tolist(), episodes, strict=True)):
+        before_last = episode.turn_rewards[: count - 1]
+        turn_rewards[row, : len(before_last)] = turn_rewards.new_tensor(before_last)
+        turn_rewards[row, count - 1] = rewards[row] - sum(before_last)
+    return turn_rewards, turn_mask
+
+
+def numbered_states(rollout: Rollout) -> Int[Tensor, "B K"]:
+    """A number for each state in which a turn begins, the same for equal states; -1 where there is no turn."""
+    episodes = [episode.states for episode in rollout.episodes]
+    numbers: dict = {}
+    rows = [[numbers.setdefault(state, len(numbers)) for state in states] for states in episodes]
+    length = int(rollout.turn.max()) + 1
+    padded = [(row + [-1] * length)[:length] for row in rows]
+    return torch.tensor(padded, device=rollout.mask.device)
+
+
+def _advantages_of_known(
+    turn_rewards: Float[Tensor, "P G K"],
+    turn_mask: Bool[Tensor, "P G K"],
+    states: Int[Tensor, "P G K"] | None,
+    config: GRPOConfig,
+) -> Float[Tensor, "P G K"]:
+    settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
+    compare = TURN_ADVANTAGES[config.turn_advantage]
+    known = ~(turn_rewards.isnan() & turn_mask).any(-1)
+    if known.all():
+        return compare(turn_rewards, turn_mask, states, **settings)
+    advantages = torch.zeros_like(turn_rewards)
+    for p, rows in enumerate(known):
+        if rows.sum() > 1:
+            inputs = (part if part is None else part[p, rows][None] for part in (turn_rewards, turn_mask, states))
+            advantages[p, rows] = compare(*inputs, **settings)[0]
+    return advantages

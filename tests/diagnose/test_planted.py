@@ -1,0 +1,76 @@
+"""Faults of tokens, planted in real runs: each is named by its own rule, and a sound run by none of them."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from grpo_lab.diagnose import diagnose
+from grpo_lab.models import load_policy
+from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.tasks import addition_problems
+from grpo_lab.teaching.bugs import planted
+from grpo_lab.trainer import experience as gathering
+from grpo_lab.trainer import train
+from tests.rollout.test_episodes import STOPS, answers
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world
+
+OF_TOKENS = {"world_trained", "ids_encoded_again"}
+
+
+def named(history) -> set[str]:
+    return {finding.name for finding in diagnose(history, {"precision": "fp32"})}
+
+
+def mask_of_the_loss(monkeypatch):
+    make_experience = gathering.make_experience
+
+    def all_tokens(rollout, *arguments):
+        return replace(make_experience(rollout, *arguments), mask=rollout.mask)
+
+    monkeypatch.setattr(gathering, "make_experience", all_tokens)
+
+
+def mask_of_the_rollout(monkeypatch):
+    sample_rows = gathering.sample_rows
+
+    def all_tokens(*arguments, **keywords):
+        rollout = sample_rows(*arguments, **keywords)
+        return replace(rollout, policy_mask=rollout.mask)
+
+    monkeypatch.setattr(gathering, "sample_rows", all_tokens)
+
+
+@pytest.mark.parametrize("forget", [None, mask_of_the_loss, mask_of_the_rollout])
+def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
+    if forget:
+        forget(monkeypatch)
+    model, tokenizer = make_world()
+    config = make_config(max_completion_length=16, max_steps=3)
+    environment = TextEnvironment(answers, STOPS)
+    history = train(model, tokenizer, ROWS, letter_reward, config, environment=environment)
+    assert max(metrics["tools/frac_trained"] for metrics in history) == float(forget is not None)
+    assert named(history) & OF_TOKENS == ({"world_trained"} if forget else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (None, set()),
+        ("retokenised", {"ids_encoded_again", "sampler_trainer_apart"}),
+        ("off-by-one", {"sampler_trainer_apart"}),
+        ("temperature-mismatch", {"sampler_trainer_apart"}),
+    ],
+)
+def test_ids_that_were_encoded_again_are_told_from_other_mismatches(fault, expected):
+    model, tokenizer = load_policy("tiny", device="cpu")
+    config = make_config(
+        num_generations=4, generation_batch_size=32, max_completion_length=64, max_steps=3, learning_rate=1e-5,
+        temperature=0.8,
+    )  # fmt: skip
+    with planted(fault) if fault else nullcontext():
+        history = train(model, tokenizer, addition_problems("train", 24), accuracy_reward, config)
+    assert named(history) & (OF_TOKENS | {"sampler_trainer_apart"}) == expected
+    assert "tools/frac_trained" not in history[0]

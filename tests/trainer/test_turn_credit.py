@@ -1,0 +1,213 @@
+"""Advantages of turns in a run: those of the table, from the rewards and states that an environment tells."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from grpo_lab.advantages import TURN_ADVANTAGES
+from grpo_lab.base.checks import InputError
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_episodes
+from grpo_lab.toys.guess.world import episode_rewards, turn_states
+from grpo_lab.trainer import collect, train
+from grpo_lab.trainer.experience import compute_advantages, make_experience
+from grpo_lab.trainer.turn_credit import numbered_states, rewards_of_turns
+from tests.rollout.test_episodes import STOPS, answers
+from tests.support.resuming import assert_same_end
+from tests.support.tool_worlds import ROWS, make_tool_world
+from tests.support.worlds import ROWS as LETTER_ROWS
+from tests.support.worlds import letter_reward, make_config, make_world
+from tests.trainer.test_environments import Adder, length_reward, tool_config
+
+BY_TURN = ["turn", "state", "gigpo"]
+WORLD = GuessWorld(5, 3)
+
+
+class Counted(Adder):
+    """The same world, which tells its state and counts how often it is asked for its reward."""
+
+    def reset(self, answer: str, **row) -> str:
+        self.asked = 0
+        return super().reset(answer, **row)
+
+    def get_state(self) -> tuple:
+        return (self.start, self.total)
+
+    def get_reward(self) -> float:
+        self.asked += 1
+        return super().get_reward()
+
+
+def guess_tokens(secrets: list[int]) -> torch.Tensor:
+    return sample_episodes(GuessPolicy(WORLD, seed=1), torch.tensor(secrets), torch.Generator().manual_seed(0))
+
+
+def guess_rollout(tokens) -> Rollout:
+    """Episodes of the toy as the trainer has them: what it has as tensors, an environment would have told."""
+    B, T = tokens.shape
+    mask, zeros = tokens != 0, torch.zeros(B, T)
+    rewards, states = episode_rewards(WORLD, tokens), turn_states(WORLD, tokens)
+    counts = policy_mask(tokens)[:, ::2].sum(-1).tolist()
+    return Rollout(
+        tokens[:1, :1], mask[:1, :1], torch.zeros(B, dtype=torch.long), tokens, mask, zeros, zeros, ~mask[:, -1],
+        [""] * B, policy_mask(tokens), torch.where(mask, torch.arange(T) // 2, -1),
+        [
+            Episode(turn_rewards=rewards[row, : count - 1].tolist(), states=states[row, :count].tolist())
+            for row, count in enumerate(counts)
+        ],
+        torch.arange(B) // 4,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "scale"), [*((name, "group") for name in BY_TURN), ("gigpo", "none")])
+def test_in_higher_or_lower_they_are_those_of_the_table(name, scale):
+    tokens = guess_tokens([1, 2, 2, 5, 3, 3, 4, 1])
+    rollout, rewards, mask = guess_rollout(tokens), episode_rewards(WORLD, tokens), policy_mask(tokens)[:, ::2]
+    assert {1, 3} <= set(mask.sum(-1).tolist())
+    config = make_config(turn_advantage=name, scale_rewards=scale)
+    experience = make_experience(rollout, rewards.sum(-1), config)
+    inputs = [x.view(2, 4, 3) for x in (rewards, mask, turn_states(WORLD, tokens))]
+    settings = {"scale": scale} if name == "gigpo" else {}
+    expected = TURN_ADVANTAGES[name](*inputs, **settings).view(8, 3)
+    assert torch.equal(experience.advantages[:, ::2], expected) and expected.any()
+    assert (experience.advantages[:, 1::2] == 0).all()
+
+
+@pytest.mark.parametrize("name", BY_TURN)
+def test_an_episode_without_a_reward_is_left_out(name):
+    tokens = guess_tokens([1, 2, 2, 5] * 2)
+    rewards = episode_rewards(WORLD, tokens).sum(-1)
+    rewards[[1, 4, 5, 6]] = math.nan
+    known = torch.tensor([0, 2, 3])
+    config = make_config(turn_advantage=name)
+    advantages = make_experience(guess_rollout(tokens), rewards, config).advantages
+    smaller = replace(config, num_generations=3, generation_batch_size=3)
+    expected = make_experience(guess_rollout(tokens[known]), rewards[known], smaller).advantages
+    assert torch.equal(advantages[known], expected)
+    assert (advantages[[1, 4, 5, 6, 7]] == 0).all()
+
+
+def collected(name: str, kind=Counted):
+    model, tokenizer = make_tool_world()
+    torch.manual_seed(0)
+    config = tool_config(turn_advantage=name)
+    environment = ToolEnvironment(environment_factory=kind)
+    return config, *collect(model, tokenizer, ROWS, length_reward, config, environment=environment)
+
+
+def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_reward():
+    config, experience, _ = collected("trajectory")
+    assert torch.equal(experience.advantages, compute_advantages(experience.rewards, config))
+    assert [episode.environment.asked for episode in experience.rollout.episodes] == [1] * 8
+
+
+def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_the_rest():
+    _, experience, _ = collected("gigpo")
+    _, whole, _ = collected("trajectory")
+    rollout = experience.rollout
+    assert torch.equal(rollout.completion_ids, whole.rollout.completion_ids)
+    assert torch.equal(experience.rewards, whole.rewards)
+    turn_rewards, turn_mask = rewards_of_turns(rollout, experience.rewards)
+    torch.testing.assert_close(turn_rewards.sum(-1), experience.rewards)
+    assert len({episode.environment.asked for episode in rollout.episodes}) > 1
+    states = numbered_states(rollout)
+    seen = set()
+    for row, episode in enumerate(rollout.episodes):
+        world, totals, results = episode.environment, [0], iter(episode.messages)
+        for message in results:
+            if message["role"] == "assistant" and any(m["role"] == "tool" for m in episode.messages):
+                totals.append(totals[-1])
+            elif message["role"] == "tool" and message["content"].isdigit():
+                totals[-1] = int(message["content"])  # what the tool says is the total
+        count = int(turn_mask[row].sum())
+        assert turn_mask[row].tolist() == [k < count for k in range(turn_mask.shape[1])]
+        gained = [world.start / 10, *[0] * count]
+        for k in range(count - 1):
+            assert turn_rewards[row, k].item() == pytest.approx(totals[k + 1] - totals[k] + gained[k], abs=1e-5)
+        assert episode.states[:count] == [(world.start, total) for total in [0, *totals[1:]][:count]]
+        seen |= {(s, n) for s, n in zip(episode.states[:count], states[row].tolist(), strict=False)}
+    assert len(seen) == len({s for s, _ in seen}) == len({n for _, n in seen}) > 2  # one number a state
+    inputs = [x.view(2, 4, -1) for x in (turn_rewards, turn_mask, states)]
+    expected = TURN_ADVANTAGES["gigpo"](*inputs, scale="group").view(8, -1)
+    for row, k in turn_mask.nonzero().tolist():
+        tokens = (rollout.turn[row] == k) & rollout.policy_mask[row]
+        assert (experience.advantages[row, tokens] == expected[row, k]).all()
+    assert (experience.advantages[~rollout.policy_mask] == 0).all()
+
+
+def run(folder, resume=False, **settings):
+    model, tokenizer = make_tool_world()
+    usual = {"output_dir": str(folder), "save_steps": 1, "resume_from_checkpoint": resume, "turn_advantage": "gigpo"}
+    config = tool_config(**(usual | {"num_generations": 2, "generation_batch_size": 4, "max_steps": 2} | settings))
+    return folder, model, train(model, tokenizer, ROWS, None, config, environment_factory=Counted)
+
+
+def test_a_run_resumes_to_the_bit(tmp_path):
+    expected = run(tmp_path / "whole")
+    run(tmp_path / "stopped", max_steps=1)
+    assert_same_end(run(tmp_path / "stopped", resume=True), expected)
+
+
+def test_turns_of_a_text_environment_are_compared_by_their_number():
+    model, tokenizer = make_world()
+    config = make_config(max_completion_length=16, max_steps=1, turn_advantage="turn")
+    (metrics,) = train(
+        model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TextEnvironment(answers, STOPS)
+    )  # fmt: skip
+    assert metrics["tools/call_frequency"] > 0 and metrics["grad_norm"] > 0
+
+
+# Wrong input.
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"turn_advantage": "gigpo", "advantage": "rloo", "num_generations": 4}, "leave out advantage = 'rloo'"),
+        ({"turn_advantage": "turn", "scale_rewards": "none"}, "'turn'; .*leave out scale_rewards = 'none'"),
+        ({"turn_advantage": "gigpo", "scale_rewards": "batch"}, "leave out scale_rewards = 'batch'"),
+        ({"turn_advantage": "turns"}, "turn_advantage is 'turns'"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other(settings, words):
+    with pytest.raises(InputError, match=words):
+        make_config(**settings)
+
+
+def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
+    with pytest.raises(InputError, match="leave out advantage = 'group of mine' and scale_rewards = 'batch'"):
+        from grpo_lab import advantages
+
+        monkeypatch.setitem(advantages.ADVANTAGES, "group of mine", replace(advantages.ADVANTAGES["group"]))
+        make_config(turn_advantage="gigpo", advantage="group of mine", scale_rewards="batch")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("turn", {}, "leave it out: there is no environment"),
+        ("gigpo", {"environment_factory": Adder}, "whose class has `def get_state"),
+        ("state", {"environment": TextEnvironment(answers, STOPS)}, "whose class has `def get_state"),
+    ],
+)
+def test_what_the_environment_does_not_tell_is_asked_for_before_the_first_step(name, arguments, words):
+    model, tokenizer = make_tool_world()
+    with pytest.raises(InputError, match=f"turn_advantage is '{name}'; {words}|{words}"):
+        train(model, tokenizer, ROWS, length_reward, tool_config(turn_advantage=name), **arguments)
+
+
+@pytest.mark.parametrize(("method", "value"), [("get_state", [1]), ("get_reward", math.nan), ("get_reward", "much")])
+def test_what_an_environment_may_not_tell(monkeypatch, method, value):
+    monkeypatch.setattr(Counted, method, lambda self: value)
+    with pytest.raises(InputError, match=rf"Counted.{method} returned"):
+        collected("gigpo")
+
+
+def test_a_state_is_no_tool():
+    names = [schema["function"]["name"] for schema in ToolEnvironment(environment_factory=Counted).schemas]
+    assert names == ["add"]
