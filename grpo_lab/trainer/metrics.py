@@ -48,17 +48,24 @@ class UpdateMetrics:
     """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
-        self.num_items = num_items.clamp(min=1)
-        self.total: dict[str, float] = {"loss": 0.0, WORST: 0.0}
+        self.num_items, self._parts = num_items.clamp(min=1), []
 
     def add(self, part, rows: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means) -> None:
-        share = (part.mask.sum() / self.num_items).item()
-        for name, value in means.items():
-            self.total[name] = self.total.get(name, 0.0) + value * share
-        self.total["loss"] += loss.item()
-        computed = part.mask & rows[:, None]
-        difference = (logp.detach() - part.rollout.logp)[computed].abs()
-        self.total[WORST] = max(self.total[WORST], difference.max().item() if len(difference) else 0.0)
+        difference = (logp.detach() - part.rollout.logp).abs()
+        worst = torch.where(part.mask & rows[:, None], difference, 0).max()
+        self._parts.append((means, part.mask.sum() / self.num_items, loss.detach(), worst))
+
+    @property
+    def total(self) -> dict[str, float]:
+        """All of them together; only here the host waits for the device."""
+        every_means, *columns = zip(*self._parts, strict=True)
+        total = {"loss": 0.0, WORST: 0.0}
+        for means, share, loss, worst in zip(every_means, *(torch.stack(c).tolist() for c in columns), strict=True):
+            for name, value in means.items():
+                total[name] = total.get(name, 0.0) + value * share
+            total["loss"] += loss
+            total[WORST] = max(total[WORST], worst)
+        return total
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
