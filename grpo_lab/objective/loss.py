@@ -100,7 +100,8 @@ def policy_loss(
         values = values + beta * kl  # B T (5.13)
         metrics["kl"] = kl.detach()
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    return loss, {name: _mean(x, mask) for name, x in metrics.items()}
+    means = torch.stack([_mean(values, mask) for values in metrics.values()]).tolist()
+    return loss, dict(zip(metrics, means, strict=True))
 
 
 def microbatch_loss(
@@ -140,7 +141,7 @@ def microbatch_loss(
     return loss, metrics
 
 
-def _mean(values: Tensor, mask: Tensor) -> float:
+def _mean(values: Tensor, mask: Tensor) -> Float[Tensor, ""]:
     """The mean over the tokens of the mask, or over rows where there is one value per row, as in TRL."""
     one_per_row = values.shape[1] < mask.shape[1]
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_per_row else mask).item()
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_per_row else mask)

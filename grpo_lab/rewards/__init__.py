@@ -14,6 +14,13 @@ from grpo_lab.rewards.answers import last_number, last_number_reward, number_rew
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.programs import code_reward, pass_rate_reward, sql_reward
-from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_fault, format_reward, graded_reward
+from grpo_lab.rewards.rules import (
+    accuracy_reward,
+    contains_reward,
+    format_fault,
+    format_reward,
+    get_soft_overlong_punishment,
+    graded_reward,
+)
 from grpo_lab.rewards.scoring import reward_names, score_completions
 from grpo_lab.rewards.text import completion_text, extract_answer, loose_text, normalise_text, prompt_text

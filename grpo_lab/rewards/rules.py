@@ -7,9 +7,10 @@ holds the expected one, and `graded_reward` pays half for it (`reward-contains` 
 import functools
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.rewards.text import (
     check_expected,
     check_setting,
@@ -158,3 +159,36 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
         reward = 1.0 if exact else 0.5 if contained else 0.01  # scalar (6.8)
         rewards.append(None if expected is None else reward)
     return rewards
+
+
+def get_soft_overlong_punishment(max_completion_len: int, soft_punish_cache: int) -> Callable[..., list[float]]:
+    """A reward that subtracts more and more from the last tokens before the length limit: DAPO's overlong penalty.
+
+    For a completion of n tokens, with L = `max_completion_len` and c = `soft_punish_cache`, it is 0 up to L - c, then
+    (L - c - n) / c, and -1 from L on. It belongs beside a reward for what is right, and softens the step that a limit
+    is: a long answer that was cut off earns nothing, however near to the end it was.
+
+    Args:
+        max_completion_len: L, at most the run's `max_completion_length`.
+        soft_punish_cache: c, at least 1 and at most L.
+
+    Returns:
+        A reward function that reads `completion_ids`, between -1 and 0 each. TRL has one of the same name.
+
+    Raises:
+        ValueError: for sizes out of their ranges.
+
+    Source: Yu et al. (2025), "DAPO", equation 13.
+    """
+    check_at_least("soft_punish_cache", soft_punish_cache, 1)
+    check_at_least("max_completion_len", max_completion_len, soft_punish_cache)
+    sizes = {"max_completion_len": max_completion_len, "soft_punish_cache": soft_punish_cache}
+    return functools.partial(soft_overlong_punishment_reward, **sizes)
+
+
+def soft_overlong_punishment_reward(
+    completion_ids: list[list[int]], *, max_completion_len: int, soft_punish_cache: int, **kwargs: Any
+) -> list[float]:
+    """The reward that `get_soft_overlong_punishment` returns, with its two sizes."""
+    free = max_completion_len - soft_punish_cache
+    return [max(-1.0, min(0.0, (free - len(ids)) / soft_punish_cache)) for ids in completion_ids]

@@ -35,6 +35,7 @@ class Decoder:
         sampling: how tokens are drawn, and which end a completion.
         rows_per_prefix: rows that share a prefix at the start, 1 or G.
         turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
+        all_rows: of the whole rollout, where this is a part of it; each part draws the random numbers of all.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Decoder:
         sampling: Sampling,
         rows_per_prefix: int = 1,
         turns: Turns | None = None,
+        all_rows: int | None = None,
     ):
         self.model, self.sampling = model, sampling
         rows, prefixes = prompts * num_generations, prompts * num_generations // rows_per_prefix
@@ -54,6 +56,8 @@ class Decoder:
         self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.rows = torch.arange(rows, device=model.device)  # those that still write
+        self.all_rows = all_rows or rows
+        self.row_numbers = None if self.all_rows == rows else self.rows.clone()  # of a part: among all rows
         self.prefix_index = self.rows // rows_per_prefix  # which prefix each of them has
         self.prefix_row = self.rows[::rows_per_prefix]  # a row with each prefix
         # Of each prefix:
@@ -69,8 +73,13 @@ class Decoder:
         self.autocast_weights = autocast_copies(model)
 
     @torch.no_grad()
-    def load(self, prompt_ids, prompt_mask, prefix) -> None:
-        """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any."""
+    def load(self, prompt_ids, prompt_mask, prefix, first_row: int = 0) -> None:
+        """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any.
+
+        first_row: the number of the first of these rows among all.
+        """
+        if self.row_numbers is not None:
+            self.row_numbers.copy_(torch.arange(len(self.row_numbers), device=self.token.device) + first_row)
         (prompts, length), prefixes_per_prompt = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
         self.sequences.fill_(self.sampling.pad_token_id)
         self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
@@ -155,9 +164,16 @@ class CpuDecoder(Decoder):
     """Decoding on a CPU: each prefix that several rows have is computed once, and rows that have ended leave."""
 
     def __init__(
-        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None = None
+        self,
+        model,
+        prompts: int,
+        num_generations: int,
+        columns: int,
+        sampling: Sampling,
+        turns: Turns | None = None,
+        all_rows: int | None = None,
     ):
-        super().__init__(model, prompts, num_generations, columns, sampling, num_generations, turns)
+        super().__init__(model, prompts, num_generations, columns, sampling, num_generations, turns, all_rows)
 
     def run(self, max_steps: int) -> int:
         for steps in range(1, max_steps + 1):
@@ -184,7 +200,8 @@ class CpuDecoder(Decoder):
 
     def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw by one number a row. Rows that have left use up random numbers, too: their end changes no other row."""
-        u = torch.rand(len(self.sequences), dtype=torch.float64)
+        u = torch.rand(self.all_rows, dtype=torch.float64)
+        u = u if self.row_numbers is None else u[self.row_numbers]
         return inverse_cdf(log_pi, u[self.rows], self.prefix_index)
 
 

@@ -28,8 +28,11 @@ def packed_hidden(
     completion_ids: Int[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     prompt_of_row: Int[Tensor, " B"],
-) -> tuple[Float[Tensor, "M D"], Int[Tensor, " N"]]:
-    """The last hidden state after each prefix, and the index of the one that predicts each token under the mask."""
+) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
+    """The last hidden state after each prefix, and the index of the one that predicts each token.
+
+    What stands where the mask is False means nothing.
+    """
     used_prompts, prompt_of_row = prompt_of_row.unique(return_inverse=True)
     prompt_ids, prompt_mask = prompt_ids[used_prompts], prompt_mask[used_prompts]
     length, is_input = prompt_mask.shape[1], mask[:, 1:]  # the last token of a row predicts no other
@@ -38,7 +41,7 @@ def packed_hidden(
     prefix_index, first_index = unique_prefixes(ids, is_token)
     prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
     blocks = [_block(model, prompt_prefixes, prompt_mask, length)]
-    if is_input.any():
+    if is_input.shape[1] > 0:
         blocks.append(_block(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
     # Attention returns its outputs block by block; `output_index` says where that of each token of each row stands.
@@ -48,7 +51,7 @@ def packed_hidden(
     _recompute_with_same_attention(model)
     outputs = output_index.take(first_index)
     hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
-    predictor = prefix_index[:, length - 1 :][mask]  # [aligned]
+    predictor = prefix_index[:, length - 1 :]  # [aligned]
     return hidden, predictor
 
 
@@ -89,9 +92,10 @@ def unique_prefixes(
     number = is_new.flatten().cumsum(0).view_as(is_new) - 1
     aligned_index = number.where(is_new, 0).cummax(0).values[row_index]
     prefix_index = torch.zeros_like(ids).scatter(1, tokens_first, aligned_index)
-    token_index = torch.arange(ids.numel(), device=ids.device).view_as(ids)[is_token]
-    first_index = token_index.new_full((int(is_new.sum()),), ids.numel())
-    return prefix_index, first_index.scatter_reduce(0, prefix_index[is_token], token_index, "amin")
+    prefixes, token_index = int(is_new.sum()), torch.arange(ids.numel(), device=ids.device)
+    first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last one is of padding
+    target = prefix_index.where(is_token, prefixes).flatten()
+    return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
 
 
 def _block(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError, check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
@@ -19,7 +20,7 @@ from grpo_lab.rollout.generate import NOT_FINITE, Sampling, sample_by_generate
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder
+from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.rollout.turns import Turns
 
@@ -178,24 +179,59 @@ def sample_sequences(
         sizes = (num_generations, max_completion_length)
         return sample_by_generate(model, prompt_ids, prompt_mask, *sizes, sampling, turns)
     prompts, length = prompt_ids.shape
-    prefix = packed_prompts(model, prompt_ids[:, :-1], prompt_mask[:, :-1]) if length > 1 else None
+    parts = 1 if turns is not None else parts_that_fit(model, prompts, num_generations, length + max_completion_length)
+    if parts == 1:
+        return _sample_part(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, turns)[:3]
+    start, all_rows, drawn = random_state(model.device), prompts * num_generations, []
+    for number, inputs in enumerate(zip(prompt_ids.chunk(parts), prompt_mask.chunk(parts), strict=True)):
+        set_random_state(model.device, start)
+        whole = {"all_rows": all_rows, "first_row": number * all_rows // parts}
+        part = _sample_part(model, *inputs, num_generations, max_completion_length, sampling, None, **whole)
+        drawn.append((*part, random_state(model.device)))
+    sequences, logp, entropy, steps, states = zip(*drawn, strict=True)
+    set_random_state(model.device, states[max(range(parts), key=lambda number: steps[number])])
+    paddings = (sampling.pad_token_id, 0.0, 0.0)
+    return tuple(map(_stacked, (sequences, logp, entropy), paddings))
+
+
+def _stacked(parts: tuple[Tensor, ...], padding: int | float) -> Tensor:
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
+
+
+def random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+
+
+def _sample_part(
+    model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, turns, all_rows=None, first_row=0
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
+    """Draw the completions of these prompts, all of them or some; the last of the results is the steps taken."""
+    prompts, length = prompt_ids.shape
+    read_at_once = prompt_mask[:, :-1]  # none where every prompt of a part is one token long
+    prefix = packed_prompts(model, prompt_ids[:, :-1], read_at_once) if read_at_once.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
-    inputs, steps = (prompt_ids, prompt_mask, prefix), max_completion_length
+    inputs, steps = (prompt_ids, prompt_mask, prefix, first_row), max_completion_length
+    shared = {"turns": turns, "all_rows": all_rows}
     if decoder_class is not GraphDecoder:
         columns = length + max_completion_length
-        decoder = decoder_class(model, prompts, num_generations, columns, sampling, turns=turns)
-        return _decode(decoder, inputs, steps)
+        return _decode(decoder_class(model, prompts, num_generations, columns, sampling, **shared), inputs, steps)
     columns = fixed_columns(length, max_completion_length)
-    with graph_decoder(model, prompts, num_generations, columns, sampling, turns=turns) as decoder:
-        sequences, logp, entropy = (drawn.clone() for drawn in _decode(decoder, inputs, steps))
-        del decoder  # or its memory could not be given back
-    return sequences, logp, entropy
+    with graph_decoder(model, prompts, num_generations, columns, sampling, **shared) as decoder:
+        *drawn, steps = _decode(decoder, inputs, steps)
+        sequences, logp, entropy = (tensor.clone() for tensor in drawn)
+        del decoder, drawn  # or its memory could not be given back
+    return sequences, logp, entropy, steps
 
 
 def _decode(
     decoder: Decoder, inputs: tuple, max_steps: int
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """What a decoder has drawn and recorded, as far as rows are still writing."""
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
+    """What a decoder has drawn and recorded, as far as rows are still writing; and the steps that it took."""
     decoder.load(*inputs)
     steps, length, turns = decoder.run(max_steps), inputs[0].shape[1], decoder.turns
     completions = decoder.sequences[:, length : length + steps]
@@ -206,7 +242,7 @@ def _decode(
     sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end]
     if not (logp if turns is None else logp[is_token]).isfinite().all():
         raise RunError(NOT_FINITE)
-    return sequences, logp, entropy
+    return sequences, logp, entropy, steps
 
 
 def read_sequences(

@@ -50,10 +50,10 @@ def score_logprobs(
     hidden, predictor = packed_hidden(model, *inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    if policy_mask is not None:
-        predictor, mask = predictor[policy_mask[mask]], mask & policy_mask
+    mask = mask if policy_mask is None else mask & policy_mask
+    cells = mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
-    pairs, pair_index = (predictor * vocab_size + completion_ids[mask]).unique(return_inverse=True)
+    pairs, pair_index = (predictor[cells] * vocab_size + completion_ids[cells]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         chunked = chunked_logprobs_and_entropy if with_entropy else chunked_token_logprobs

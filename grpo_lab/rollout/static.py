@@ -23,6 +23,7 @@ from torch import Tensor
 from grpo_lab.base.display import GIB
 from grpo_lab.rollout.cache import attention_dtype
 from grpo_lab.rollout.decoder import Decoder
+from grpo_lab.rollout.fast_paths import head_width
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.turns import Turns
 
@@ -37,9 +38,16 @@ class GraphDecoder(Decoder):
     """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
     def __init__(
-        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None = None
+        self,
+        model,
+        prompts: int,
+        num_generations: int,
+        columns: int,
+        sampling: Sampling,
+        turns: Turns | None = None,
+        all_rows: int | None = None,
     ):
-        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns)
+        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns, all_rows=all_rows)
         self.replay = _capture(self.step, model.device)
 
     def run(self, max_steps: int) -> int:
@@ -57,7 +65,10 @@ class GraphDecoder(Decoder):
         return next_token
 
     def draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
-        return exponential_race(log_pi, torch.empty_like(log_pi).exponential_())
+        noise = log_pi.new_empty(self.all_rows, log_pi.shape[1]).exponential_()
+        if self.row_numbers is not None:
+            noise = noise.index_select(0, self.row_numbers)
+        return exponential_race(log_pi, noise)
 
     @property
     def nbytes(self) -> int:
@@ -74,15 +85,22 @@ class KeptGraph:
         self.key, self.decoder, self.rollouts = None, None, 0
 
     def decoder_for(
-        self, model, prompts: int, num_generations: int, columns: int, sampling: Sampling, turns: Turns | None
+        self,
+        model,
+        prompts: int,
+        num_generations: int,
+        columns: int,
+        sampling: Sampling,
+        turns: Turns | None,
+        all_rows: int | None,
     ) -> GraphDecoder:
-        sizes = (prompts, num_generations, columns, sampling, turns is None)
+        sizes = (prompts, num_generations, columns, sampling, turns is None, all_rows)
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
         key = (id(model), sizes, kind, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, *sizes[:-1], turns=turns)
+            self.decoder = GraphDecoder(model, *sizes[:4], turns=turns, all_rows=all_rows)
             self.key = key
         else:
             self.decoder.reuse(turns)
@@ -99,6 +117,28 @@ class KeptGraph:
             device, self.key, self.decoder = self.decoder.model.device, None, None
             if device.type == "cuda":
                 torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
+
+
+def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> int:
+    """Into how many equal parts a rollout has to be cut, so that one at a time fits into what is free on a GPU."""
+    device, config = model.device, model.config
+    if device.type != "cuda":
+        return 1
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
+    free += _kept[-1].decoder.nbytes if _kept and _kept[-1].decoder is not None else 0
+    logits = 4 * config.vocab_size
+    column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
+    row = columns * column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits
+    return fewest_parts(prompts, num_generations, row, logits, free)
+
+
+def fewest_parts(prompts: int, num_generations: int, row: int, noise: int, free: int) -> int:
+    """The least divisor of P that leaves parts of `row` bytes a row, beside the noise of all rows, within `free`."""
+    sizes = [prompts // parts for parts in range(1, prompts + 1) if prompts % parts == 0]
+    rows, draws = num_generations, noise * prompts * num_generations
+    fitting = (size for size in sizes if size * rows * row + (draws if size < prompts else 0) <= free)
+    return prompts // next(fitting, 1)
 
 
 def has_room(device: torch.device, size: int) -> bool:
@@ -120,11 +160,11 @@ def kept_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def graph_decoder(*arguments, turns: Turns | None = None) -> Iterator[GraphDecoder]:
+def graph_decoder(*sizes, turns: Turns | None = None, all_rows: int | None = None) -> Iterator[GraphDecoder]:
     """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied."""
     kept = _kept[-1] if _kept else KeptGraph()
     try:
-        yield kept.decoder_for(*arguments, turns)
+        yield kept.decoder_for(*sizes, turns, all_rows)
     except BaseException:
         kept.drop()
         raise

@@ -51,30 +51,41 @@ class UpdateMetrics:
     """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
-        self.num_items = num_items.clamp(min=1)
-        self.total: dict[str, float] = {"loss": 0.0, WORST: 0.0}
-        self.counts: dict[str, tuple[int, int]] = {}
+        self.num_items, self._parts = num_items.clamp(min=1), []
 
     def add(self, part, rows: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means) -> None:
-        share = (part.mask.sum() / self.num_items).item()
-        for name, value in means.items():
-            self.total[name] = self.total.get(name, 0.0) + value * share
-        self.total["loss"] += loss.item()
         computed = part.mask & rows[:, None]
-        difference = (logp.detach() - part.rollout.logp)[computed].abs()
-        self.total[WORST] = max(self.total[WORST], difference.max().item() if len(difference) else 0.0)
-        self._count(APART, int((difference > APART_BY).sum()), len(difference))
+        difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
+        apart = torch.stack([(difference > APART_BY).sum(), computed.sum()])
+        trained = None
         if part.rollout.episodes is not None:
-            replies = torch.tensor([episode.reply_tokens for episode in part.rollout.episodes])
-            counted, written = part.mask.sum(-1).cpu(), part.rollout.mask.sum(-1).cpu()
+            replies = apart.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])
             # Counted by length: whoever takes the wrong mask has perhaps lost the one that knows who wrote what.
-            self._count(WORLD, int((counted - (written - replies)).clamp(min=0).sum()), int(replies.sum()))
+            own = part.rollout.mask.sum(-1) - replies
+            trained = torch.stack([(part.mask.sum(-1) - own).clamp(min=0).sum(), replies.sum()])
+        share = part.mask.sum() / self.num_items
+        self._parts.append((means, trained, share, loss.detach(), difference.max(), apart))
 
-    def _count(self, name: str, some: int, of: int) -> None:
-        """Add to a share, of all micro-batches so far; that of nothing is 0."""
-        before, before_of = self.counts.get(name, (0, 0))
-        self.counts[name] = some, of = before + some, before_of + of
-        self.total[name] = some / max(of, 1)
+    @property
+    def total(self) -> dict[str, float]:
+        """All of them together; only here the host waits for the device."""
+        every_means, every_trained, *columns = zip(*self._parts, strict=True)
+        shares, losses, worst, apart = (torch.stack(column).tolist() for column in columns)
+        total = {"loss": 0.0, WORST: max(0.0, *worst)}
+        for means, share, loss in zip(every_means, shares, losses, strict=True):
+            for name, value in means.items():
+                total[name] = total.get(name, 0.0) + value * share
+            total["loss"] += loss
+        total[APART] = _ratio(apart)
+        if None not in every_trained:
+            total[WORLD] = _ratio(torch.stack(every_trained).tolist())
+        return total
+
+
+def _ratio(counts: list[list[int]]) -> float:
+    """The quotient of two sums over the micro-batches; 0 where there is nothing to count."""
+    some, all_of_them = map(sum, zip(*counts, strict=True))
+    return some / max(all_of_them, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:

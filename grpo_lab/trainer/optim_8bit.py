@@ -44,7 +44,9 @@ class EightBitAdamW:
         self.lr, self.steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
         self.pieces = pieces_of(parameters)
         levels = {device: (Levels.of(signed, device), Levels.of(unsigned, device)) for device in _devices(parameters)}
-        self.moments = [self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces]
+        self.moments = [
+            self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces
+        ]
 
     def _new_moments(self, piece: list[Part], signed: "Levels", unsigned: "Levels") -> tuple["Moment", "Moment"]:
         size = sum(part.stop - part.start for part in piece)

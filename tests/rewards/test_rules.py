@@ -14,6 +14,7 @@ from grpo_lab.rewards import (
     extract_answer,
     format_fault,
     format_reward,
+    get_soft_overlong_punishment,
     graded_reward,
     loose_text,
     math_reward,
@@ -173,3 +174,21 @@ def test_a_wrong_answer_column_is_named(reward):
     for answer, error, words in WRONG:
         with pytest.raises(error, match=rf"{reward.__name__}: {words}"):
             reward(["1", "2"], answer=answer)
+
+
+def test_the_overlong_penalty_is_the_papers_and_trls():
+    from trl.rewards import get_soft_overlong_punishment as of_trl
+
+    def literal(length, limit, cache):
+        if length <= limit - cache:
+            return 0.0
+        return ((limit - cache) - length) / cache if length <= limit else -1.0
+
+    for limit, cache in ((20, 5), (20, 20), (7, 1)):
+        ids = [[0] * length for length in range(limit + 4)]
+        rewards = get_soft_overlong_punishment(limit, cache)(completion_ids=ids, completions=[""] * len(ids))
+        assert rewards == pytest.approx([literal(len(each), limit, cache) for each in ids])
+        assert rewards == pytest.approx(of_trl(limit, cache)(completion_ids=ids))
+    for sizes, name in (((5, 0), "soft_punish_cache"), ((5, 6), "max_completion_len")):
+        with pytest.raises(ValueError, match=name):
+            get_soft_overlong_punishment(*sizes)

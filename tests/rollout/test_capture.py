@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.packing import packed_prompts
@@ -16,7 +17,7 @@ from grpo_lab.trainer import train
 from tests.rollout.test_decoder import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
-from tests.support.sampling import SETTINGS, sample
+from tests.support.sampling import PROMPTS, SETTINGS, sample
 from tests.support.tape import Tape, address, capture_on_the_cpu, no_question, refuse_questions
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
@@ -115,6 +116,17 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         assert len(tapes) == 5
     assert not decoding._kept
     assert_same(first, static((model, tokenizer)), 1e-12)
+
+
+def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
+    monkeypatch.setattr(decoding, "has_room", lambda device, size: True)
+    model, tokenizer = make_world()
+    whole = static((model, tokenizer), PROMPTS[:4])
+    monkeypatch.setattr(sampling, "parts_that_fit", lambda *sizes: 4)
+    tapes.clear()
+    with decoding.kept_graphs():
+        assert_same(whole, static((model, tokenizer), PROMPTS[:4]))
+    assert len(tapes) == 2
 
 
 class OnTheCard(TorchDispatchMode):

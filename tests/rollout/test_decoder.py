@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout import decoder as decoding
+from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.fast_paths import is_fast
 from grpo_lab.rollout.sample import DECODERS
-from grpo_lab.rollout.static import exponential_race, fixed_columns
+from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
@@ -170,6 +171,24 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
     logp, _ = logprobs_of(model, drawn)
     assert drawn.logp.dtype == torch.float32 and (logp - drawn.logp)[drawn.mask].abs().max() < 0.1
     assert SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
+def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
+    model, tokenizer = make_world()
+    whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
+    monkeypatch.setattr(sampling, "parts_that_fit", lambda *sizes: parts)
+    assert_same(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
+    assert fewest_parts(8, 4, row=10, noise=1, free=320) == 1
+    assert fewest_parts(8, 4, row=10, noise=1, free=319) == 2
+    assert fewest_parts(8, 4, row=10, noise=1, free=191) == 4
+    assert fewest_parts(6, 4, row=10, noise=1, free=110) == 3
+    assert fewest_parts(8, 4, row=10, noise=1, free=0) == 8, "what is left is to try"
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):

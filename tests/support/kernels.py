@@ -1,6 +1,7 @@
 """How many kernels a call starts on a device, and how often it makes the host wait, counted on any processor."""
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # What changes shape, strides or type of a tensor and computes nothing.
@@ -39,10 +40,19 @@ class Waits(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.names: list[str] = []
+        self._lists = _Lists(self.names)
 
     @property
     def count(self) -> int:
         return len(self.names)
+
+    def __enter__(self):
+        self._lists.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._lists.__exit__(*error)
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         name = function.name().split("::")[-1].split(".")[0]
@@ -51,4 +61,17 @@ class Waits(TorchDispatchMode):
         )
         if name in WAITS or by_mask:
             self.names.append(name)
+        return function(*arguments, **(keywords or {}))
+
+
+class _Lists(TorchFunctionMode):
+    """On a CPU a list of a tensor's numbers is no operation."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.names = names
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        if function is torch.Tensor.tolist:
+            self.names.append("tolist")
         return function(*arguments, **(keywords or {}))

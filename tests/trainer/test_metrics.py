@@ -7,14 +7,15 @@ import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout import score
-from grpo_lab.trainer import PolicyOptimizer, train
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from grpo_lab.trainer import experience as gathering
 from grpo_lab.trainer import experience_logprobs as computing
 from grpo_lab.trainer import metrics as clock_module
 from tests.support.axe import Killed
+from tests.support.kernels import Waits
 from tests.support.sampling import times
 from tests.support.slow_trainer import Recording
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run
+from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, ragged_experience, run
 
 PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
 PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
@@ -123,3 +124,15 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     monkeypatch.setattr(score, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
+
+
+@pytest.mark.parametrize("rows_at_once", [8, 4, 2])
+def test_a_micro_batch_makes_a_gpu_wait_thirteen_times_at_most(rows_at_once):
+    """Two of them lists of row numbers, which are on the CPU already; metrics are asked for once an update."""
+    cut = {"per_device_train_batch_size": rows_at_once, "gradient_accumulation_steps": 8 // rows_at_once}
+    (model, _), config = make_world(), make_config(**cut)
+    experience = ragged_experience([5, 3, 5, 2, 4, 5, 1, 5], columns=5)
+    optimizer = PolicyOptimizer(model, config)
+    with Waits() as waits:
+        accumulate_gradient(model, optimizer, experience, config)
+    assert waits.count <= 13 * (8 // rows_at_once) + 4, waits.names
