@@ -26,7 +26,7 @@ CHINESE = ".zh-CN"
 # Text that is read from the last row, and figures that leave room for it; lengths are of a slide of 960 x 700.
 STYLE = """<style>
 .reveal .slides p, .reveal .slides li { font-size: 26px; line-height: 1.35; }
-.reveal section img { display: block; margin: 0.2em auto; max-width: 100%; max-height: 400px; }
+.reveal section img { display: block; margin: 0.2em auto; max-width: 100%; max-height: 350px; }
 </style>
 """
 
