@@ -23,6 +23,12 @@ ROOT = HERE.parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 FIGURE = re.compile(r"!\[(\d\d\w?): ([^\]]+)\](?!\()")
 CHINESE = ".zh-CN"
+# Text that is read from the last row, and figures that leave room for it; lengths are of a slide of 960 x 700.
+STYLE = """<style>
+.reveal .slides p, .reveal .slides li { font-size: 26px; line-height: 1.35; }
+.reveal section img { display: block; margin: 0.2em auto; max-width: 100%; max-height: 350px; }
+</style>
+"""
 
 
 def sources() -> list[Path]:
@@ -81,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     args.output.mkdir(parents=True, exist_ok=True)
     for source in sources():
         page, _ = exporter.from_notebook_node(lecture(source))
+        page = page.replace("</head>", f"{STYLE}</head>", 1)
         path = args.output / f"{source.stem}.slides.html"
         path.write_text(page, encoding="utf-8")
         print(path)

@@ -6,8 +6,10 @@ The notebooks run in this process here, by a stand-in for the sandbox; what the 
 import csv
 import html
 import inspect
+import itertools
 import json
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -15,12 +17,13 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
+from grpo_lab.course.grading import similar as similar_module
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
-from grpo_lab.course.grading.similar import answers_in, pasted, similar
+from grpo_lab.course.grading.similar import _alike, _keys, _library, answers_in, pasted, similar
 from grpo_lab.course.stub import solution_body, stub_source
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
 from tests.course.right.nb01 import mask_by_shifting
@@ -334,35 +337,80 @@ def class_of(*answers: str) -> Grading:
     return Grading("01_policy_gradient", 7, "none", [Graded(one, {}) for one in found])
 
 
+MASK = """
+def completion_mask(completion_ids, eos_token_id):
+    seen = torch.zeros(len(completion_ids)).bool()
+    columns = []
+    for column in completion_ids.T:
+        columns.append(~seen)
+        seen = seen | torch.isin(column, torch.tensor(eos_token_id))
+    return torch.stack(columns, 1)
+"""
+needs_copydetect = pytest.mark.skipif(find_spec("copydetect") is None, reason="the extra teach")
+# Right answers to one exercise that were written apart.
+APART = (
+    "p = torch.softmax(logits / temperature, dim=-1)\n    return -torch.special.xlogy(p, p).sum(dim=-1)",
+    "return torch.distributions.Categorical(logits=logits / temperature, validate_args=False).entropy()",
+    "z = logits / temperature\n    z = z - z.max(-1, keepdim=True).values\n    e = z.exp()\n    total = e.sum(-1)\n"
+    "    return total.log() - (e * z).sum(-1) / total",
+    "out = []\n    for row in logits:\n        for word in row:\n            q = (word / temperature).log_softmax(0)\n"
+    "            out.append(-(q.exp() * q).sum())\n    return torch.stack(out).view(logits.shape[:2])",
+    "scaled = logits.double().div(temperature)\n    norm = scaled.logsumexp(dim=2)\n"
+    "    mean = (scaled * (scaled - norm.unsqueeze(2)).exp()).sum(2)\n    return (norm - mean).to(logits.dtype)",
+)
+
+
 def own(number: int) -> str:
     """An answer like nobody else's."""
-    return SHAPE.replace("-1", str(100 + number))
+    return f"def token_entropy(logits, temperature=1.0):\n    {APART[number]}\n"
 
 
-@pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20), (12, 50)])
-def test_groups_of_any_size_are_found(copies, students):
-    grading = class_of(*(COPIES * 3)[:copies], *(own(number) for number in range(students - copies)))
-    assert similar(grading) == [([chr(97 + i) for i in range(copies)], ["token_entropy"])]
+@needs_copydetect
+@pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20)])
+def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
+    others = (own(number % 5) if number < 5 else "" for number in range(students - copies))
+    grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *others)
+    pairs = itertools.combinations([chr(97 + i) for i in range(copies)], 2)
+    assert similar(grading) == [(*pair, ["token_entropy"]) for pair in pairs]
 
 
-def test_two_groups_stay_apart():
-    grading = class_of(*[SHAPE] * 3, *[SHAPE.replace("argmax", "argmin")] * 2, *(own(number) for number in range(15)))
-    assert [students for students, _ in similar(grading)] == [["a", "b", "c"], ["d", "e"]]
-
-
+@needs_copydetect
 def test_who_agrees_with_two_others_brings_them_into_no_connection():
     """b has an answer of a's and another one of c's; a and c have nothing in common."""
-    mask = SHAPE.replace("token_entropy(logits, temperature=1.0)", "completion_mask(logits, eos_token_id)")
-    others = (own(number) for number in range(12))
-    groups = similar(class_of(SHAPE, SHAPE + mask, mask, *others))
-    assert groups == [(["a", "b"], ["token_entropy"]), (["b", "c"], ["completion_mask"])]
+    pairs = similar(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
+    assert pairs == [("a", "b", ["token_entropy"]), ("b", "c", ["completion_mask"])]
 
 
+@needs_copydetect
+def test_other_names_and_one_more_line_hide_nothing():
+    changed = (
+        MASK.replace("seen", "done").replace("column", "part").replace("    parts =", "    unused = 1\n    parts =")
+    )
+    assert changed != MASK and similar(class_of(MASK, changed)) == [("a", "b", ["completion_mask"])]
+
+
+@needs_copydetect
+@pytest.mark.slow
+def test_right_answers_that_were_written_apart_are_not_alike():
+    """The library's, and the second keys of every exercise: nobody is accused for being right."""
+    for exercise in EXERCISES.values():
+        keys = [*_keys(exercise), _library(exercise)]
+        texts = {str(number): key.text for number, key in enumerate(keys)}
+        assert _alike(texts, [], len(texts)) == [], exercise.name
+
+
+def test_without_copydetect_the_page_says_how_to_get_it(folder, sandbox, monkeypatch):
+    monkeypatch.setattr(similar_module, "find_spec", lambda name: None)
+    run(folder)
+    assert 'were not compared with each other: <code>pip install "grpo-lab[teach]"' in page(folder, "class.html")
+
+
+@needs_copydetect
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
 def test_what_is_no_hint(answer):
     exercise = EXERCISES["token_entropy"]
     library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
-    source, copies = {"the stub": (stub_source(exercise), 3), "the library's": (library, 3)}.get(answer, (SHAPE, 9))
+    source, copies = {"the stub": (stub_source(exercise), 4), "the library's": (library, 4)}.get(answer, (SHAPE, 9))
     assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -390,6 +391,19 @@ def test_every_class_gets_some_of_the_formulas():
     drawn_formulas = {ClassKey(str(n)).mark("05") for n in range(40)}
     assert len(drawn_formulas) > 20
     assert all(set(TITLES) >= {exercises.exercise(name).notebook} for name in LOOPS)
+
+
+def test_the_pages_for_teachers_list_what_may_be_drawn(tmp_path):
+    """In both languages: every function and how many formulas; and the file that they show works."""
+    pages = [VARIANTS.with_name(f"variants{ending}").read_text(encoding="utf-8") for ending in (".md", ".zh-CN.md")]
+    total = sum(len(list(drawn(entry))) for _, _, entry in ENTRIES)
+    examples = [re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1] for page in pages]
+    for page, phrase in zip(pages, (f"that is {total} formulas", f"一共有 {total} 个公式"), strict=True):
+        assert phrase in page
+        assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE) == list(LISTS)
+    assert examples[0] == examples[1]
+    (tmp_path / "own.yaml").write_text(examples[0], encoding="utf-8")
+    assert r"1 - \epsilon^" in key_text(ClassKey("x", tmp_path / "own.yaml"), "05")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a script for Linux")

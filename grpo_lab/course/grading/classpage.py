@@ -15,6 +15,7 @@ from grpo_lab.course.grading.similar import pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import number_of, question
 
+ALIKE = "Answers that are alike"
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
 RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rubric.json"  # of a checkout, for teachers
 Lost = tuple[Exercise, str, int, float]  # an exercise, a known mistake, how many made it, the points that it cost them
@@ -171,9 +172,12 @@ def _table(title: str, head: str, rows: list[str]) -> str:
     return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
 
 
-def _similar(groups: list[tuple[list[str], list[str]]]) -> str:
+def _similar(pairs: list[tuple[str, str, list[str]]] | None) -> str:
     hint = "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
-    return _hints("Answers of the same shape", hint, groups)
+    if pairs is None:
+        missing = 'Answers were not compared with each other: <code>pip install "grpo-lab[teach]"</code>.'
+        return f'<section><h2>{ALIKE}</h2><p class="quiet">{missing}</p></section>'
+    return _hints(ALIKE, hint, [([first, second], names) for first, second, names in pairs])
 
 
 def _pasted(exercises_by_student: dict[str, list[str]]) -> str:

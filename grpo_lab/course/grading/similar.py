@@ -1,16 +1,20 @@
 """Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
 
-An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students the
-names of variables do not count either, but the answer has to be equal, and rare in the class. Pasted source of the
-library, or of the second keys in its public tests, has its names, too, so a few changes do not matter (`difflib`).
+An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students it
+is compared by copydetect (the extra `teach`), which has the winnowing of Moss: names do not count, nor does the order
+of parts. Pasted source of the library, or of the second keys in its public tests, has its names, too, so a few changes
+do not matter (`difflib`).
 """
 
 import ast
+import io
 import re
+import warnings
 from collections import Counter
 from collections.abc import Container
 from difflib import SequenceMatcher
 from functools import cache
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -20,35 +24,56 @@ from grpo_lab.course.grading.grade import Grading
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 FEWEST_NODES = 25  # of a syntax tree; below, equality is no surprise
-RARE, SMALLEST_CLASS = 0.25, 10  # share of a class that has an answer; with three students, nothing would be rare
-ENOUGH = 3  # rare answers that two students have in common, or one if they agree in nearly all that both have written
-NEARLY_ALL = 0.8
+RARE = 0.25  # share of a class; what more have in common says nothing of two of them
+GRAM, SHORTEST, ALIKE = 15, 40, 0.8  # characters of a fingerprint, and of an answer; the share that is in common
 LONG = 100  # nodes after which an answer counts once more
 PASTED = 0.95  # of the words in common with published source
 KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # in a checkout; an installed package has none
 
 
-def similar(grading: Grading) -> list[tuple[list[str], list[str]]]:
-    """Groups of students, and the exercises in which each of the group has the same rare answer.
+def similar(grading: Grading) -> list[tuple[str, str, list[str]]] | None:
+    """Pairs of students, and the exercises in which their answers are alike; None where copydetect is not installed.
 
-    Groups that share a student stay apart: who agrees with one student in one exercise, and with another in a second
-    one, brings these two into no connection.
+    Left out is what the library or a published key has, and what a quarter of the class has in common.
     """
-    shapes = {s.submission.student: _student_shapes(s.submission.cells, grading.exercises) for s in grading.handed_in}
-    owners = Counter((name, shape) for own in shapes.values() for name, shape in own.items())
-    limit = RARE * max(len(shapes), SMALLEST_CLASS)
-    groups: set[tuple[frozenset[str], frozenset[str]]] = set()  # students, and exercises
-    for first, second in combinations(shapes, 2):
-        attempted = shapes[first].keys() & shapes[second].keys()
-        equal = {name: shapes[first][name] for name in attempted if shapes[first][name] == shapes[second][name]}
-        rare = {name: shape for name, shape in equal.items() if owners[name, shape] <= limit}
-        evidence = sum(1 + shape.count("(") // LONG for shape in rare.values())
-        if evidence >= ENOUGH or (rare and len(equal) >= NEARLY_ALL * len(attempted)):
-            students = frozenset(student for student, own in shapes.items() if rare.items() <= own.items())
-            groups.add((students, frozenset(rare)))
-    largest = [g for g in groups if not any(g != h and g[0] <= h[0] and g[1] <= h[1] for h in groups)]
-    as_lists = [(sorted(students), sorted(names)) for students, names in largest]
-    return sorted(as_lists, key=lambda group: (-len(group[1]), group[0]))
+    if find_spec("copydetect") is None:
+        return None
+    handed_in = [graded.submission for graded in grading.handed_in]
+    answers = {one.student: _answers_of_student(one.cells, grading.exercises) for one in handed_in}
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for name, exercise in grading.exercises.items():
+        texts = {student: own[name].text for student, own in answers.items() if name in own}
+        published = [answer.text for answer in (_library(exercise), *_keys(exercise))]
+        for pair in _alike(texts, published, len(answers)):
+            pairs.setdefault(pair, []).append(name)
+    as_list = [(*pair, names) for pair, names in pairs.items()]
+    return sorted(as_list, key=lambda pair: (-len(pair[2]), pair))
+
+
+def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list[tuple[str, str]]:
+    """The pairs of students whose answers to one exercise are alike."""
+    owners = Counter(mark for text in texts.values() for mark in _fingerprint(text).hashes)
+    common = {mark for mark, students in owners.items() if students > max(2, RARE * class_size)}
+    common |= {mark for text in published for mark in _fingerprint(text).hashes}
+    own = {student: _fingerprint(text, common) for student, text in texts.items()}
+    own = {student: marks for student, marks in own.items() if marks.token_coverage >= SHORTEST}
+    return [pair for pair in combinations(own, 2) if _share(own[pair[0]], own[pair[1]]) >= ALIKE]
+
+
+def _fingerprint(text: str, left_out: Container[int] = ()):
+    """copydetect's fingerprints of an answer, in which names and constants do not count."""
+    from copydetect import CodeFingerprint
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an answer that is shorter than a fingerprint
+        return CodeFingerprint("answer.py", GRAM, 1, boilerplate=[*left_out], fp=io.StringIO(text))
+
+
+def _share(first, second) -> float:
+    """The share of the longer of two answers that is in the other one, too."""
+    from copydetect import compare_files
+
+    return min(compare_files(first, second)[1])
 
 
 def pasted(grading: Grading) -> dict[str, list[str]]:
@@ -76,12 +101,6 @@ def _is_pasted(answer: "Answer", source: "Answer") -> bool:
     return matcher.real_quick_ratio() >= PASTED and matcher.ratio() >= PASTED
 
 
-def _student_shapes(cells, exercises: dict[str, Exercise]) -> dict[str, str]:
-    """Exercise -> the shape of the answer, unless it is the library's own."""
-    answers = _answers_of_student(cells, exercises)
-    return {n: answer.shape for n, answer in answers.items() if answer.shape != _library(exercises[n]).shape}
-
-
 def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
     """Exercise -> its answer; of what was repaired there is none, since nearly all of it was in the stub."""
     written = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
@@ -95,12 +114,13 @@ class Answer(NamedTuple):
     """The statements of a function behind its docstring and the given checks.
 
     shape: the syntax, with variables numbered. words: names, keywords and constants, in order. In both there is only
-    the hash of a constant, which may be long, and nothing of a text. nodes: of the syntax tree.
+    the hash of a constant, which may be long, and nothing of a text. nodes: of the syntax tree. text: its code.
     """
 
     shape: str
     words: list[str]
     nodes: int
+    text: str
 
 
 def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
@@ -135,9 +155,10 @@ def _answer(function: ast.FunctionDef) -> Answer:
     for node in nodes:
         if isinstance(node, ast.Constant):
             node.value = "" if isinstance(node.value, str | bytes) else hash(node.value)
-    words = re.findall(r"\w+", ast.unparse(body))
+    text = ast.unparse(body)
+    words = re.findall(r"\w+", text)
     numbers: dict[str, int] = {}
     for node in nodes:
         if isinstance(node, ast.Name):
             node.id = str(numbers.setdefault(node.id, len(numbers)))
-    return Answer(ast.dump(body), words, len(nodes))
+    return Answer(ast.dump(body), words, len(nodes), text)
