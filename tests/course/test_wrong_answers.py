@@ -166,6 +166,16 @@ def frozen(model):
         parameter.requires_grad = False
 
 
+def without_gradients(model):
+    model.eval()
+    torch.set_grad_enabled(False)
+
+
+def without_the_old(model):
+    model.eval()
+    model.zero_grad()
+
+
 def unfrozen(model, mode):
     model.train(mode)
     for parameter in model.parameters():
@@ -330,6 +340,8 @@ WRONG = [
     ("accuracy_reward", accuracy(behind_a_whole_thought), ""),
     *(("accuracy_reward", accuracy(clean=lambda t, c=c: t.rstrip(c)), "") for c in (".", "%", ".,;", "°")),
     *(("accuracy_reward", accuracy(clean=lambda t, c=c: t.lstrip(c)), "") for c in ("$", "+", "=", "€")),
+    ("accuracy_reward", accuracy(clean=lambda t: t.lstrip("0")), ""),
+    ("accuracy_reward", accuracy(clean=lambda t: str(float(t)) if t.isdigit() else t), ""),
     ("extract_answer", attributes_allowed, ""),
     ("extract_answer", blanks_allowed, ""),
     ("kl_exact", exact_without(1e-4), "small-probabilities-dropped"),
@@ -343,6 +355,8 @@ WRONG = [
     ("held_out_accuracy", accuracy_of(top_only, top_only), "top-module-only"),
     ("held_out_accuracy", accuracy_of(children_only, lambda model, mode: model.train(mode)), ""),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), top_only), "modules-left-in-evaluation"),
+    ("held_out_accuracy", accuracy_of(without_gradients, lambda model, mode: model.train(mode)), "gradients-off"),
+    ("held_out_accuracy", accuracy_of(without_the_old, lambda model, mode: model.train(mode)), "gradients-gone"),
     ("held_out_accuracy", accuracy_of(frozen, lambda model, mode: model.train(mode)), "left-frozen"),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), unfrozen), "all-unfrozen"),
     ("sample_tokens", sampler(shift=-1), ""),
@@ -352,6 +366,7 @@ WRONG = [
     ("dynamic_sampling", batch_of(lambda r: True), "all-kept"),
     ("dynamic_sampling", batch_of(lambda r: len(r) and r.sum() > 0), "all-right-kept"),
     ("dynamic_sampling", batch_of(lambda r: len(r) > 1 and bool(r.std() > 0)), ""),
+    ("dynamic_sampling", batch_of(lambda r: len(r) > 1 and bool(r.std() > 0.01)), ""),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, mean_of_all=False), "mean-of-the-batch"),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, limit=False), "batch-too-large"),
     ("design_reward", paid(block_is), "length-for-nothing"),
@@ -379,6 +394,30 @@ def test_a_wrong_answer_is_refused_at_home_and_in_grading(name, answer, mistake,
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
     assert verdict.points <= exercise(name).points / 2 or verdict.properties["values"] == 1
+
+
+def first_position(logits):
+    return logits[:, :1].expand_as(logits)
+
+
+LOOPS = [
+    (loop({"P": 16}), "P-ignored"),
+    (loop({"G": 8}), "G-ignored"),
+    (loop({"epsilon": 0.2}), "epsilon-ignored"),
+    (loop(zero=""), "gradients-added"),
+    (loop(draw=first_position), "one-position"),
+    (loop(draw=lambda logits: logits[:, -1:].expand_as(logits)), ""),
+    (loop(sign=1), "ascends"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize(("answer", "mistake"), LOOPS)
+def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, mistake, seed):
+    verdict = judge(exercise("learn_by_grpo"), outcomes(exercise("learn_by_grpo"), answer, seed), seed)
+    assert not verdict.right
+    assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
 
 
 RIGHT = [

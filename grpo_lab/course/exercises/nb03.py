@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from einops import rearrange, repeat
 from jaxtyping import Int
 from torch import Tensor, nn, tensor
 from torch.distributions import Categorical
+from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given
@@ -174,6 +176,15 @@ class Table(nn.Module):
         return self.logits[x[:, 0]]
 
 
+class Unlike(Table):
+    """A table that begins with a preference of its own at the first position and at the last."""
+
+    def __init__(self, numbers: int, length: int):
+        super().__init__(numbers, length)
+        with torch.no_grad():
+            self.logits[:, 0, 1] = self.logits[:, -1, 3] = 1.8
+
+
 class Mixing(nn.Module):
     """The policy of the notebook, smaller."""
 
@@ -186,45 +197,87 @@ class Mixing(nn.Module):
         return self.mix(self.embed(x).flatten(1)).view(*x.shape, -1) @ self.embed.weight.T
 
 
-class CountingReward:
-    """A reward that counts the responses that it scored: a point for each right number, and a bonus beside that."""
+class Watch:
+    """What an optimizer's updates are made with: how many there are, and whether each has its own gradient alone."""
 
-    def __init__(self, right: Callable, bonus: Callable, start: nn.Module):
-        self.right, self.bonus, self.start, self.scored = right, bonus, copy.deepcopy(start), 0
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.updates, self.arrived, self.alone = 0, False, True
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.fresh = [torch.zeros_like(parameter) for parameter in self.parameters]
+        for parameter, fresh in zip(self.parameters, self.fresh, strict=True):
+            parameter.register_hook(partial(self.add, fresh))
+        optimizer.register_step_pre_hook(self.compare)
+
+    def add(self, fresh: Tensor, gradient: Tensor):
+        fresh += gradient
+
+    def compare(self, *_):
+        self.updates += 1
+        for parameter, fresh in zip(self.parameters, self.fresh, strict=True):
+            if parameter.grad is not None and fresh.any():
+                used, own = parameter.grad.double(), fresh.double()
+                self.arrived = True
+                scaled = own * used.norm() / own.norm()  # a clipped gradient is its own, too
+                self.alone &= bool((used - scaled).norm() <= 1e-3 * used.norm())
+            fresh.zero_()
+
+
+class CountingReward:
+    """A reward that looks at the responses that it scores: a point for each right number, and a bonus beside that."""
+
+    def __init__(self, right: Callable, bonus: Callable, scale: float, start: nn.Module, watch: Watch):
+        self.right, self.bonus, self.scale, self.start, self.watch = right, bonus, scale, copy.deepcopy(start), watch
+        self.scored, self.seen = 0, set()
 
     def __call__(self, x, y):
         if not self.scored:
-            self.astray = (y == 0).float().mean() - self.start(x).softmax(-1)[..., 0].mean()
+            chances = self.start(x).softmax(-1)
+            far = (one_hot(y.long(), chances.shape[-1]).float() - chances).mean(0).abs().amax()  # of T V
+            self.astray = bool(far * len(y) ** 0.5 > 2.3)  # more than four and a half standard deviations
         self.scored += len(y)
-        return (y == self.right(x)).float().mean(-1) + self.bonus(x)
+        self.seen.update(map(tuple, x.tolist()))
+        return self.scale * ((y == self.right(x)).float().mean(-1) + self.bonus(x))
 
 
 def _world(
-    label: str, policy: Callable, right: Callable, bonus: Callable = lambda x: 0.0, rate=0.3, rounds=20, inner=3
+    label: str,
+    policy: Callable,
+    right: Callable,
+    bonus: Callable = lambda x: 0.0,
+    rate=0.3,
+    rounds=20,
+    inner=3,
+    scale=1.0,
+    kind=torch.optim.Adam,
+    **settings,
 ) -> Case:
     def build(seed: int) -> tuple[tuple, dict]:
         torch.manual_seed(seed)
         model, prompts = policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
-        adam = torch.optim.Adam(model.parameters(), lr=rate)
-        return (model, adam, prompts, CountingReward(right, bonus, model), rounds), {"inner": inner}
+        optimizer = kind(model.parameters(), lr=rate)
+        reward = CountingReward(right, bonus, scale, model, Watch(optimizer))
+        return (model, optimizer, prompts, reward, rounds), {"inner": inner, **settings}
 
     return Case(build, label)
 
 
 def after_learning(result, args, kwargs):
-    """Observe the answers that the policy now prefers, and how much was sampled on the way."""
-    policy, optimizer, prompts, reward, _ = args
+    """Observe the answers that the policy now prefers, and how they came about."""
+    policy, _, prompts, reward, rounds, *_ = args
     right = (policy(prompts).argmax(-1) == reward.right(prompts)).float().mean()
     likeliest = policy(prompts).softmax(-1).amax(-1).mean()
-    state = optimizer.state_dict()["state"].values()
+    from_all = rounds < 20 or len(reward.seen) > 0.8 * len(prompts)
     return {
-        "whether most answers are right": bool(right > 0.7),
-        "whether the policy is worse than chance": bool(right < 0.1),
-        "whether the policy is sure of its answers": bool(likeliest > 0.65),
-        "whether the responses are drawn from the policy": bool(reward.scored) and bool(abs(reward.astray) < 0.13),
         "the number of responses that were rewarded": reward.scored,
-        "the number of updates": max((int(memory["step"]) for memory in state), default=0),
-        "whether any gradient arrived": any(bool(memory["exp_avg"].any()) for memory in state),
+        "whether the prompts are drawn from all that there are": from_all,
+        "whether the responses are drawn from the policy, each position from its own": bool(reward.scored)
+        and not reward.astray,
+        "the number of updates": reward.watch.updates,
+        "whether any gradient arrived": reward.watch.arrived,
+        "whether each update is made with its own gradient alone": reward.watch.alone,
+        "whether the policy is worse than chance": bool(right < 0.1),
+        "whether most answers are right": bool(right > 0.7),
+        "whether the policy is sure of its answers": bool(likeliest > 0.65),
     }
 
 
@@ -238,6 +291,26 @@ LEARN_BY_GRPO = Exercise(
         _world(
             "one round, eighty updates", lambda *size: Table(*size, 1.0), torch.zeros_like, rate=0.1, rounds=1, inner=80
         ),
+        _world(
+            "a clip so wide that nothing is clipped",
+            lambda *size: Table(*size, 1.0),
+            torch.zeros_like,
+            rate=0.1,
+            rounds=1,
+            inner=80,
+            epsilon=50.0,
+        ),
+        _world("six prompts, four responses to each", Table, lambda x: x - 9, P=6, G=4, rounds=2),
+        _world("two positions that begin unlike", Unlike, lambda x: x - 9, rounds=2),
+        _world(
+            "a fiftieth of a point, by plain gradient descent",
+            Table,
+            lambda x: x[:, :1].expand_as(x),
+            rate=20.0,
+            rounds=20,
+            scale=0.02,
+            kind=torch.optim.SGD,
+        ),
     ),
     observe=after_learning,
     mistakes={
@@ -249,6 +322,11 @@ LEARN_BY_GRPO = Exercise(
         "old-not-frozen": {"exp()": "ratio = (logp - logp).exp()"},
         "unclipped": {"min()": "gain = ratio * A"},
         "not-the-policys": {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"},
+        "gradients-added": {"zero_grad()": ""},
+        "one-position": {"sample()": "y = Categorical(logits=old.logits[..., :1, :].expand_as(old.logits)).sample()"},
+        "not-divided": {
+            "group_advantages()": 'A = group_advantages(rearrange(R, "(P G) -> P G", G=G), scale="none")[..., None]'
+        },
         "one-update": {"[inner]": "for _ in range(1):"},
         "sampled-in-every-update": {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
     },

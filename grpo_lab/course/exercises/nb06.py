@@ -174,6 +174,7 @@ ACCURACY_REWARD = Exercise(
         given("expected in another form", [said("1000"), said("a b"), said("12")], ["1,000", "a  b", "１２"]),
         given("a conversation", [TALK], ["4"]),
         given("the same number or word, but another text", [said("4.0"), said("paris")], ["4", "Paris"]),
+        given("a number with zeros", [said("04"), said("4"), said("00"), said("40")], ["4", "04", "0", "4"]),
         given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
         given("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
         given("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),

@@ -570,6 +570,7 @@ DYNAMIC_SAMPLING = Exercise(
         _tasks("two rounds and a half", 30, 12, hardness=(0.05, 0.5), G=8),
         _tasks("as many completions as prompts of a batch", 60, 5, G=5),
         _tasks("rewards of 0.7 and -0.1", 60, 4, pays=(0.7, -0.1), G=6),
+        _tasks("rewards that differ by a thousandth", 60, 4, pays=(0.501, 0.5), G=5),
         _tasks("some rewards do not apply", 90, 5, missing=0.5, G=3),
         replace(
             _tasks("rewards of 0.1 and 0.7 in float32", 60, 6, pays=(0.1, 0.7), G=7, dtype=torch.float32),

@@ -236,6 +236,8 @@ def after_measuring(accuracy, args, kwargs):
         "accuracy": accuracy,
         "mode of the model afterwards": ", ".join(sorted(modes)),
         "the parameters that take a gradient afterwards": ", ".join(trained),
+        "whether gradients are computed afterwards": torch.is_grad_enabled(),
+        "whether the gradients of the model are still there": all(p.grad is not None for p in args[0].parameters()),
         "the next random number": torch.rand(1).item(),
         "the next random number of Python": random.random(),
     }
@@ -263,6 +265,8 @@ def _dropout(label: str, nested: bool = False, frozen: bool = False, training: b
         block = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Sequential(dropout))) if nested else dropout
         model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), block, nn.Linear(8, NUMBERS)))
         model[0].requires_grad_(not frozen)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)  # of a batch that is taken in parts
         prompts = draws.integers(NUMBERS, 24, 2)
         answers = model.eval()(prompts)[:, -1:].argmax(-1)
         answers[:6] = (answers[:6] + 1) % NUMBERS
@@ -298,6 +302,8 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
         "top-module-only": {"eval()": "model.training = False", "train()": "model.training = was_training"},
         "modules-left-in-evaluation": {"train()": "model.training = was_training"},
         "seeded": {"eval()": "model.eval()\ntorch.manual_seed(0)"},
+        "gradients-off": {"eval()": "model.eval()\ntorch.set_grad_enabled(False)"},
+        "gradients-gone": {"eval()": "model.eval()\nmodel.zero_grad()"},
         "left-frozen": {"eval()": "model.eval().requires_grad_(False)"},
         "all-unfrozen": {"train()": "model.train(was_training).requires_grad_(True)"},
     },
