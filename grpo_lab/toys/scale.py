@@ -1,6 +1,6 @@
 r"""Sampler and trainer on different machines: weights of old answers, and the price of waiting.
 
-Axes: I completions in a queue; B of a batch, of T tokens; R samplers, each with a copy of the model and S rows.
+Axes: I completions in a queue; B of a batch, of T tokens; R samplers, each with a replica of the model and S rows.
 """
 
 import heapq
@@ -15,14 +15,14 @@ from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, chec
 LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
 
 
-class Card(NamedTuple):
-    """Peaks of a card, a second each: operations in bf16, bytes of its memory."""
+class Gpu(NamedTuple):
+    """Peaks of a GPU per second: operations in bf16, bytes of its memory."""
 
     flops: float = 989e12  # NVIDIA, H100 SXM data sheet: half of what it gives with sparsity
     memory: float = 3.35e12  # the same
 
 
-H100 = Card()
+H100 = Gpu()
 
 
 def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
@@ -48,9 +48,9 @@ def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
 
 
 def decoding_seconds(
-    lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, cards: int = 1, card: Card = H100
+    lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, gpus: int = 1, gpu: Gpu = H100
 ) -> Float[Tensor, " R"]:
-    r"""How long each of R samplers takes for its S rows, begun together, if its cards reach their peaks.
+    r"""How long each of R samplers takes for its S rows, begun together, if its GPUs reach their peaks.
 
     S_t = |\{ i : n_i \ge t \}| \tag{10.3}
     Q_t = 2 K + q \, S_t \, (L + t) \tag{10.4}
@@ -62,14 +62,14 @@ def decoding_seconds(
     Args:
         lengths: n_i, tokens of each completion. prompt: L, those of a prompt.
         parameters: K. cache_bytes: q, of one token, as `grpo_lab.memory.parts.cache_bytes` counts them.
-        cards: c, that share one copy of the model; card: with F operations and M bytes a second.
+        gpus: c, that share one replica of the model (tensor parallel); gpu: with F operations and M bytes per second.
     """
     check_shapes(lengths=(lengths, "R S"))
     t = torch.arange(1, int(lengths.max()) + 1).expand(len(lengths), -1).contiguous()
     writing = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
     read = 2 * parameters * (writing > 0) + cache_bytes * writing * (prompt + t)  # R T (10.4)
-    arithmetic = 2.0 * parameters * writing / (cards * card.flops)
-    seconds = torch.maximum(arithmetic, read / (cards * card.memory)).sum(-1)  # R (10.5)
+    arithmetic = 2.0 * parameters * writing / (gpus * gpu.flops)
+    seconds = torch.maximum(arithmetic, read / (gpus * gpu.memory)).sum(-1)  # R (10.5)
     return seconds
 
 

@@ -8,6 +8,7 @@ imported on first use: the package works without it.
 import base64
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from grpo_lab.base.display import display, in_ipython, prose, say
@@ -43,6 +44,7 @@ def use_style() -> None:
 
     if CHINESE not in get_font_names():
         fontManager.addfont(CHINESE_FONT)
+        fontManager.ttflist.append(replace(fontManager.ttflist[-1], weight=700))  # there is no bold one: take it, too
     fonts = {"font.family": ["DejaVu Sans", CHINESE]}  # for each sign the first that has it
     plt.style.use(LOOK)
     plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
