@@ -36,6 +36,7 @@ DOCS = (
     "card",
     "cluster",
     "serving",
+    "stability",
     "tutorials",
 )
 PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
