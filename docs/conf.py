@@ -150,8 +150,10 @@ def places(docname: str) -> str:
     if CHINESE.search(docname):
         words = ("打开方式：", "自己的 JupyterLab", "（上传文件）")
     up = "../" * docname.count("/")
-    found = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
-    if REPOSITORY:
+    page = "install.zh-CN.html#jupyterlab" if CHINESE.search(docname) else "install.html#in-your-own-jupyterlab"
+    found = [f'<a href="{up}docs/{page}">{words[1]}</a>']  # a lesson needs its runs
+    if REPOSITORY:  # there the file fetches the course
+        found = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
         file = f"github.com/{REPOSITORY}/blob/{BRANCH}/_sources/{docname}.ipynb"
         found += [
             f'<a href="https://colab.research.google.com/{file.replace(".com", "", 1)}">Colab</a>',
@@ -274,6 +276,7 @@ def finish(app, error) -> None:
 
 def begin(app) -> None:
     """The search is our own (site_search), and MathJax goes where its loader finds its parts."""
+    shutil.rmtree(app.outdir / "_static", ignore_errors=True)  # of the build before, with fewer styles
     app.builder.search = False
     app.env.pages_to_search = {}
     site_lean.copy_mathjax(app.outdir / "_static" / "mathjax")
@@ -289,7 +292,7 @@ def write_search(app) -> None:
 
 
 def setup(app) -> None:
-    app.connect("builder-inited", begin)
+    app.connect("builder-inited", begin, priority=100)  # before MyST-NB writes its styles
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)

@@ -188,6 +188,8 @@
   for (const image of window.ImageDecoder ? document.querySelectorAll("details > img[src^='data:image/gif']") : [])
     image.parentElement.addEventListener("toggle", () => player(image.parentElement, image), { once: true });
 
+  addEventListener("beforeprint", () => document.querySelectorAll("article details").forEach((fold) => (fold.open = true)));
+
   // A figure is as wide as its column; a tap or Enter shows it as large as its letters need, and a second one closes it.
   const enlarged = document.body.appendChild(make("dialog", { className: "enlarged", tabIndex: 0 }));
   enlarged.addEventListener("click", () => enlarged.close());

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grpo_lab.config import GRPOConfig
 
-__version__ = "0.4.0"
+__version__ = "1.0.0"
 
 
 def _leave_out_torchao_notices() -> None:

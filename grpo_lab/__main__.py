@@ -7,6 +7,7 @@ import sys
 
 from grpo_lab.base import Parser, command, version_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.base.language import language
 from grpo_lab.base.lesson_files import FOLDER, lesson_files
 
 COMMANDS = {
@@ -67,7 +68,8 @@ def copy_lessons(arguments: list[str]) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FOLDER / name, folder / name)
-    print(f"{len(names)} files copied; begin with {folder / '00_start_here.ipynb'}")
+    first = folder / ("zh" if language() == "zh_CN" else "") / "00_start_here.ipynb"
+    print(f"{len(names)} files copied; begin with {first}")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ DOCS = (
     "card",
     "cluster",
     "serving",
+    "stability",
     "tutorials",
 )
 PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
@@ -52,7 +53,12 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
 PACKAGE = "grpo_lab"
 CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
-SAYING = ("teaching/notebook/predictions.py", "doctor.py", *(f"course/checking/{name}.py" for name in CHECKING))
+SAYING = (
+    "teaching/notebook/predictions.py",
+    "teaching/notebook/errors.py",
+    "doctor.py",
+    *(f"course/checking/{name}.py" for name in CHECKING),
+)
 DRAWING = ("teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]

@@ -1,6 +1,7 @@
 """The set-up holds together: one set of packages in three files, targets as the README says, a lean import."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -339,7 +340,14 @@ def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
 
 def test_the_version_is_the_same_everywhere() -> None:
     assert f"version: {grpo_lab.__version__}\n" in read("CITATION.cff")
-    assert f"## {grpo_lab.__version__}" in read("CHANGELOG.md")
+    assert json.loads(read(".zenodo.json"))["version"] == grpo_lab.__version__
+    release = read("CHANGELOG.md").partition(f"## {grpo_lab.__version__}\n")[2].partition("\n## ")[0]
+    assert 0 < release.strip().count("\n") < 40, "a release in 40 lines, by who is concerned"
+
+
+def test_the_page_of_what_was_run_where_is_that_of_the_records() -> None:
+    script = load_script("docs/ran_where.py")
+    assert read("docs/ran-where.md") == script.page(), "python docs/ran_where.py writes it anew"
 
 
 def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:

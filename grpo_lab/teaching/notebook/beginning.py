@@ -11,6 +11,7 @@ import torch
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import in_ipython, say
 from grpo_lab.base.language import _, enter_folder
+from grpo_lab.teaching.notebook.errors import explain_errors
 from grpo_lab.teaching.notebook.predictions import forget_predictions
 
 PROFILES = ("fast", "full")
@@ -33,7 +34,7 @@ def fast_or_full(fast, full):
 
 
 def begin(seed: int = 0) -> None:
-    """Set the look of the plots, the seed and one thread of torch, and print versions and device.
+    """Set the look of the plots, of errors, the seed and one thread of torch, and print versions and device.
 
     One thread is right for models as small as those of the series: two spend their time waiting for each other.
     """
@@ -45,7 +46,10 @@ def begin(seed: int = 0) -> None:
     use_style()
     forget_predictions()
     if in_ipython():
+        from IPython import get_ipython
+
         _begin_hidden_results()
+        explain_errors(get_ipython())
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"

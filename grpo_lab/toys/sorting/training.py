@@ -14,6 +14,7 @@ import torch
 from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
+from tqdm import tqdm
 
 from grpo_lab.base.checks import InputError, check_at_least, check_positive
 from grpo_lab.toys.sorting.losses import surrogate_loss, update_weights
@@ -100,7 +101,7 @@ def train_sorting(
     policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, generators)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []
-    for round_index in range(rounds):
+    for round_index in tqdm(range(rounds), unit="round", delay=2, leave=False):
         batch = collect(
             policy, _choose(prompts.train, num_prompts, generators), reward, weights, num_generations, generators
         )

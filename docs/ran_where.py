@@ -1,0 +1,39 @@
+"""Write docs/ran-where.md, on which machines the records were made: `python docs/ran_where.py`."""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from grpo_lab.base.display import markdown_table
+
+PAGE = Path(__file__).with_name("ran-where.md")
+RUNS = Path(__file__).parents[1] / "notebooks" / "runs"
+HEAD = """# What was run where
+
+The systems, cards and versions under which the recorded runs of the lessons were made. `python docs/ran_where.py`
+writes this page from the records in `notebooks/runs`. What has been seen on a card, and what has not, stands on
+[its page](card.md); what was run on several machines, in [cluster](cluster.md#what-runs-where-and-what-was-run). The
+workflows in `.github/workflows` are set up for Linux, macOS and Windows; no record comes from macOS or Windows yet.
+"""
+COLUMNS = ("system", "device", "Python", "torch", "transformers", "TRL", "records")
+
+
+def page() -> str:
+    """Return the page: a row for each machine, and the records that do not name theirs."""
+    records, unnamed = defaultdict(list), []
+    for path in sorted(RUNS.glob("*.json")):
+        machine = json.loads(path.read_text(encoding="utf-8")).get("machine")
+        if machine is None:
+            unnamed.append(f"`{path.name}`")
+            continue
+        system = f"{machine['platform'].partition('-')[0]}, {machine['processor']}"
+        versions = [re.sub(r"[+].*", "", machine[name]) for name in ("python", "torch", "transformers", "trl")]
+        records[system, machine["device"].replace("cpu", "CPU"), *versions].append(f"`{path.name}`")
+    rows = [(*where, ", ".join(names)) for where, names in sorted(records.items())]
+    rest = f"Without a machine, since they hold no run of ours or are counts: {', '.join(unnamed)}."
+    return f"{HEAD}\n{markdown_table(COLUMNS, rows)}\n\n{rest}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")

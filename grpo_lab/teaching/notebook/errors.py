@@ -1,0 +1,61 @@
+"""Two errors that say in one sentence what to do: an interrupt, and a name of a cell that has not run yet."""
+
+import ast
+import json
+import os
+import traceback
+from pathlib import Path
+
+from grpo_lab.base.language import _, fill
+
+
+def explain_errors(shell) -> None:
+    """From now on, show an interrupt as one line, and a name that is not there yet with the cell that makes it."""
+    shell.set_custom_exc((KeyboardInterrupt, NameError), _show)
+
+
+def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        said = [str(_("Interrupted. What ran before is kept; run the cell again to begin it anew."))]
+    else:
+        said = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
+        where = traceback.extract_tb(trace)[-1].filename
+        if type(error) is NameError and os.path.basename(os.path.dirname(where)).startswith(
+            "ipykernel_"
+        ):  # not within a library
+            said = [*said, "", str(_missing(error.name))]
+    shell._showtraceback(kind, error, said)
+
+
+def _missing(name: str) -> str:
+    sources = _cells(os.environ.get("JPY_SESSION_NAME", ""))  # set by JupyterLab: the path of the notebook
+    first = first_line_that_makes(name, sources)
+    if first is None:
+        return _(fill("No cell of this notebook makes {0}: is it spelt so?", f"`{name}`")) if sources else ""
+    return _(fill("{0} is made in the cell that begins with {1}. Run that cell first, or all cells above this one "
+                  "(menu Run).", f"`{name}`", f"`{first}`"))  # fmt: skip
+
+
+def _cells(path: str) -> list[str]:
+    """The code of the notebook, as it was last saved; none where it cannot be read."""
+    try:
+        cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def first_line_that_makes(name: str, sources: list[str]) -> str | None:
+    """Return the first line of the first cell that assigns, defines or imports the name, or None."""
+    for source in sources:
+        try:
+            nodes = list(ast.walk(ast.parse(source)))
+        except SyntaxError:  # a cell with `%` or `!`
+            continue
+        made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        made |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        made |= {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
+        if name in made:
+            return next(line for line in source.splitlines() if line.strip())
+    return None

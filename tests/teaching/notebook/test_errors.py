@@ -1,0 +1,65 @@
+"""An interrupt is one line, and a cell out of order says which cell to run; both stay errors."""
+
+import json
+
+import pytest
+
+from grpo_lab.teaching.notebook import errors
+
+SOURCES = [
+    "%pip install x",
+    "\nimport torch as t\nbegin()",
+    "def f(x):\n    return x",
+    "a, (b, *c) = f(t)\nfor d in a: ...",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("t", "import torch as t"),
+        ("f", "def f(x):"),
+        *((name, "a, (b, *c) = f(t)") for name in "abcd"),
+        ("torch", None),
+        ("x", None),
+    ],
+)
+def test_the_cell_is_the_first_one_that_makes_the_name(name, line):
+    assert errors.first_line_that_makes(name, SOURCES) == line
+
+
+@pytest.mark.parametrize(
+    ("language", "said", "unknown"),
+    [
+        (
+            "en",
+            "`a` is made in the cell that begins with `a = 1`. Run that cell first",
+            "No cell of this notebook makes",
+        ),
+        ("zh_CN", "`a` 在开头为 `a = 1` 的单元格里定义。请先运行那个单元格", "本笔记本没有哪个单元格定义了 `z`"),
+    ],
+)
+def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatch, language, said, unknown):
+    monkeypatch.setenv("GRPO_LAB_LANG", language)
+    path = tmp_path / "lesson.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
+    monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    assert said in str(errors._missing("a")) and unknown in str(errors._missing("z"))
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
+    assert errors._missing("a") == ""
+
+
+@pytest.mark.slow
+def test_in_a_kernel_both_are_errors_that_end_in_a_sentence():
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    cells = [
+        "from IPython import get_ipython\nfrom grpo_lab.teaching.notebook.errors import explain_errors",
+        "explain_errors(get_ipython())",
+        "import signal\nsignal.raise_signal(signal.SIGINT)",
+        "print(base)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, allow_errors=True, kernel_name="python3").execute()
+    (interrupt,), (name,) = notebook.cells[2].outputs, notebook.cells[3].outputs
+    assert interrupt.ename == "KeyboardInterrupt" and len(interrupt.traceback) == 1
+    assert name.ename == "NameError" and "print(base)" in "\n".join(name.traceback)
