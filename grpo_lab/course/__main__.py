@@ -69,7 +69,7 @@ def print_key(assignment: str | None, variant: str, variants: Path | None) -> in
 
     if assignment is not None:
         check_choice("assignment", assignment, list(TITLES))
-    key = _class_key(variant, variants)
+    key = _key(variant, variants)
     texts = [key_text(key, number) for number in TITLES if assignment in (None, number)]
     print("\n\n".join(text for text in texts if text))
     return 0
@@ -77,12 +77,16 @@ def print_key(assignment: str | None, variant: str, variants: Path | None) -> in
 
 def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
     """The key of a class with this secret; None for one without variants."""
+    if secret is not None:
+        return _key(secret, file)
+    if file is not None:
+        raise InputError("variants", str(file), "it is read with --variant SECRET only")
+    return None
+
+
+def _key(secret: str, file: Path | None) -> "ClassKey":
     from grpo_lab.course.variant import VARIANTS, ClassKey
 
-    if secret is None:
-        if file is not None:
-            raise InputError("variants", str(file), "it is read with --variant SECRET only")
-        return None
     if not secret.strip():
         raise InputError("variant", secret, "expected the secret of a class, any text")
     return ClassKey(secret, file or VARIANTS)

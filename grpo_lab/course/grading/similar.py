@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.util import find_spec
@@ -60,7 +60,7 @@ def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list
     return [pair for pair in combinations(own, 2) if _share(own[pair[0]], own[pair[1]]) >= ALIKE]
 
 
-def _fingerprint(text: str, left_out: Container[int] = ()):
+def _fingerprint(text: str, left_out: Iterable[int] = ()):
     """copydetect's fingerprints of an answer, in which names and constants do not count."""
     from copydetect import CodeFingerprint
 
