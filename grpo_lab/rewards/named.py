@@ -106,7 +106,7 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
 
 
 def _programs_errors(names: Iterable[str], rows: list[Row], locations: list[str]) -> list[InputError]:
-    """What is wrong with the columns that rewards of programs read."""
+    """Errors for the columns that rewards of programs and of statements read."""
     errors = []
     for location, row in zip(locations, rows, strict=True):
         try:

@@ -106,17 +106,17 @@ def _of_each(name: str, completions: Any, tests: Any, reward: Callable[[str, lis
     cases = [None if entry is None else read_tests(entry) for entry in tests]
     programs = [last_block(completion, ("python", "py", "python3")) for completion in completions]
 
-    def scored(row: int) -> float | None:
-        if cases[row] is None:
+    def scored(program: str | None, row_cases: list[Case] | None) -> float | None:
+        if row_cases is None:
             return None
-        return 0.0 if programs[row] is None else reward(programs[row], cases[row])
+        return 0.0 if program is None else reward(program, row_cases)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(scored, range(len(completions))))
+        return list(threads.map(scored, programs, cases))
 
 
 def _passes(code: str, cases: list[Case], seconds: float) -> Iterable[bool]:
-    """Whether a program passes each test; each runs it anew."""
+    """Run a program on each test anew; True for those that it passes, one by one."""
     for case in cases:
         execution = execute(code, case.stdin, case.statement, seconds)
         yield execution.succeeded and (case.statement is not None or _lines(execution.output) == _lines(case.stdout))
@@ -149,9 +149,9 @@ def _case(test: Any) -> Case:
     if isinstance(test, str) and test.strip():
         return Case(test)
     if isinstance(test, dict) and test.get("type") in (None, "stdin_stdout"):
-        pair = test.get("input"), test.get("output")
-        if all(isinstance(text, str) for text in pair):
-            return Case(None, *pair)
+        stdin, stdout = test.get("input"), test.get("output")
+        if isinstance(stdin, str) and isinstance(stdout, str):
+            return Case(None, stdin, stdout)
     raise InputError("tests", test, _FORMS, found=f"has {shortened(test)}")
 
 

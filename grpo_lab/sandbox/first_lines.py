@@ -48,7 +48,7 @@ def _say(error: BaseException, files: list[str]) -> None:
     """Write an exception in one line: the line of the program that raised it, its type and its text."""
     lines = traceback.format_exception_only(error)
     text = " ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split())
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places: list = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         places.append((error.filename, error.lineno))
     numbers = [number for name, number in places if name == files[0] and number]

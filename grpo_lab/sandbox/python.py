@@ -35,7 +35,7 @@ NO_WALLS = (
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a program.
+    """The outcome of a program.
 
     output: what it printed, up to `PRINTED` bytes. error: the last line that it wrote to stderr. exit_code: 0 if it
     ended well. stopped: why it was ended from outside, such as "it ran longer than 5 seconds"; "" if it was not.
@@ -48,7 +48,7 @@ class Execution:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself, without an error."""
+        """True if it ended by itself, without an error."""
         return self.exit_code == 0 and not self.stopped
 
 
@@ -143,7 +143,7 @@ def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[
 
 
 class _Stream:
-    """What a process writes to a pipe, read by a thread, up to a limit."""
+    """A thread that reads what a process writes to a pipe, up to a limit."""
 
     def __init__(self, pipe):
         self._pipe, self._read, self.is_full = pipe, bytearray(), False

@@ -61,7 +61,7 @@ def strongest_wall(trust: bool) -> str:
 
 def strong_wall() -> tuple[str, str]:
     """The strong wall of this machine, "bubblewrap" or "docker", else ""; and why those before it cannot be used."""
-    why = []
+    why: list[str] = []
     probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
     for name, probe in probes.items():
         if not (fault := _fails(probe)):
@@ -162,7 +162,7 @@ def _python(
 
 def _libraries() -> list[str]:
     """The folders of torch and other libraries: not always below Python's own folder."""
-    return sorted({str(Path(module.__file__).resolve().parents[1]) for module in (torch, einops, safetensors)})
+    return sorted({str(Path(str(module.__file__)).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
 def _places() -> list[tuple[str, str]]:

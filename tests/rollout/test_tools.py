@@ -404,6 +404,10 @@ def another():
     return add
 
 
+def step() -> str:
+    """Go."""
+
+
 class NoReset:
     def step(self) -> str:
         """Go."""
@@ -438,6 +442,7 @@ class NoDocstring(AsyncReset):
         ),
         ({"tools": [undescribed]}, "tools has 'undescribed', .* no docstring"),
         ({"tools": [add, another()]}, "tools has 'add' twice; expected one of each name"),
+        ({"tools": [step], "environment_factory": World}, "tools has 'step' twice; expected one of each name"),
         ({"tools": [World]}, "expected functions"),
         ({"environment_factory": "World"}, "environment_factory is 'World'; expected a class"),
         ({"environment_factory": World()}, "expected a class"),
