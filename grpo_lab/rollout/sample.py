@@ -235,7 +235,7 @@ def _sample_part(
 def _decode(
     decoder: Decoder, inputs: tuple, max_steps: int
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """What a decoder has drawn and recorded, as far as rows are still writing; and the steps that it took."""
+    """Sequences, log-probabilities and entropies up to the last token of any row; and the steps that were taken."""
     decoder.load(*inputs)
     steps, length, turns = decoder.run(max_steps), inputs[0].shape[1], decoder.turns
     completions = decoder.sequences[:, length : length + steps]
