@@ -194,11 +194,10 @@ def sample_sequences(
         drawn.append((*part, random_state(model.device)))
     sequences, logp, entropy, steps, states = zip(*drawn, strict=True)
     set_random_state(model.device, states[max(range(parts), key=lambda number: steps[number])])
-    paddings = (sampling.pad_token_id, 0.0, 0.0)
-    return tuple(map(_stacked, (sequences, logp, entropy), paddings))
+    return _stacked(sequences, sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
 
 
-def _stacked(parts: tuple[Tensor, ...], padding: int | float) -> Tensor:
+def _stacked(parts: tuple[Tensor, ...], padding: int) -> Tensor:
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
