@@ -18,6 +18,7 @@ from grpo_lab.bench.process import peak_memory
 from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
@@ -88,18 +89,24 @@ def phases(spec: dict) -> dict:
     passes = step(spec["steps"] + 1, lambda: len(calls))
     passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    mode = PRECISIONS[spec["precision"]]
+    products = mode.autocast or mode.weights
     return {
         "seconds": {name: statistics.median(seconds[name] for seconds in steps) for name in PHASES},
         "flops": flops,
         "bytes": {name: passes[name] * weights for name in PHASES},
-        "rates": rates(),
+        "products": str(products).removeprefix("torch."),
+        "rates": rates(products),
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
     }
 
 
-def rates(size: int = 2048, copied: int = 2**26) -> dict:
-    """Operations a second of one product of `size` x `size` matrices, and bytes a second read and written by a copy."""
-    a, b, source, target = torch.randn(size, size), torch.randn(size, size), torch.ones(copied), torch.ones(copied)
+def rates(dtype: torch.dtype = torch.float32, size: int = 2048, copied: int = 2**26) -> dict:
+    """Operations a second of one product of `size` x `size` matrices, and bytes a second read and written by a copy.
+
+    dtype: the precision of the product, which is that of the matrix products of the run.
+    """
+    (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(copied), torch.ones(copied))
     measured = {"timer": time.process_time, "number": 1}
     return {
         "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **measured)),

@@ -112,7 +112,8 @@ def phase_table(measured: dict) -> str:
         total = [total[0] + seconds, total[1] + bound]
     rows.append(["a step", f"{total[0]:.3f}", "", "", f"{total[1]:.3f}"])
     lead = (
-        f"{measured['processor']}, one thread: {rate['flops'] / 1e9:.0f} GFLOP/s in one large product, "
+        f"{measured['processor']}, one thread: {rate['flops'] / 1e9:.0f} GFLOP/s in one large product of "
+        f"{measured['products']}, "
         f"{rate['bytes'] / 1e9:.0f} GB/s in one large copy"
     )
     return f"{lead}\n{text_table(['', 'CPU s', 'GFLOP', 'GB', 'bound, s'], rows)}"

@@ -30,6 +30,7 @@ class PlannedRun:
     device_type: str
     chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
     shared: bool = True  # a prompt is computed once for the rows that answer it; else in each of them
+    rollout_parts: int = 1  # into which the prompts of a step are cut, to be answered one after the other
 
     @cached_property
     def rows(self) -> int:
@@ -136,7 +137,12 @@ class PlannedRun:
     @cached_property
     def prefill_mask(self) -> int:
         """The mask of a rollout's prompts, all of them at once, without the last token of each."""
-        return self._mask_bytes(self._square(self.config.prompts_per_step, self.prompt_length - 1))
+        return self._mask_bytes(self._square(self.rollout_prompts, self.prompt_length - 1))
+
+    @cached_property
+    def rollout_prompts(self) -> int:
+        """Prompts that are answered at a time."""
+        return self.config.prompts_per_step // self.rollout_parts
 
     def _square(self, rows: int, length: int) -> int:
         return rows * length * aligned_columns(length)
@@ -159,16 +165,18 @@ def resident(run: PlannedRun) -> Parts:
 
 def rollout(run: PlannedRun) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
-    shape, rows, columns, tensors = run.shape, run.config.generation_batch_size, run.length, DRAWING
+    shape, columns, tensors, all_rows = run.shape, run.length, DRAWING, run.config.generation_batch_size
+    rows = all_rows // run.rollout_parts
     if run.device_type == "cuda":
         columns, tensors = fixed_columns(run.prompt_length, run.config.max_completion_length), CAPTURED_LOGITS
-    prompt_tokens = run.config.prompts_per_step * (run.prompt_length - 1)
+    prompt_tokens = run.rollout_prompts * (run.prompt_length - 1)
     # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
     prefix = parts.cache_bytes(shape, prompt_tokens, 4 if run.mode.autocast else run.product_size)
     at_work = parts.forward_bytes(shape, prompt_tokens, run.product_size, run.weight_size)
     step = {
         "KV cache": prefix + parts.cache_bytes(shape, rows * columns, run.product_size),
-        "drawing": 4 * tensors * rows * shape.vocabulary,
+        # A part draws the noise of all rows.
+        "drawing": 4 * (tensors * rows + all_rows * (run.rollout_parts > 1)) * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "half copies": 2 * run.layer_copies + run.head_copy,
     }

@@ -105,7 +105,17 @@ class Way(NamedTuple):
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
-        return f"{self.precision}, {layers}, {self.rows} rows at a time"
+        parts = self.plan.setting.rollout_parts
+        return f"{self.precision}, {layers}, {self.rows} rows at a time{f', rollout in {parts} parts' * (parts > 1)}"
+
+    def cut_to(self, budget: int) -> "Way":
+        """The same with its rollout in as many parts as it needs, if it fits then."""
+        prompts = self.plan.setting.config.prompts_per_step
+        for parts in (number for number in range(1, prompts + 1) if prompts % number == 0):
+            cut = self.plan.with_setting(rollout_parts=parts)
+            if cut.fits(budget):
+                return self._replace(plan=cut)
+        return self
 
 
 def ways(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Way]:
@@ -135,7 +145,7 @@ def choice(
     planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Way, list[str]]:
     """The first way that fits into so many bytes (the last one if none does); and what to say of it and the others."""
-    candidates = list(ways(planned, modes, fixed))
+    candidates = [way.cut_to(budget) for way in ways(planned, modes, fixed)]
     fitting = [way for way in candidates if way.plan.fits(budget)]
     if fitting:  # those with fewer rows at a time are shown only where they are needed
         candidates = [way for way in candidates if way.rows >= fitting[0].rows]

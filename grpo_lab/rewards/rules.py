@@ -182,8 +182,9 @@ def get_soft_overlong_punishment(max_completion_len: int, soft_punish_cache: int
     """
     check_at_least("soft_punish_cache", soft_punish_cache, 1)
     check_at_least("max_completion_len", max_completion_len, soft_punish_cache)
-    sizes = {"max_completion_len": max_completion_len, "soft_punish_cache": soft_punish_cache}
-    return functools.partial(soft_overlong_punishment_reward, **sizes)
+    return functools.partial(
+        soft_overlong_punishment_reward, max_completion_len=max_completion_len, soft_punish_cache=soft_punish_cache
+    )
 
 
 def soft_overlong_punishment_reward(

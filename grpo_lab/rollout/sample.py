@@ -190,11 +190,10 @@ def sample_sequences(
         drawn.append((*part, random_state(model.device)))
     sequences, logp, entropy, steps, states = zip(*drawn, strict=True)
     set_random_state(model.device, states[max(range(parts), key=lambda number: steps[number])])
-    paddings = (sampling.pad_token_id, 0.0, 0.0)
-    return tuple(map(_stacked, (sequences, logp, entropy), paddings))
+    return _stacked(sequences, sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
 
 
-def _stacked(parts: tuple[Tensor, ...], padding: int | float) -> Tensor:
+def _stacked(parts: tuple[Tensor, ...], padding: int) -> Tensor:
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
@@ -231,7 +230,7 @@ def _sample_part(
 def _decode(
     decoder: Decoder, inputs: tuple, max_steps: int
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """What a decoder has drawn and recorded, as far as rows are still writing; and the steps that it took."""
+    """Sequences, log-probabilities and entropies up to the last token of any row; and the steps that were taken."""
     decoder.load(*inputs)
     steps, length, turns = decoder.run(max_steps), inputs[0].shape[1], decoder.turns
     completions = decoder.sequences[:, length : length + steps]

@@ -105,7 +105,7 @@ class EightBitAdamW:
 
 
 class Levels(NamedTuple):
-    """What each code means, and from which number on it is the nearest."""
+    """The number that each code stands for, and the limit from which on a code is the nearest."""
 
     table: Float[Tensor, "256"]
     limits: Float[Tensor, "255"]

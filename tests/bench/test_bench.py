@@ -67,6 +67,7 @@ def stub(monkeypatch):
             return dict.fromkeys(("seconds", "flops", "bytes"), dict.fromkeys(tables.PHASES, 1.0)) | {
                 "rates": {"flops": 1.0, "bytes": 2.0},
                 "processor": "stub",
+                "products": "float32",
             }
         asked.append(spec)
         step = len(asked) * (2.0 if spec["trainer"] == "trl" else 1.0)
@@ -132,7 +133,7 @@ def test_a_measurement_has_a_process_of_its_own_with_its_threads_and_says_how_it
 
 
 def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(monkeypatch):
-    monkeypatch.setattr(measure, "rates", lambda: {"flops": 1e9, "bytes": 1e9})
+    monkeypatch.setattr(measure, "rates", lambda dtype: {"flops": 1e9, "bytes": 1e9, "dtype": dtype})
     began = time.process_time()
     found = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
     assert 0 < sum(found["seconds"].values()) < time.process_time() - began
@@ -140,6 +141,7 @@ def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(mo
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
     assert found["bytes"]["backward"] == 3 * found["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
     assert tables.phase_table(found).count("\n") == len(tables.PHASES) + 2
+    assert found["rates"]["dtype"] is torch.float32 and found["products"] == "float32"
 
 
 IN_PARTS = {

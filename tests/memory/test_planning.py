@@ -108,9 +108,21 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
         assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choice(made, budget * GIB, MODES[True])
+        every = [way.cut_to(budget * GIB) for way in every]
         fitting = [way for way in every if way.plan.fits(budget * GIB)]
         assert chosen == (fitting or every)[0 if fitting else -1]
         assert lines[-1].startswith("chosen: " if fitting else "none of them fits")
+
+
+def test_a_rollout_that_does_not_fit_is_planned_in_parts():
+    config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
+    config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
+    made = planned("qwen2", "bf16", config, 256, "cuda")
+    way, lines = choice(made, 24 * GIB, ("bf16",))
+    parts = way.plan.setting.rollout_parts
+    assert made.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
+    assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
+    assert f"rollout in {parts} parts, the first that fits" in lines[-1]
 
 
 def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
