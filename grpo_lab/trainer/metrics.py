@@ -70,11 +70,11 @@ class UpdateMetrics:
             # Counted by length: whoever takes the wrong mask has perhaps lost the one that knows who wrote what.
             self._count(WORLD, int((counted - (written - replies)).clamp(min=0).sum()), int(replies.sum()))
 
-    def _count(self, name: str, some: int, of: int) -> None:
+    def _count(self, name: str, count: int, size: int) -> None:
         """Add to a share, of all micro-batches so far; that of nothing is 0."""
-        before, before_of = self.counts.get(name, (0, 0))
-        self.counts[name] = some, of = before + some, before_of + of
-        self.total[name] = some / max(of, 1)
+        earlier_count, earlier_size = self.counts.get(name, (0, 0))
+        self.counts[name] = count, size = earlier_count + count, earlier_size + size
+        self.total[name] = count / max(size, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
