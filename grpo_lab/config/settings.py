@@ -268,8 +268,8 @@ def _check_turn_advantage(config: GRPOConfig) -> None:
     if name == "trajectory":
         return
     scales = ("group", "none") if name == "gigpo" else ("group",)
-    others = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
-    problems = [f"{other} = {getattr(config, other)!r}" for other, fits in others.items() if not fits]
+    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
+    problems = [f"{each} = {getattr(config, each)!r}" for each, fits in fitting.items() if not fits]
     if problems:
         expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"
         raise InputError("turn_advantage", name, expected)
