@@ -85,6 +85,8 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     if dry_run or not small:  # what is small is loaded at once, and checked by the run
         model_config, tokenizer = _parts_without_weights(name, device)
         attempt(checks.check_lengths, model_config, tokenizer, config, rows, eval_rows)
+        if engine.lora is not None:
+            attempt(checks.check_adapter, model_config, engine.lora)
         if dry_run:
             precision = engine.precision(config, device, small)
             return attempt.report(checks.plan_lines(model_config, tokenizer, rows, config, device, precision, options))
@@ -132,6 +134,8 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     if file is not None and engine == TRL:
         saved, changes = moved(saved, typed)
     options = {"model": "tiny"} | USUAL | saved | typed
+    if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
+        options["output_dir"] = "outputs/run"
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
     for setting in own_formulas.TABLES:

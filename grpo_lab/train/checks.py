@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 
+import torch
+from transformers import AutoModelForCausalLM
+
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.running import line_for
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory import fitted
 from grpo_lab.memory.planning import longest_prompt, plan
+from grpo_lab.models.adapters import lora_config
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
@@ -58,6 +62,13 @@ def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, ev
     for name, rows in {"dataset": dataset, "eval_dataset": eval_dataset or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, config.max_completion_length, name)
+
+
+def check_adapter(model_config, lora: dict) -> None:
+    """Raise InputError where LoRA is to change layers that a model of this shape has not; no weights are read."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config)
+    lora_config(model, lora)
 
 
 def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, precision, options) -> Iterator[str]:

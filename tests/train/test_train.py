@@ -301,6 +301,15 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
 # --- before a model is loaded, and after Ctrl-C -----------------------------------------------------------------------
 
 
+def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, here, capsys):
+    given = ["--model", base, *SMALL, "--dry_run"]
+    assert command.main([*given, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
+    assert command.main([*given, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
+    out = capsys.readouterr().out
+    assert "lora_target_modules is 'foo_proj'; expected all-linear alone, or linear maps in the model's layers" in out
+    assert not (here / "outputs").exists()
+
+
 def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, here, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     given = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
