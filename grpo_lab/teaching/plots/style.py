@@ -92,7 +92,8 @@ def png(fig) -> str:
     raw, small = io.BytesIO(), io.BytesIO()
     fig.savefig(raw, format="png", dpi=DPI)
     # With this method no colour ends far from its own: others merge thin lines with bands, or one band with another.
-    few_colours = Image.open(raw).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, 2, Image.Dither.NONE)
+    whole = Image.open(raw).convert("RGB")
+    few_colours = whole.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
     few_colours.save(small, format="png", optimize=True)
     return base64.b64encode(small.getvalue()).decode("ascii")
 
