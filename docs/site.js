@@ -214,8 +214,11 @@
   }
   for (const other of document.querySelectorAll("a.language"))
     other.addEventListener("click", () => {
-      const above = sections().filter((section) => section.getBoundingClientRect().top < innerHeight / 3);
-      if (scrollY > 0 && above.length > 1) other.hash = `section-${above.length - 1}`;
+      const [all, shown] = [sections(), (section) => section.getBoundingClientRect()];
+      const named = all.findIndex((section) => `#${section.id}` === location.hash);
+      const inView = all.filter((section) => shown(section).top < innerHeight / 3).length - 1;
+      const near = named >= 0 && shown(all[named]).top < innerHeight && shown(all[named]).bottom > 0;
+      if (near || inView > 0) other.hash = `section-${near ? named : inView}`;
     });
 
   addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys
