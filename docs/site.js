@@ -190,9 +190,10 @@
 
   addEventListener("beforeprint", () => document.querySelectorAll("article details").forEach((fold) => (fold.open = true)));
 
-  // A figure is as wide as its column; a tap or Enter shows it as large as its letters need, and a second one closes it.
+  // A figure is as wide as its column; a tap or Enter shows it as large as its letters need; a tap or Escape closes it.
   const enlarged = document.body.appendChild(make("dialog", { className: "enlarged", tabIndex: 0 }));
   enlarged.addEventListener("click", () => enlarged.close());
+  addEventListener("keydown", (event) => event.key === "Escape" && enlarged.close(), { capture: true });
   for (const image of document.querySelectorAll(".cell_output > img, .cell_output > a > img, article p > img")) {
     const enlarge = button("", () => {
       enlarged.replaceChildren(Object.assign(image.cloneNode(), { className: "" }));
