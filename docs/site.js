@@ -190,9 +190,10 @@
 
   addEventListener("beforeprint", () => document.querySelectorAll("article details").forEach((fold) => (fold.open = true)));
 
-  // A figure is as wide as its column; a tap or Enter shows it as large as its letters need, and a second one closes it.
+  // A figure is as wide as its column; a tap or Enter shows it as large as its letters need; a tap or Escape closes it.
   const enlarged = document.body.appendChild(make("dialog", { className: "enlarged", tabIndex: 0 }));
   enlarged.addEventListener("click", () => enlarged.close());
+  addEventListener("keydown", (event) => event.key === "Escape" && enlarged.close(), { capture: true });
   for (const image of document.querySelectorAll(".cell_output > img, .cell_output > a > img, article p > img")) {
     const enlarge = button("", () => {
       enlarged.replaceChildren(Object.assign(image.cloneNode(), { className: "" }));
@@ -214,8 +215,11 @@
   }
   for (const other of document.querySelectorAll("a.language"))
     other.addEventListener("click", () => {
-      const above = sections().filter((section) => section.getBoundingClientRect().top < innerHeight / 3);
-      if (scrollY > 0 && above.length > 1) other.hash = `section-${above.length - 1}`;
+      const [all, shown] = [sections(), (section) => section.getBoundingClientRect()];
+      const named = all.findIndex((section) => `#${section.id}` === location.hash);
+      const inView = all.filter((section) => shown(section).top < innerHeight / 3).length - 1;
+      const near = named >= 0 && shown(all[named]).top < innerHeight && shown(all[named]).bottom > 0;
+      if (near || inView > 0) other.hash = `section-${near ? named : inView}`;
     });
 
   addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys

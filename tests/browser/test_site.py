@@ -192,11 +192,12 @@ def test_a_figure_fills_a_phone_and_a_tap_enlarges_it(site, phone):
     figure.click()
     assert phone.locator("dialog.enlarged img").bounding_box()["width"] > 800
     phone.keyboard.press("Escape")
-    assert not phone.locator("dialog.enlarged").is_visible()
+    phone.locator("dialog.enlarged").wait_for(state="hidden")
 
 
 @pytest.mark.browser
 def test_the_link_to_the_other_language_keeps_the_place(site, phone):
+    phone.route("**/mathjax/**", lambda route: route.abort())
     phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri() + "#exercises")
     phone.get_by_text("中文", exact=True).click()
     phone.wait_for_url("**/zh/**#*")
