@@ -78,10 +78,11 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 def build(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
     """Execute the lesson and write it: the seconds that it took, and its figures in the other language."""
     notebook = read_text(text)
-    os.environ |= {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}  # whatever this machine speaks
+    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}  # whatever this machine speaks
     started = time.perf_counter()
     where = {"metadata": {"path": str(HERE)}}
-    NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=where).execute()
+    client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=where)
+    client.execute(env=environment)
     seconds = time.perf_counter() - started
     clean(notebook)
     figures = translations.take_figures(notebook)

@@ -17,6 +17,7 @@ from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.rollout.static import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
+from grpo_lab.trainer.optim_8bit import EightBitAdamW
 from tests.support.known_shape import random_policy
 from tests.support.steps import UNTIED, make_config, planned
 
@@ -39,17 +40,14 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
     optimizer.step(1e-3, loss=0.0)
-    state = getattr(optimizer.adamw, "adamw", optimizer.adamw).state.values()
-    moments = [moment for one in state for name, moment in one.items() if name != "step"]
-    assert part["Adam's moments"] == sum(map(size_of, moments))
+    assert part["Adam's moments"] == sum(tensor.nbytes for tensor in moments(optimizer.adamw))
 
 
-def size_of(moment) -> int:
-    return (
-        sum(getattr(moment, name).nbytes for name in ("codes", "scale", "qmap"))
-        if hasattr(moment, "codes")
-        else moment.nbytes
-    )
+def moments(adamw) -> list[torch.Tensor]:
+    """The tensors in which an AdamW keeps its moments; with 8 bits, codes and scales."""
+    if isinstance(adamw, EightBitAdamW):
+        return [tensor for pair in adamw.moments for moment in pair for tensor in moment.tensors().values()]
+    return [value for state in adamw.state.values() for name, value in state.items() if name != "step"]
 
 
 def test_the_cache_takes_what_the_real_ones_take():

@@ -9,6 +9,8 @@ from tests.support.scripts import load_script
 
 recorder = load_script("notebooks/runs/record_faults.py")
 RECORD = recorder.read()
+# No recorded run has an environment: these two are planted in tests/diagnose/test_planted.py.
+NOT_RECORDED = {"world_trained", "ids_encoded_again"}
 # What the rules miss: run, engine and seeds.
 MISSED = {
     ("answers shifted", "trl"): (41,),
@@ -42,7 +44,8 @@ def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
         assert all(wanted[name] == value for name, value in run["settings"].items() if name in wanted)
     for part in ("seen", "kept"):
         seeds = Counter((run["finding"], run["engine"]) for run in planted() if run["part"] == part)
-        assert {finding for finding, _ in seeds} == {rule.name for rule in RULES} and min(seeds.values()) >= 3
+        assert {finding for finding, _ in seeds} == {rule.name for rule in RULES} - NOT_RECORDED
+        assert min(seeds.values()) >= 3
     assert len(healthy()) >= 90
 
 
