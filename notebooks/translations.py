@@ -59,8 +59,8 @@ SAYING = (
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING),
 )
-DRAWING = ("teaching/notebook/beginning.py", "teaching/plots/**/*.py")
-SHOWN = ("caption", "alt", "said", "usual", "choices")  # arguments and variables
+DRAWING = ("course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
+SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
@@ -80,6 +80,14 @@ KEPT = re.compile(
     r"\$\$.+?\$\$|\$[^$\n]+\$|```.*?```|`[^`]+`|\]\([^)\s]+\)|https?://[^\s)]+|</?\w[^>]*>|\{\w+\}|\d+(?:[.,:]\d+)*",
     re.DOTALL,
 )
+# Large numbers: English counts in millions and billions, Chinese in 亿, a hundred million.
+LARGE = re.compile(r"(\d+(?:\.\d+)?) (million|billion)")
+IN_YI = {"million": 0.01, "billion": 10}
+
+
+def in_chinese_units(english: str) -> str:
+    """The text with its large numbers as Chinese writes them: 494 million is 4.94 亿."""
+    return LARGE.sub(lambda number: f"{float(number[1]) * IN_YI[number[2]]:g} 亿", english)
 
 
 def blocks(markdown: str) -> list[str]:
@@ -219,7 +227,7 @@ def faults(name: str) -> list[str]:
     """Translations that do not keep what they have to keep; the package's may leave out a value, such as "was"."""
     said = []
     for message in done(name):
-        english, ours = (Counter(KEPT.findall(text)) for text in (message.id, message.string))
+        english, ours = (Counter(KEPT.findall(text)) for text in (in_chinese_units(message.id), message.string))
         differing = [mark for mark in english | ours if english[mark] != ours[mark]]
         if name == PACKAGE and ours <= english:
             differing = [mark for mark in differing if not mark.startswith("{")]
@@ -275,6 +283,7 @@ def relinked(link: str, place: str, page: Path, known: dict[str, str]) -> str:
         places = {anchor(text, goal): anchor(ours, goal) for text, ours in headings.items() if text.startswith("#")}
         link = link and Path(os.path.relpath(twin(goal), twin(page).parent)).as_posix()
         return link + place[:1] + places.get(place[1:], place[1:])
+    goal = twin(goal) if goal.suffix == ".md" and twin(goal).exists() else goal  # one that was written in Chinese
     return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + place
 
 

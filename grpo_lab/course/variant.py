@@ -28,6 +28,7 @@ import yaml
 
 import grpo_lab
 from grpo_lab.base.checks import InputError, InputFileError, check_choice
+from grpo_lab.base.language import _, fill
 from grpo_lab.course import exercises
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
@@ -197,4 +198,4 @@ def class_variant(results: str) -> None:
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])
         exercises.put(replace(exercise, recorded=recorded))
-    print("Checked by the formulas of your class: " + ", ".join(outcomes))
+    print(_(fill("Checked by the formulas of your class: {0}", [*outcomes])))

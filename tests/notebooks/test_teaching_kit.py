@@ -54,6 +54,17 @@ def test_a_syllabus_has_a_session_each_week_and_known_assignments(weeks):
     assert marks and sum(map(int, re.findall(r"(\d+)%", marks[1]))) == 100
 
 
+@pytest.mark.parametrize("name", ["syllabus", "project", "oral", "README", "variants"])
+def test_a_page_in_chinese_has_the_dates_names_and_formulas_of_the_english_one(name):
+    english, chinese = text_of(f"{name}.md"), text_of(f"{name}.zh-CN.md").replace("你的密语", "a secret of yours")
+    dates = re.findall(r"(\d+) 月 (\d+) 日", chinese)
+    assert [date(YEAR, int(month), int(day)) for month, day in dates] == days(english)
+    for marked in (r"`[^`\n]+`", r"\$[^$\n]+\$", r"\d+%"):
+        assert set(re.findall(marked, chinese)) == set(re.findall(marked, english)), marked
+    headings = [re.findall(r"^#+ |^\d+\. ", text, re.MULTILINE) for text in (english, chinese)]
+    assert headings[0] == headings[1]
+
+
 def test_the_report_is_due_on_a_monday_after_the_last_session():
     assert date(YEAR, 5, 10).strftime("%A") == "Monday" and date(YEAR, 5, 10) in days(text_of("syllabus.md"))
 

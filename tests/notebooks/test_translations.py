@@ -179,6 +179,21 @@ def test_what_the_english_says_now_has_to_be_confirmed(page):
     assert "#, fuzzy" in (page.parents[1] / "po" / "zh_CN" / "01_a.po").read_text(encoding="utf-8")
 
 
+def test_a_link_leads_to_a_chinese_page_that_was_written_without_a_po_file(tmp_path):
+    for file in ("a.md", "a.zh-CN.md", "b.md"):
+        (tmp_path / file).write_text("")
+    places = [translations.relinked(file, "#c", tmp_path / "d.md", {}) for file in ("a.md", "b.md")]
+    assert places == ["a.zh-CN.md#c", "b.md#c"]
+
+
+def test_large_numbers_are_counted_in_the_units_of_each_language():
+    units = translations.in_chinese_units
+    assert (
+        units("494 million weights, 7.6 billion") == "4.94 亿 weights, 76 亿"
+        and units("135 M, 2 mill") == "135 M, 2 mill"
+    )
+
+
 @pytest.mark.parametrize(
     ("chinese", "marks"),
     [
