@@ -27,7 +27,8 @@ SEEN, FRESH = trials.SEEDS
 # One of masks, one of texts, one of gradients: the rest needs a minute.
 QUICK = ("completion_mask", "format_fault", "kl_in_reward")
 QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXERCISES]
-TRAINING = ("train_by_grpo", "learn_by_grpo")  # each case trains a policy: two thirds of the time of all exercises
+# Each case trains a policy: two thirds of the time of all exercises.
+TRAINING = ("train_by_grpo", "learn_by_grpo", "learn_by_playing")
 TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in EXERCISES]
 
 

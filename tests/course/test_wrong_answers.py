@@ -137,6 +137,33 @@ def loop(fixed=None, draw=None, zero="before", sign=-1, at=lambda A: A):
     return learn_by_grpo
 
 
+def player(sign=-1, order=torch.Tensor.repeat_interleave, stop=True, words=False, centre=True, greedy=False, zero=True):
+    """A whole step in the world of higher or lower, without a mask: what is pushed is added up while it is played."""
+
+    def learn_by_playing(policy, optimizer, world, secrets, steps, num_generations=8):
+        rows = order(secrets, num_generations)
+        for _ in range(steps):
+            tokens, over, pushed = rows[:, None][:, :0], torch.zeros(len(rows)).bool(), 0.0
+            for _ in range(world.guesses):
+                logp = policy(torch.nn.functional.pad(tokens, (0, 1)))[:, -1].log_softmax(-1)
+                guess = logp.argmax(-1) if greedy else Categorical(logits=logp).sample()
+                word = world.answer(rows, guess)
+                pushed = pushed + logp.gather(1, guess[:, None])[:, 0] * ~(over & stop)
+                tokens = torch.cat([tokens, guess[:, None], word[:, None]], dim=1)
+                if words:
+                    expected = policy(tokens)[:, -1].log_softmax(-1)
+                    pushed = pushed + expected.gather(1, word[:, None])[:, 0] * ~over
+                over = over | (word == world.found)
+            won = over.float().view(-1, num_generations)
+            advantages = (won - centre * won.mean(-1, keepdim=True)).flatten()
+            if zero:
+                optimizer.zero_grad()
+            (sign * pushed * advantages).mean().backward()
+            optimizer.step()
+
+    return learn_by_playing
+
+
 def accuracy_of(before=lambda model: None, after=lambda model, mode: None):
     def held_out_accuracy(model, prompts, answers):
         mode = model.training
@@ -408,6 +435,13 @@ LOOPS = [
     (loop(draw=first_position), "one-position"),
     (loop(draw=lambda logits: logits[:, -1:].expand_as(logits)), ""),
     (loop(sign=1), "ascends"),
+    (player(sign=1), "ascends"),
+    (player(order=lambda secrets, G: secrets.repeat(G)), "mixed-secrets"),
+    (player(stop=False), "behind-the-end"),
+    (player(words=True), "world-trained"),
+    (player(centre=False), "no-centre"),
+    (player(greedy=True), "likeliest-guess"),
+    (player(zero=False), "gradients-added"),
 ]
 
 
@@ -415,7 +449,7 @@ LOOPS = [
 @pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize(("answer", "mistake"), LOOPS)
 def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, mistake, seed):
-    verdict = judge(exercise("learn_by_grpo"), outcomes(exercise("learn_by_grpo"), answer, seed), seed)
+    verdict = judge(exercise(answer.__name__), outcomes(exercise(answer.__name__), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
 
@@ -423,6 +457,7 @@ def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, 
 RIGHT = [
     ("learn_by_grpo", loop()),
     ("learn_by_grpo", loop(zero="after")),
+    ("learn_by_playing", player()),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), lambda model, mode: model.train(mode))),
     ("step_if_finite", skips_above(math.inf)),
     ("sample_tokens", sampler()),

@@ -4,12 +4,17 @@ import json
 import re
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.distributions import Categorical
 
-from grpo_lab.advantages import trajectory_advantages, turn_advantages
-from grpo_lab.course.exercise import NAN, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.advantages import group_advantages, trajectory_advantages, turn_advantages
+from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercises.nb03 import Watch
 from grpo_lab.course.exercises.nb07 import TinyTokenizer
+from grpo_lab.logprobs import token_logprobs
+from grpo_lab.objective import policy_loss
+from grpo_lab.toys.guess import GuessPolicy, GuessWorld, win_probability
 
 PAD = 0
 
@@ -281,5 +286,192 @@ TURN_ADVANTAGES = Exercise(
         "discount-forgotten": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
             turn_rewards, turn_mask, states
         ),
+    },
+)  # fmt: skip
+
+
+def learn_by_playing(
+    policy: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    world: GuessWorld,
+    secrets: Int[Tensor, " P"],
+    steps: int,
+    num_generations: int = 8,
+) -> None:
+    """GRPO in an environment of many turns, whole: play, compare, and push what the policy wrote.
+
+    The game is higher or lower. An episode is a row of tokens, a guess and the world's word in turn; the guess g is
+    token g, from 1 to `world.numbers`. It is over when the world says found, or after `world.guesses` guesses. Its
+    reward is 1 if the world said found, else 0.
+
+    Args:
+        policy: takes tokens (B, T) and returns logits (B, T, V): at each place, those of the token there, given the
+            tokens before it. What stands there already, or behind it, makes no difference. Where a guess is due, only
+            numbers have a chance.
+        optimizer: of the policy's parameters. Each step makes one update.
+        world: `world.answer(secrets, guesses)` takes (B,) twice and returns the tokens of the words, (B,);
+            `world.found` is the token that says found. Token 0 is padding.
+        secrets: of the groups. Every step plays all of them.
+        steps: how often episodes are played.
+        num_generations: G, the episodes with one secret, to be compared with each other, Eq. (2.7).
+    """
+    rows = secrets.repeat_interleave(num_generations)  # B
+    for _ in range(steps):
+        tokens = torch.full((len(rows), 2 * world.guesses), PAD)  # B T
+        mask, playing = torch.zeros_like(tokens).bool(), torch.ones_like(rows).bool()
+        for t in range(0, tokens.shape[1], 2):
+            with torch.no_grad():
+                guess = Categorical(logits=policy(tokens)[:, t]).sample()  # B
+            word = world.answer(rows, guess)
+            mask[:, t] = playing  # [mask]
+            tokens[playing, t], tokens[playing, t + 1] = guess[playing], word[playing]
+            playing = playing & (word != world.found)  # [over]
+        rewards = (tokens == world.found).any(-1).float()
+        advantages = group_advantages(rewards.view(-1, num_generations)).flatten()
+        loss, _ = policy_loss(token_logprobs(policy(tokens), tokens), advantages, mask)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+FORBIDDEN = -1e3  # the logit of what is no number where a guess is due: finite, so that no product with it is NaN
+SURE = 200.0  # the logit of a guess that is certain: the others have a probability of exactly 0
+
+
+class Heard(GuessWorld):
+    """Higher or lower, which remembers the guesses of the first turn that it was asked about."""
+
+    @property
+    def first_guesses(self) -> list[int]:
+        return self.__dict__.get("heard", [])
+
+    def answer(self, secrets: Int[Tensor, " B"], guesses: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        self.__dict__.setdefault("heard", guesses.tolist())
+        return self._word(secrets, guesses)
+
+    def _word(self, secrets, guesses):
+        return super().answer(secrets, guesses)
+
+
+class Generous(Heard):
+    """A world that says found, whatever is guessed."""
+
+    def _word(self, secrets, guesses):
+        return torch.full_like(guesses, self.found)
+
+
+class Unlike(Heard):
+    """A world in which secret 1 is always found, and no other ever is."""
+
+    def _word(self, secrets, guesses):
+        return torch.where(secrets == 1, self.found, self.higher)
+
+
+class Recalling(GuessPolicy):
+    """A policy that recalls the last two tokens: logits of its own for each place and each pair of them.
+
+    goal: a probability of finding the secret that training has to exceed. chance: what it was before.
+    """
+
+    goal: float
+    chance: float
+    watch: Watch
+
+    def __init__(self, world: GuessWorld, first_guess: int):
+        nn.Module.__init__(self)  # a table takes the place of the transformer
+        V = world.vocabulary
+        self.world, self.first_guess = world, first_guess
+        self.logits = nn.Parameter(torch.zeros(2 * world.guesses, V, V, V))
+        if first_guess:
+            self.logits.data[0, ..., first_guess] = SURE
+        self.start = self.logits.detach().clone()
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        place, token = torch.arange(tokens.shape[1]), torch.arange(self.world.vocabulary)
+        before, last = (nn.functional.pad(tokens, (n, 0))[:, : tokens.shape[1]] for n in (2, 1))
+        forbidden = (place[:, None] % 2 == 0) & ((token < 1) | (token > self.world.numbers))
+        return self.logits[place, before, last].masked_fill(forbidden, FORBIDDEN)
+
+    def trained(self) -> tuple[list[bool], bool, bool]:
+        """Compare with the start: which turns' guesses were trained, were words, was anything behind the end?"""
+        place, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
+        is_reply = (last > self.world.numbers) & (last < self.world.found)
+        is_guess = (place % 2 == 0) & (is_reply | (place == 0))
+        is_word = (place % 2 == 1) & (last >= 1) & (last <= self.world.numbers)
+        changed = (self.logits != self.start).any(-1).any(1)  # of place and last token
+        turns = (changed & is_guess).any(-1)[::2].tolist()
+        return turns, bool((changed & is_word).any()), bool((changed & ~is_guess & ~is_word).any())
+
+
+def after_playing(result, args, kwargs):
+    """Observe how often the policy finds the secret, exactly, and what was trained."""
+    policy, _, world, *_ = args
+    turns, words, behind_the_end = policy.trained()
+    first, chance = world.first_guesses, win_probability(policy).item()
+    return {
+        "the number of updates": policy.watch.updates,
+        "whether the guesses are drawn from the policy": not policy.first_guess or set(first) == {policy.first_guess},
+        "whether each update is made with its own gradient alone": policy.watch.alone,
+        "whether the world's words are trained": words,
+        "whether anything behind the end of an episode is trained": behind_the_end,
+        "the turns whose guesses are trained": turns,
+        "whether the policy finds the secret less often than before": chance < policy.chance - 0.1,
+        "whether the policy has learnt to find the secret": chance > policy.goal,
+    }
+
+
+def _game(
+    label: str,
+    numbers: int,
+    guesses: int,
+    steps: int,
+    rate: float,
+    goal: float = 0.9,
+    world: type[Heard] = Heard,
+    secrets: list[int] | None = None,
+    first_guess: int = 0,
+    **settings,
+) -> Case:
+    """A case: the policy plays in `world`. goal: a probability of finding the secret that every right answer exceeds.
+
+    Binary search would find it always; a policy may end in a local optimum, as in the notebook: 2 of 3, or 4 of 7.
+    """
+
+    def build(seed: int) -> tuple[tuple, dict]:
+        model = Recalling(GuessWorld(numbers, guesses), first_guess)
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        model.goal, model.watch, model.chance = goal, Watch(optimizer), win_probability(model).item()
+        chosen = torch.tensor(secrets) if secrets else 1 + torch.randperm(numbers, generator=Draws(seed).generator)
+        return (model, optimizer, world(numbers, guesses), chosen, steps), settings
+
+    return Case(build, label)
+
+
+LEARN_BY_PLAYING = Exercise(
+    function=learn_by_playing,
+    cases=(
+        _game("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
+        _game("a world that says found to every guess", 3, 2, 3, 0.1, world=Generous),
+        _game("one secret is always found, the other never", 3, 2, 3, 0.1, world=Unlike, secrets=[1, 3]),
+        _game(
+            "as many of the same secret as episodes of a group", 3, 2, 3, 0.1, world=Unlike, secrets=[1, 1, 3, 3],
+            num_generations=2,
+        ),
+        _game("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
+        _game("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
+    ),
+    observe=after_playing,
+    mistakes={
+        "world-trained": {"[mask]": "mask[:, t : t + 2] = playing[:, None]"},
+        "behind-the-end": {"[over]": "playing = playing.clone()"},
+        "ascends": {"backward()": "(-loss).backward()"},
+        "no-centre": {"group_advantages()": "advantages = rewards"},
+        "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
+        "mixed-secrets": {"repeat_interleave()": "rows = secrets.repeat(num_generations)"},
+        "gradients-added": {"zero_grad()": ""},
+        "last-turn-only": {"[mask]": "mask[:, t] = playing & (t == tokens.shape[1] - 2)"},
+        "first-turn-only": {"[mask]": "mask[:, t] = playing & (t == 0)"},
+        "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, rows.shape)"},
+        "likeliest-guess": {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"},
     },
 )  # fmt: skip

@@ -56,9 +56,33 @@ def advantages_by_loops(turn_rewards, turn_mask, states=None, gamma=1.0):
     return answer
 
 
+def playing_group_by_group(policy, optimizer, world, secrets, steps, num_generations=8):
+    """Leave-one-out, and a list of what was written in each turn; what is over is played on, and not pushed."""
+    for _ in range(steps):
+        gain = 0.0
+        for secret in secrets:
+            tokens = torch.zeros(num_generations, 2 * world.guesses, dtype=torch.long)
+            over, written = torch.zeros(num_generations, dtype=torch.bool), []
+            for t in range(0, 2 * world.guesses, 2):
+                logp = policy(tokens)[:, t].log_softmax(-1)
+                guess = torch.multinomial(logp.detach().exp(), 1)
+                written.append(torch.where(over, 0.0, logp.gather(1, guess)[:, 0]))
+                tokens[:, t] = guess[:, 0]
+                tokens[:, t + 1] = world.answer(secret.expand(num_generations), tokens[:, t])
+                over = over | (tokens[:, t + 1] == world.found)
+            won = over.double()
+            advantages = (num_generations * won - won.sum()) / (num_generations - 1)
+            gain = gain + (advantages * sum(written)).mean() / len(secrets)
+        for parameter in policy.parameters():
+            parameter.grad = None
+        (-gain).backward()
+        optimizer.step()
+
+
 RIGHT = {
     "episode_masks": (masks_by_padding_lists,),
     "append_reply": (reply_by_copying,),
     "read_tool_calls": (calls_by_splitting,),
     "turn_advantages": (advantages_by_loops,),
+    "learn_by_playing": (playing_group_by_group,),
 }
