@@ -23,12 +23,14 @@ BOUNDS = {  # below and above 1
     "both open": (1.0, OPEN),
 }  # fmt: skip
 BONUS = {"entropy bonus": 0.2}  # with 0.2 and 0.2; each number drawn earns -0.2 log pi more, whose mean is the entropy
+CONTROL = {"one inner step": {"num_iterations": 1}}  # with 0.2 and 0.2, where no ratio leaves 1: no bound acts
 PAY = {  # prompts and reward; with 0.2 and 0.2
     "right positions": ("none", lambda x, y: (x.sort(-1).values == y).sum(-1).float()),
     "all or nothing": ("none", toy.exact_reward),
     "gameable": ("only", toy.sorting_reward),
     "repaired": ("only", toy.repaired_reward),
 }
+ARMS = [*BOUNDS, *BONUS, *CONTROL, *PAY]
 SETTINGS = {
     "4 steps": {"num_iterations": 4, "learning_rate": 5e-3, "rounds": 640},
     "8 steps": {"num_iterations": 8, "learning_rate": 5e-3, "rounds": 640},
@@ -54,7 +56,7 @@ def run(arm: str, setting: str) -> dict:
     numbers = 8 if duplicates == "only" else 10
     prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
     loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
-    how = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
+    how = SETTINGS[setting] | CONTROL.get(arm, {}) | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
     made = toy.train_sorting(prompts, reward=reward, **how)
     greedy = toy.greedy_responses(made.policy, prompts.held_out)
     wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt
@@ -87,7 +89,7 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--arms", nargs="*", choices=[*BOUNDS, *BONUS, *PAY], default=[*BOUNDS, *BONUS, *PAY])
+    parser.add_argument("--arms", nargs="*", choices=ARMS, default=ARMS)
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("sorting.json"))
     return parser
