@@ -169,7 +169,7 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
 
     130 words of prose a minute, 15 lines of code, 30 seconds a displayed formula or a prediction, 45 a figure. What is
     folded (hints and answers) is not counted. A lesson's head says what readers took who had never seen it, at most
-    five minutes from this.
+    ten minutes from this.
     """
     seconds = 0.0
     for cell in notebook.cells:
