@@ -15,13 +15,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from record_arms import G, LEARNING_RATE, PROMPTS, WARMUP, answered, counted
+from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, answered, counted
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.base import Parser, command, writable_file
@@ -33,8 +32,8 @@ from grpo_lab.rollout import Rollout, score_logprobs
 from grpo_lab.tasks import addition_problems, addition_row
 
 FILE = Path(__file__).with_name("prompts.json")
-SAMPLES = 30 * PROMPTS * G  # completions of a run
-POOL, TRIES = 192, 4  # prompts whose pass rate is measured before training, and completions of each
+SAMPLES = 16 * PROMPTS * G  # completions of a run
+POOL, TRIES = 64, 4  # prompts whose pass rate is measured before training, and completions of each
 
 
 @dataclass(frozen=True)
@@ -44,21 +43,17 @@ class Arm:
     says: str
     measure: str = ""  # what the pass rate before training is used for: "filter" or "order"
     dynamic: bool = False  # groups whose rewards are all equal are drawn again
-    learning_rate: float = LEARNING_RATE
-    samples: int = SAMPLES
+    prompts: int = PROMPTS  # groups of an update
 
 
 ARMS = {
     "uniform": Arm("prompts in random order"),
-    "dynamic sampling": Arm("each update has 8 groups whose rewards are not all equal", dynamic=True),
+    "dynamic sampling": Arm("each update has only groups whose rewards are not all equal", dynamic=True),
     "difficulty filter": Arm("only prompts solved in 1 to 3 of 4 completions before training", measure="filter"),
     "curriculum": Arm("from the prompts that were solved most often before training to the others", measure="order"),
 }
 for name in tuple(ARMS):
-    slow = f"{ARMS[name].says}; half the rate, twice as many samples"
-    ARMS[f"{name}, half the rate"] = replace(
-        ARMS[name], says=slow, learning_rate=LEARNING_RATE / 2, samples=2 * SAMPLES
-    )
+    ARMS[f"{name}, half the batch"] = replace(ARMS[name], says=f"{ARMS[name].says}; 4 groups", prompts=PROMPTS // 2)
 
 
 def mixed_rows(n: int, seed: int) -> list[dict]:
@@ -70,38 +65,47 @@ def mixed_rows(n: int, seed: int) -> list[dict]:
     return rows
 
 
-def measured(arm: Arm, model, tokenizer, rows: list[dict]) -> tuple[Iterator[dict], dict]:
-    """The pool as the pass rate before training filters or orders it; and what that took and kept."""
+def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[Iterator[dict], dict]:
+    """`slots` prompts from the pool, as the pass rate before training filters or orders it; and what it kept."""
     pool = rows[:POOL]
     _, _, right = answered(model, tokenizer, pool, TRIES, "")
     solved = right.view(-1, TRIES).sum(1).tolist()
     if arm.measure == "filter":
         kept = [row for row, times in zip(pool, solved, strict=True) if 0 < times < TRIES]
+        prompts = [kept[slot % len(kept)] for slot in range(slots)]
     else:
         kept = [pool[i] for i in sorted(range(POOL), key=lambda i: -solved[i])]
-    return cycle(kept), {"pool": len(kept), "hard": sum(len(row["operands"]) == 4 for row in kept)}
+        prompts = [kept[slot * POOL // slots] for slot in range(slots)]  # once through the pool in the whole run
+    return iter(prompts), {"pool": len(kept), "hard": sum(len(row["operands"]) == 4 for row in kept)}
 
 
 def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], left: int) -> tuple[list, int]:
-    """The groups of one update as (part of a rollout, rewards), and how many completions they took.
+    """The groups of one update, as parts of rollouts with rewards (groups, G); and how many completions they took.
 
-    Fewer than 8 groups come back where the completions that are left do not allow more.
+    Fewer groups than the arm has come back where the completions that are left do not allow more.
     """
-    groups, taken = [], 0
-    while len(groups) < PROMPTS and taken + PROMPTS * G <= left:
-        rows = [next(prompts) for _ in range(PROMPTS)]
+    parts, missing, taken = [], arm.prompts, 0
+    while missing and taken + arm.prompts * G <= left:
+        rows = [next(prompts) for _ in range(arm.prompts)]
         rollout, _, right = answered(model, tokenizer, rows, G, "")
-        taken += PROMPTS * G
-        for index, rewards in enumerate(right.view(-1, G)):
-            if not arm.dynamic or rewards.std() > 0:
-                groups.append((rollout[rollout.prompt_of_row == index], rewards))
-    return groups[:PROMPTS], taken
+        taken += arm.prompts * G
+        rewards = right.view(-1, G)
+        keep = rewards.std(1) > 0 if arm.dynamic else torch.ones(arm.prompts, dtype=torch.bool)
+        keep &= keep.cumsum(0) <= missing
+        missing -= int(keep.sum())
+        if keep.any():
+            parts.append((rollout[keep.repeat_interleave(G)], rewards[keep]))
+    return parts, taken
 
 
 def backward(model, part: Rollout, advantages: torch.Tensor, num_items: int) -> None:
-    inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
-    logp, _ = score_logprobs(model, *inputs, with_entropy=False)
-    policy_loss(logp, advantages, part.mask, loss_type="dapo", num_items=num_items)[0].backward()
+    """The gradient of the groups with spread; the others have none."""
+    some = advantages != 0
+    if some.any():
+        part = part[some]
+        inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
+        logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+        policy_loss(logp, advantages[some], part.mask, loss_type="dapo", num_items=num_items)[0].backward()
 
 
 def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
@@ -109,26 +113,25 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     started = time.process_time()
     model, tokenizer = load_policy("tiny", device="cpu")
     rows = mixed_rows(2_000, seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arm.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     torch.manual_seed(seed)
-    prompts, left, kept = cycle(rows), arm.samples, {}
+    prompts, left, kept = iter(rows), SAMPLES, {}
     if arm.measure:
-        prompts, kept = measured(arm, model, tokenizer, rows)
         left -= POOL * TRIES
+        prompts, kept = measured(arm, model, tokenizer, rows, left // G)
     with_gradient, samples = [], []
-    while left >= PROMPTS * G:
-        groups, taken = batch(arm, model, tokenizer, prompts, left)
+    while left >= arm.prompts * G:
+        parts, taken = batch(arm, model, tokenizer, prompts, left)
         left -= taken
-        num_items = int(sum(part.mask.sum() for part, _ in groups))
-        spread = [(part, rewards) for part, rewards in groups if rewards.std() > 0]
+        num_items = int(sum(part.mask.sum() for part, _ in parts))
         optimizer.zero_grad()
-        for part, rewards in spread:
-            backward(model, part, group_advantages(rewards[None]).flatten(), num_items)
-        with_gradient.append(len(spread))
+        for part, rewards in parts:
+            backward(model, part, group_advantages(rewards).flatten(), num_items)
+        with_gradient.append(int(sum((rewards.std(1) > 0).sum() for _, rewards in parts)))
         samples.append(taken)
-        if spread:
+        if with_gradient[-1]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.param_groups[0]["lr"] = arm.learning_rate * min(1, len(samples) / WARMUP)
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1, len(samples) / WARMUP)
             optimizer.step()
     after = counted(model, tokenizer, held_out)
     cost = {"cpu_s": round(time.process_time() - started, 1)}
@@ -144,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, tokenizer = load_policy("tiny", device="cpu")
     record = {
         "machine": machine("cpu") | {"threads": 1},
-        "second": "each arm again at half the rate with twice as many samples",
+        "second": "each arm again with half as many groups in an update",
         "settings": {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "samples": SAMPLES}
         | {"pool": POOL, "tries": TRIES, "warmup_steps": WARMUP},
         "arms": {name: arm.says for name, arm in ARMS.items()},
@@ -172,7 +175,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--problems", type=int, default=500, help="held out (default 500)")
+    parser.add_argument("--problems", type=int, default=400, help="held out (default 400)")
     parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/prompts.json")
     return parser
 
