@@ -4,8 +4,8 @@
     python notebooks/runs/record_prompts.py --seeds 3 4       two more; what is there already is kept
 
 Half of the prompts are sums of three numbers, as in notebook 07. The others are sums of four numbers, of which the
-tiny model solves none; the order is random. Each run may sample the same number of completions. Those of groups that
-are drawn again count, and so do those that measure the pass rate before training.
+tiny model solves hardly any; the order is random. Each run may sample the same number of completions. Those of groups
+that are drawn again count, and so do those that measure the pass rate before training.
 """
 
 import argparse
