@@ -1,7 +1,7 @@
 """Write prompts.json: which prompts should notebook 07's loop train on? Four arms, at equal samples.
 
-    python notebooks/runs/record_prompts.py                   four arms, two settings, three seeds: minutes of CPU
-    python notebooks/runs/record_prompts.py --seeds 3 4       two more; what is there already is kept
+    python notebooks/runs/record_prompts.py                   four arms, two settings, five seeds: 3 minutes on one core
+    python notebooks/runs/record_prompts.py --seeds 5 6       two more; what is there already is kept
 
 Half of the prompts are sums of three numbers, as in notebook 07. The others are sums of four numbers, of which the
 tiny model solves hardly any; the order is random. Each run may sample the same number of completions. Those of groups
@@ -174,7 +174,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--problems", type=int, default=400, help="held out (default 400)")
     parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/prompts.json")
     return parser
