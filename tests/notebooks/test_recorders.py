@@ -26,6 +26,7 @@ NAMES = (
     "habit",
     "kl",
     "objective",
+    "prompts",
     "qwen",
     "rewards",
     "s0",
@@ -204,6 +205,20 @@ def test_records_hold_every_arm_with_every_seed():
         assert all(run["steps"][-1] == guess["settings"][setting]["steps"] for run in runs)
     recorded = read(RUNS / "smollm2.json")["settings"]
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
+
+
+def test_runs_on_chosen_prompts_spend_the_same_samples_and_keep_what_their_arm_says():
+    recorder, record = recorders.prompts, read(RUNS / "prompts.json")
+    made = {(run["arm"], run["seed"]) for run in record["runs"]}
+    assert made >= {(arm, seed) for arm in recorder.ARMS for seed in range(5)}
+    for run in record["runs"]:
+        arm = recorder.ARMS[run["arm"]]
+        measured = recorder.POOL * recorder.TRIES * bool(arm.measure)
+        assert sum(run["samples"]) + measured == recorder.SAMPLES
+        if arm.dynamic:  # each update but the last, for which too few samples may be left
+            assert set(run["with_gradient"][:-1]) == {arm.prompts}
+        else:
+            assert set(run["samples"]) == {arm.prompts * recorder.G}
 
 
 # ---- a short run

@@ -1,0 +1,184 @@
+"""Write prompts.json: which prompts should notebook 07's loop train on? Four arms, at equal samples.
+
+    python notebooks/runs/record_prompts.py                   four arms, two settings, five seeds: 3 minutes on one core
+    python notebooks/runs/record_prompts.py --seeds 5 6       two more; what is there already is kept
+
+Half of the prompts are sums of three numbers, as in notebook 07. The others are sums of four numbers, of which the
+tiny model solves hardly any; the order is random. Each run may sample the same number of completions. Those of groups
+that are drawn again count, and so do those that measure the pass rate before training.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, answered, counted
+
+from grpo_lab.advantages import group_advantages
+from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base.checks import check_at_least
+from grpo_lab.bench.__main__ import machine
+from grpo_lab.models import load_policy
+from grpo_lab.objective import policy_loss
+from grpo_lab.rollout import Rollout, score_logprobs
+from grpo_lab.tasks import addition_problems, addition_row
+
+FILE = Path(__file__).with_name("prompts.json")
+SAMPLES = 16 * PROMPTS * G  # completions of a run
+POOL, TRIES = 64, 4  # prompts whose pass rate is measured before training, and completions of each
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How a run chooses its prompts."""
+
+    says: str
+    measure: str = ""  # what the pass rate before training is used for: "filter" or "order"
+    dynamic: bool = False  # groups whose rewards are all equal are drawn again
+    prompts: int = PROMPTS  # groups of an update
+
+
+ARMS = {
+    "uniform": Arm("prompts in random order"),
+    "dynamic sampling": Arm("each update has only groups whose rewards are not all equal", dynamic=True),
+    "difficulty filter": Arm("only prompts solved in 1 to 3 of 4 completions before training", measure="filter"),
+    "curriculum": Arm("from the prompts that were solved most often before training to the others", measure="order"),
+}
+for name in tuple(ARMS):
+    ARMS[f"{name}, half the batch"] = replace(ARMS[name], says=f"{ARMS[name].says}; 4 groups", prompts=PROMPTS // 2)
+
+
+def mixed_rows(n: int, seed: int) -> list[dict]:
+    """n prompts: half are sums of three numbers from the training split, the others sums of four numbers."""
+    rng = random.Random(f"prompts/{seed}")
+    hard = [addition_row([rng.randint(10, 99) for _ in range(4)]) for _ in range(n // 2)]
+    rows = addition_problems("train", n - n // 2, seed=seed) + hard
+    rng.shuffle(rows)
+    return rows
+
+
+def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[Iterator[dict], dict]:
+    """`slots` prompts from the pool, as the pass rate before training filters or orders it; and what it kept."""
+    pool = rows[:POOL]
+    _, _, right = answered(model, tokenizer, pool, TRIES, "")
+    solved = right.view(-1, TRIES).sum(1).tolist()
+    if arm.measure == "filter":
+        kept = [row for row, times in zip(pool, solved, strict=True) if 0 < times < TRIES]
+        prompts = [kept[slot % len(kept)] for slot in range(slots)]
+    else:
+        kept = [pool[i] for i in sorted(range(POOL), key=lambda i: -solved[i])]
+        prompts = [kept[slot * POOL // slots] for slot in range(slots)]  # once through the pool in the whole run
+    return iter(prompts), {"pool": len(kept), "hard": sum(len(row["operands"]) == 4 for row in kept)}
+
+
+def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], left: int) -> tuple[list, int]:
+    """The groups of one update, as parts of rollouts with rewards (groups, G); and how many completions they took.
+
+    Fewer groups than the arm has come back where the completions that are left do not allow more.
+    """
+    parts, missing, taken = [], arm.prompts, 0
+    while missing and taken + arm.prompts * G <= left:
+        rows = [next(prompts) for _ in range(arm.prompts)]
+        rollout, _, right = answered(model, tokenizer, rows, G, "")
+        taken += arm.prompts * G
+        rewards = right.view(-1, G)
+        keep = rewards.std(1) > 0 if arm.dynamic else torch.ones(arm.prompts, dtype=torch.bool)
+        keep &= keep.cumsum(0) <= missing
+        missing -= int(keep.sum())
+        if keep.any():
+            parts.append((rollout[keep.repeat_interleave(G)], rewards[keep]))
+    return parts, taken
+
+
+def backward(model, part: Rollout, advantages: torch.Tensor, num_items: int) -> None:
+    """The gradient of the groups with spread; the others have none."""
+    some = advantages != 0
+    if some.any():
+        part = part[some]
+        inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
+        logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+        policy_loss(logp, advantages[some], part.mask, loss_type="dapo", num_items=num_items)[0].backward()
+
+
+def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
+    """Train once; the groups with a gradient and the completions of each update, and what the model does at the end."""
+    started = time.process_time()
+    model, tokenizer = load_policy("tiny", device="cpu")
+    rows = mixed_rows(2_000, seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    torch.manual_seed(seed)
+    prompts, left, kept = iter(rows), SAMPLES, {}
+    if arm.measure:
+        left -= POOL * TRIES
+        prompts, kept = measured(arm, model, tokenizer, rows, left // G)
+    with_gradient, samples = [], []
+    while left >= arm.prompts * G:
+        parts, taken = batch(arm, model, tokenizer, prompts, left)
+        left -= taken
+        num_items = int(sum(part.mask.sum() for part, _ in parts))
+        optimizer.zero_grad()
+        for part, rewards in parts:
+            backward(model, part, group_advantages(rewards).flatten(), num_items)
+        with_gradient.append(int(sum((rewards.std(1) > 0).sum() for _, rewards in parts)))
+        samples.append(taken)
+        if with_gradient[-1]:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1, len(samples) / WARMUP)
+            optimizer.step()
+    after = counted(model, tokenizer, held_out)
+    cost = {"cpu_s": round(time.process_time() - started, 1)}
+    return {"with_gradient": with_gradient, "samples": samples} | kept | cost | {"after": after}
+
+
+@command("notebooks/runs/record_prompts.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    check_at_least("problems", args.problems, 100)
+    torch.set_num_threads(1)
+    held_out = addition_problems("test", args.problems, seed=1)
+    model, tokenizer = load_policy("tiny", device="cpu")
+    record = {
+        "machine": machine("cpu") | {"threads": 1},
+        "second": "each arm again with half as many groups in an update",
+        "settings": {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "samples": SAMPLES}
+        | {"pool": POOL, "tries": TRIES, "warmup_steps": WARMUP},
+        "arms": {name: arm.says for name, arm in ARMS.items()},
+        "base": counted(model, tokenizer, held_out),
+        "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
+    }
+    there = {(made["arm"], made["seed"]) for made in record["runs"]}
+    order = {name: index for index, name in enumerate(ARMS)}
+    for seed in args.seeds:
+        for name in args.arms:
+            if (name, seed) not in there:
+                made = run(ARMS[name], seed, held_out)
+                record["runs"].append({"arm": name, "seed": seed} | made)
+                record["runs"].sort(key=lambda made: (order[made["arm"]], made["seed"]))
+                args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
+                print(name, seed, made["cpu_s"], made["after"], file=sys.stderr, flush=True)
+    print(f"{args.json.name}: {len(record['runs'])} runs")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_prompts.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
+    parser.add_argument("--problems", type=int, default=400, help="held out (default 400)")
+    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/prompts.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
