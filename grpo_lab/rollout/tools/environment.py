@@ -285,7 +285,7 @@ class _Player:
         )
 
     def _reward_so_far(self) -> float:
-        """What the environment gives after a turn; None adds nothing, nor does one whose call never came back."""
+        """The reward of the episode after a turn; None adds nothing, nor does an environment whose call is lost."""
         reward = None if self.seat.is_lost else self.owner._call(self.seat, "get_reward")
         if reward is None:
             return self.rewards[-1]
