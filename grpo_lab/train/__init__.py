@@ -30,9 +30,9 @@ from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.engines.options import OURS, TRL, Engine, add_engine_options, take_engine
-from grpo_lab.train.engines.processes import is_main, one_prints
-from grpo_lab.train.engines.settings import differences, moved
-from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
+from grpo_lab.train.engines.processes import is_main, only_main_prints
+from grpo_lab.train.engines.settings import differences, settings_on_trl
+from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_from_trl, translate
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -46,7 +46,7 @@ HELD_OUT = 100  # problems of an evaluation during the run
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     options, changes = read_run(arguments)
-    with one_prints():
+    with only_main_prints():
         return _run(options, changes)
 
 
@@ -135,7 +135,7 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
             saved.pop(replaced, None)
     engine, changes = typed.get("engine") or saved.get("engine"), {}
     if file is not None and engine == TRL:
-        saved, changes = moved(saved, typed)
+        saved, changes = settings_on_trl(saved, typed)
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
         options["output_dir"] = "outputs/run"
@@ -169,7 +169,7 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
     content, names = read_settings(file), option_actions(parser)
-    if option == "config" and is_trls(content, names):
+    if option == "config" and is_from_trl(content, names):
         translation = translate(content, names, typed)
         print(translation.table(str(file)))
         check_translation(translation, str(file))

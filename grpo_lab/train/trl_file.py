@@ -31,7 +31,7 @@ EPOCHS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the row
 WIDTH = 116  # characters of a line of the table
 
 
-def is_trls(content: dict, options: Container[str]) -> bool:
+def is_from_trl(content: dict, options: Container[str]) -> bool:
     """True for a file with a name of TRL's that is no option here; no run of ours writes one."""
     names = {name for name, value in content.items() if value is not None}
     return not names & OURS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)

@@ -65,7 +65,7 @@ def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}
 
 
-def moved(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
+def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
     """The settings of a run's own file as TRL can have them; and those that differ from the file.
 
     The latter by name: the value in the file, and what takes its place or why it is left out.
