@@ -106,7 +106,7 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
         if (chosen.index or 0) < counts.get(chosen.type, 0):
             return chosen
     allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"])), *["mps"][: counts["mps"]]]
-    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a card)"
+    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
     raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {why}")
 
 
