@@ -260,13 +260,10 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
 
 def _environment(agent: dict, task_spec: TaskSpec) -> Any:
     """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
-    from grpo_lab.rollout.text_environment import TextEnvironment
+    from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools import ToolEnvironment
 
-    if agent:
-        return ToolEnvironment(**agent)
-    task = task_spec.task
-    return None if task.respond is None else TextEnvironment(task.respond, task.stop_strings)
+    return ToolEnvironment(**agent) if agent else task_environment(task_spec.task)
 
 
 def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:

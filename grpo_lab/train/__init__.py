@@ -6,6 +6,7 @@ training of notebook 07.
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_lab.base import Parser, Stopped, command, command_name, shell_line, writable_folder
@@ -58,7 +59,7 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
     from grpo_lab.models import one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.text_environment import TextEnvironment
+    from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools.named import load_agent
     from grpo_lab.train import checks
     from grpo_lab.trainer.folder import check_folder
@@ -78,8 +79,8 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
         attempt(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
-    if task_spec.task.respond is not None:
-        agent["environment"] = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
+    if (environment := task_environment(task_spec.task)) is not None:
+        agent["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name != OURS:
@@ -96,14 +97,21 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
         config = _fitted(*parts, rows, config, device, engine, options)
     model, tokenizer = engine.load(model_name, config, device, small)
     one_thread_if_small(model)
-    try:
+    with _naming_the_resuming_command(options, config):
         history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows, **agent)
+    print(*_closing_lines(history, task_spec, options, config), sep="\n")
+    return None
+
+
+@contextmanager
+def _naming_the_resuming_command(options: dict, config: GRPOConfig) -> Iterator[None]:
+    """End the message of a run that is stopped with the command that goes on with it, where there is one."""
+    try:
+        yield
     except Stopped as stop:
         if stop.go_on is None:
             raise
         raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(options, config)}") from None
-    print(*_closing_lines(history, task_spec, options, config), sep="\n")
-    return None
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
