@@ -49,7 +49,7 @@ class Clock:
 
 
 class _PartMetrics(NamedTuple):
-    """What one micro-batch contributes to the metrics of its update, still on the device."""
+    """The contribution of a micro-batch to the metrics of its update, still on the device."""
 
     means: dict[str, float]  # of `policy_loss`
     share: Float[Tensor, ""]  # of the update's tokens
