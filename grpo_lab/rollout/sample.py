@@ -241,12 +241,16 @@ def _sample_part(
     prefix = packed_prompts(model, prompt_ids[:, :-1], read_at_once) if read_at_once.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     inputs = (prompt_ids, prompt_mask, prefix, first_row)
-    options = {"turns": turns, "rollout_rows": rollout_rows}
     if decoder_class is not GraphDecoder:
-        decoder = decoder_class(model, prompts, num_generations, length + max_completion_length, sampling, **options)
+        columns = length + max_completion_length
+        decoder = decoder_class(
+            model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
+        )
         return _decode(decoder, inputs, max_completion_length)
     columns = fixed_columns(length, max_completion_length)
-    with graph_decoder(model, prompts, num_generations, columns, sampling, **options) as decoder:
+    with graph_decoder(
+        model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
+    ) as decoder:
         *results, steps = _decode(decoder, inputs, max_completion_length)
         sequences, logp, entropy = (tensor.clone() for tensor in results)
         del decoder, results  # or its memory could not be given back
