@@ -86,22 +86,21 @@ class UpdateMetrics:
     @property
     def total(self) -> dict[str, float]:
         """The metrics of the whole update; only here the host waits for the device."""
-        every_means, *columns, trained_replies = zip(*self._parts, strict=True)
-        shares, losses, worst, differing = (torch.stack(column).tolist() for column in columns)
-        total = {"loss": 0.0, WORST: max(0.0, *worst)}
-        for means, share, loss in zip(every_means, shares, losses, strict=True):
-            for name, value in means.items():
+        numbers = torch.stack([torch.stack([part.share, part.loss, part.worst]) for part in self._parts]).tolist()
+        total = {"loss": 0.0, WORST: max(0.0, *(worst for _, _, worst in numbers))}
+        for part, (share, loss, _) in zip(self._parts, numbers, strict=True):
+            for name, value in part.means.items():
                 total[name] = total.get(name, 0.0) + value * share
             total["loss"] += loss
-        total[DIFFERING] = _ratio(differing)
-        if None not in trained_replies:
-            total[TRAINED_REPLIES] = _ratio(torch.stack(trained_replies).tolist())
+        total[DIFFERING] = _ratio([part.differing for part in self._parts])
+        if replies := [part.trained_replies for part in self._parts if part.trained_replies is not None]:
+            total[TRAINED_REPLIES] = _ratio(replies)
         return total
 
 
-def _ratio(counts: list[list[int]]) -> float:
+def _ratio(counts: list[Int[Tensor, "2"]]) -> float:
     """The quotient of two sums over the micro-batches, of parts and of wholes; 0 where there is nothing to count."""
-    numerator, denominator = map(sum, zip(*counts, strict=True))
+    numerator, denominator = map(sum, zip(*torch.stack(counts).tolist(), strict=True))
     return numerator / max(denominator, 1)
 
 
