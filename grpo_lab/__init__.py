@@ -18,7 +18,7 @@ __version__ = "1.0.0"
 def _leave_out_torchao_notices() -> None:
     """Drop four warnings of torchao, which prints them when transformers imports it.
 
-    They are about kernels for other cards (we use its optimizer, which has none of its own) and about enums that it
+    They are about kernels for other GPUs (we use its optimizer, which has none of its own) and about enums that it
     registers twice. All other messages of these loggers are kept. It has to happen here, before any of our modules
     imports transformers.
     """

@@ -82,7 +82,7 @@ def check_packages() -> Check:
 
 
 def check_card() -> Check:
-    """The card as torch sees it, else as its driver reports it: a torch without CUDA must not hide it."""
+    """The GPU as torch sees it, else as its driver reports it: a torch without CUDA must not hide it."""
     import torch
 
     if torch.cuda.is_available():

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
@@ -26,6 +26,7 @@ from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import (
     CODE,
     USUAL,
+    TaskSpec,
     add_reward_options,
     add_task_option,
     add_tool_options,
@@ -158,9 +159,11 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
         prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])
         first = torch.full((len(part), 1), ids[0], device=model.device)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
-        of_row = torch.arange(len(part), device=model.device)
+        prompt_of_row = torch.arange(len(part), device=model.device)
         with evaluating(model), autocast(model):
-            logp, _ = score_logprobs(model, *prompts, first, torch.ones_like(first).bool(), of_row, with_entropy=False)
+            logp, _ = score_logprobs(
+                model, *prompts, first, torch.ones_like(first).bool(), prompt_of_row, with_entropy=False
+            )
         total += logp.double().exp().sum().item()
     return total / len(rows)
 
@@ -216,22 +219,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _measure(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
-    """Run `evaluate` with the options of the command; its result, with task and split. The samples go to `output`."""
+    """Run `evaluate` with the options of the command, and return its result with task and split.
+
+    output: the file for the samples, if there is to be one.
+    """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
-    from grpo_lab.rollout.text_environment import TextEnvironment
-    from grpo_lab.rollout.tools import ToolEnvironment
     from grpo_lab.rollout.tools.named import load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL | CODE})
     agent = load_agent(*(options.pop(name) for name in CODE))
     task_spec = make_task_spec(**options, small=small)
-    environment: Any = ToolEnvironment(**agent) if agent else None
-    if environment is None and task_spec.task.respond is not None:
-        environment = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
+    environment = _environment(agent, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.described(rows), sep="\n")
     if not task_spec.task.held_out:
@@ -251,16 +253,31 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     if output is not None:
         write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
         print(f"{len(samples):,} completions written to {output.as_posix()}")
-    if samples and result["num_generations"] > 1 and len({(s["problem"], s["reward"]) for s in samples}) == result["n"]:
-        print(
+    for line in _remarks(result, samples, task_spec):
+        print(line)
+    return {"task": task_spec.task.name, "split": split} | result
+
+
+def _environment(agent: dict, task_spec: TaskSpec) -> Any:
+    """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
+    from grpo_lab.rollout.text_environment import task_environment
+    from grpo_lab.rollout.tools import ToolEnvironment
+
+    return ToolEnvironment(**agent) if agent else task_environment(task_spec.task)
+
+
+def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:
+    """Lines on a result that nobody can learn from, or that has no accuracy."""
+    rewards_of_problems = {(sample["problem"], sample["reward"]) for sample in samples}
+    if samples and result["num_generations"] > 1 and len(rewards_of_problems) == result["n"]:
+        yield (
             "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"
         )
     if result["accuracy"] is None:
         first = reward_names(task_spec.functions)[0]
         reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
-        print(f"there is no accuracy: {reason}; see rewards/{first}/mean")
-    return {"task": task_spec.task.name, "split": split} | result
+        yield f"there is no accuracy: {reason}; see rewards/{first}/mean"
 
 
 def _with_run_settings(model: str, typed: dict) -> dict:
@@ -289,11 +306,11 @@ def _with_run_settings(model: str, typed: dict) -> dict:
 
 
 def _parser() -> Parser:
-    description = "Sample completions of problems that the training does not see, and count the right ones. "
-    description += (
+    description = (
+        "Sample completions of problems that the training does not see, and count the right ones. "
         f"{', '.join(USUAL)} and the rewards' weights are those of the run, where the model is its folder and "
+        "you give none."
     )
-    description += "you give none."
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)

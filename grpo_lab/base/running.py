@@ -16,7 +16,7 @@ BUG = (
     "`python -m grpo_lab.doctor` prints."
 )
 WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
-# The words of torch and CUDA, on cards, Linux, macOS and Windows.
+# The words of torch and CUDA, on GPUs, Linux, macOS and Windows.
 OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 

@@ -32,7 +32,7 @@ BACKWARD, OPTIMIZER = 3, 10  # times over all weights: weights, gradient twice; 
 def whole_run(spec: dict) -> dict:
     """Train the model on sums; the time and the reward of each step, and the memory.
 
-    On a card a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
+    On a GPU a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
     """
     engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
     cpu = [time.process_time()]  # the processor's own seconds: other work changes them little

@@ -1,7 +1,7 @@
 """Settings to start from, by the size of the model, the task and the device: what `train` and `memory` take alike.
 
 `GRPOConfig`'s own defaults are those for the tiny model. Those for larger ones are places to start from and were not
-tuned; batches are cut so that the activations of a half-billion model fit a card of 8 GB.
+tuned; batches are cut so that the activations of a half-billion model fit a GPU of 8 GB.
 """
 
 BY_SIZE = (
@@ -11,7 +11,7 @@ BY_SIZE = (
 FEW_PARAMETERS = 10_000_000  # as the tiny model has; CPU threads then wait for each other longer than they work
 SHORT = 128  # tokens
 # Below so many parameters: learning_rate, num_generations, generation_batch_size, gradient_checkpointing, and rows at
-# once on a card and on a CPU (None: all of an update). On a CPU twice as many, if completions are short.
+# once on a GPU and on a CPU (None: all of an update). On a CPU twice as many, if completions are short.
 SIZES = (
     (FEW_PARAMETERS, 2e-4, 16, 256, False, None),
     (3e8, 1e-5, 8, 64, False, (16, 8)),

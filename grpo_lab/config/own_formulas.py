@@ -6,7 +6,7 @@ setting (`loss_type`, `advantage`), so that settings, checks and resuming know i
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -100,7 +100,7 @@ def _marked(checked: partial, function: Callable) -> partial:
 
 def _surrogate(name: str, function: Callable, read: list[str], batch: LossBatch, settings: LossSettings) -> Tensor:
     """Return the contribution of each token, to be maximised: the function's loss with the other sign."""
-    inputs = batch._asdict() | vars(settings)
+    inputs = batch._asdict() | asdict(settings)
     inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
     return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in read}), batch)
 

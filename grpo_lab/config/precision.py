@@ -39,13 +39,13 @@ PRECISIONS = {
         Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies while it computes
         Precision("bf16", torch.bfloat16, optimizer="adamw8bit", stochastic_rounding=True),  # 6 bytes
         Precision("bf16-naive", torch.bfloat16),  # 8 bytes, and most of the training is lost
-        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: cards without bf16
+        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: GPUs without bf16
     )
 }
 
 
 def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """The mode asked for; for None "bf16" on a card that has it, "fp16" on another, "fp32" elsewhere and if small."""
+    """The mode asked for; for None "bf16" on a GPU that has it, "fp16" on another, "fp32" elsewhere and if small."""
     if precision is not None:
         check_choice("precision", precision, PRECISIONS)
         return PRECISIONS[precision]
@@ -89,7 +89,7 @@ def autocast(model, config=None) -> torch.autocast:
 
 
 def has_native_bf16(device: torch.device) -> bool:
-    """True where bf16 runs on the hardware. Older cards such as the T4 emulate it, correctly but slowly."""
+    """True where bf16 runs on the hardware. Older GPUs such as the T4 emulate it, correctly but slowly."""
     if device.type != "cuda":
         return False
     with torch.cuda.device(device):

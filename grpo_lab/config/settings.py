@@ -117,7 +117,7 @@ class GRPOConfig(LossSettings, RunSettings):
     entropy_coef: float = setting(0.0, above=-math.inf)
     ref_model_sync_steps: int | None = setting(None, "refresh it so often", at_least=1, read_if=("beta",), trl="ours")
     ref_model_device: str | None = setting(
-        None, '"cpu" saves the card memory', read_if=("beta", "log_kl"), trl=OUR_LOOP_ALONE
+        None, '"cpu" saves memory of the GPU', read_if=("beta", "log_kl"), trl=OUR_LOOP_ALONE
     )
 
     learning_rate: float = setting(2e-4, group="optimisation", at_least=0)

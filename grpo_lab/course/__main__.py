@@ -43,10 +43,10 @@ def write_assignments(folder: Path) -> int:
 def release_assignments(folder: Path, assignment: str | None, variant: str | None, variants: Path | None) -> int:
     from grpo_lab.course import release
 
-    drawn = variant == DRAWN
-    secret = secrets.token_hex(8) if drawn else variant
+    is_new = variant == DRAWN
+    secret = secrets.token_hex(8) if is_new else variant
     _print_paths(release.release(folder, assignment, _class_key(secret, variants)))
-    if drawn:
+    if is_new:
         print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
     return 0
 

@@ -67,8 +67,8 @@ class ClassKey:
         They depend on the formulas alone, which the class has, and say nothing about the secret.
         """
         names = exercises.NAMES.get(notebook, ())
-        drawn = {name: self._drawn(name)["formula"] for name in names if name in self._entries}
-        return sha256(json.dumps(drawn).encode()).hexdigest()[:8] if drawn else ""
+        formulas = {name: self._drawn(name)["formula"] for name in names if name in self._entries}
+        return sha256(json.dumps(formulas).encode()).hexdigest()[:8] if formulas else ""
 
     def _drawn(self, name: str) -> dict[str, Any]:
         entries = self._entries[name]
@@ -162,7 +162,7 @@ def _with_word(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any
 
 
 def key_text(key: ClassKey, notebook: str) -> str:
-    """What a teacher keeps: of each variant of a notebook its sentence and its function."""
+    """The key that a teacher keeps: of each variant of a notebook its sentence and its function."""
     parts = []
     for name, exercise in key.exercises(notebook).items():
         says = exercise.task.rpartition("\n\n")[2].replace("**", "")

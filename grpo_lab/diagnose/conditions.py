@@ -15,7 +15,8 @@ Evidence = str | None
 FEWEST = 8  # steps below which no trend is read
 SPREAD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
 FINITE = ("kl", "entropy", "ratio", "sampling/logp_difference_max", "sampling/sampling_logp_difference/mean", "reward")
-WORST, APART, WORLD = "sampling/logp_difference_max", "sampling/frac_logp_difference", "tools/frac_trained"
+WORST, DIFFERING = "sampling/logp_difference_max", "sampling/frac_logp_difference"
+TRAINED_REPLIES = "tools/frac_trained"
 LENGTH, CUT = "completions/mean_length", "completions/clipped_ratio"
 
 
@@ -25,7 +26,7 @@ class Trend(NamedTuple):
     metric: str
     first: float
     last: float
-    by: float
+    change: float
     error: float
     rises: bool
 
@@ -106,7 +107,7 @@ def reward_component_still(log: Log) -> Evidence:
 def reward_component_falls(log: Log) -> Evidence:
     """One reward function at the cost of another."""
     trends, reward = [trend(log, name) for name in components(log)], trend(log, "reward")
-    falling = [each for each in trends if each.by < -max(3 * each.error, 0.2 * abs(each.first))]
+    falling = [each for each in trends if each.change < -max(3 * each.error, 0.2 * abs(each.first))]
     return f"{falling[0]}, while {reward}" if falling and len(trends) > 1 and reward.rises else None
 
 
@@ -126,10 +127,11 @@ def usually_above(log: Log, metric: str, limit: float) -> Evidence:
 
 def world_trained(log: Log) -> Evidence:
     """Tokens that an environment wrote are in the loss."""
-    steps, share = log.points(WORLD, 1)
+    steps, share = log.points(TRAINED_REPLIES, 1)
     if not share.any():
         return None
-    return f"{WORLD} is {share.max():.2g} at step {int(steps[share.argmax()])} (0 expected: the world's are only read)"
+    step = int(steps[share.argmax()])
+    return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the world's are only read)"
 
 
 def ids_encoded_again(log: Log) -> Evidence:
@@ -138,15 +140,14 @@ def ids_encoded_again(log: Log) -> Evidence:
     Five nats are more than rounding or another distribution explains; with logits of the wrong position, 9 of 10 tokens
     are apart. Tokens that the environment wrote look alike, since their recorded log-probability is 0.
     """
-    log.points(APART, 3)
-    share, worst = log.column(APART), log.column(WORST)
+    log.points(DIFFERING, 3)
+    share, worst = log.column(DIFFERING), log.column(WORST)
     far = worst > 5
-    if far.sum() < 3 or np.median(share[far]) > 0.5 or (log.has(WORLD) and world_trained(log)):
+    if far.sum() < 3 or np.median(share[far]) > 0.5 or (log.has(TRAINED_REPLIES) and world_trained(log)):
         return None
-    apart = (
-        f"{WORST} is above 5 nats in {far.sum()} of {len(worst)} steps, while {APART} is {np.median(share[far]):.2g}"
-    )
-    return f"{apart} there: most tokens are those that were sampled, and some are not"
+    differing = f"{DIFFERING} is {np.median(share[far]):.2g} there"
+    evidence = f"{WORST} is above 5 nats in {far.sum()} of {len(worst)} steps, while {differing}"
+    return f"{evidence}: most tokens are those that were sampled, and some are not"
 
 
 def sampler_trainer_apart(log: Log) -> Evidence:
@@ -247,7 +248,7 @@ def gradient_spikes(log: Log) -> Evidence:
 def still(log: Log) -> bool:
     """True if groups have spread, and yet the policy stays as it was: by its KL, else by its entropy and length."""
     share, reward = trend(log, SPREAD), trend(log, "reward")
-    if share.last > 0.9 or reward.by > 2 * reward.error or reward.by < -3 * reward.error:
+    if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
         return False
     if np.median(log.points(CLIPPED)[1] if log.has(CLIPPED) else 0) > 0.01:
         return False
@@ -257,7 +258,7 @@ def still(log: Log) -> bool:
     trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
     detectable = [max(3 * each.error, 0.02 * each.first) for each in trends]  # the least change that this log can show
     return bool(trends) and all(
-        abs(each.by) < least <= 0.05 * each.first for each, least in zip(trends, detectable, strict=True)
+        abs(each.change) < least <= 0.05 * each.first for each, least in zip(trends, detectable, strict=True)
     )
 
 
@@ -315,7 +316,7 @@ def truncation(log: Log) -> Evidence:
 def length_without_gain(log: Log) -> Evidence:
     log.points(LENGTH, 3 * FEWEST)  # in a short run lengths wander
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
-    if gain.by > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
+    if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
     return f"{length}, {gain}"
 

@@ -37,26 +37,26 @@ def main(arguments: list[str] | None = None) -> None:
     small = parameters < FEW_PARAMETERS
     data = {name: options.pop(name) for name in OPTIONS if name in options}
     task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=small, **data)
-    chosen = default_settings(parameters, task_spec.task, "cuda", options)
+    defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
     precisions = (precision,) if precision else ("fp32",) if small else MODES[True]
-    config = GRPOConfig(**(options | chosen))
+    config = GRPOConfig(**(options | defaults))
     memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
-    way, lines = choice(memory_plan, int(budget * GIB), precisions, options)
-    print(f"task {task_spec.task.name}; {described(chosen, parameters)}", way.plan, "\n".join(lines), sep="\n\n")
+    chosen, lines = choice(memory_plan, int(budget * GIB), precisions, options)
+    print(f"task {task_spec.task.name}; {described(defaults, parameters)}", chosen.plan, "\n".join(lines), sep="\n\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = settings_parser("grpo_lab.memory", SETTINGS)
-    parser.description = "What a run will take of a card's memory, and what to turn down where it does not fit."
+    parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
     known = f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
     parser.add_argument("--model", default="qwen2", help=known)
     add_task_option(parser)
     small = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=small)
-    memory = "memory that is free on the card (default %(default)s)"
+    memory = "memory that is free on the GPU (default %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
     return parser
 

@@ -164,7 +164,7 @@ def resident(run: PlannedRun) -> Parts:
 
 
 def rollout(run: PlannedRun) -> list[Parts]:
-    """The prompts; then a token step for all rows, in a cache that does not move, captured on a card."""
+    """The prompts; then a token step for all rows, in a cache that does not move, captured on a GPU."""
     shape, columns, tensors, all_rows = run.shape, run.length, DRAWING, run.config.generation_batch_size
     rows = all_rows // run.rollout_parts
     if run.device_type == "cuda":

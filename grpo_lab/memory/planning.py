@@ -2,8 +2,8 @@
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
-was measured on a card, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
-started. What a processor's kernels take beside the tensors, in half precision above all, is not counted.
+was measured on a GPU, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
+started. What a CPU's kernels take beside the tensors, in half precision above all, is not counted.
 """
 
 from collections.abc import Container, Iterator
@@ -24,20 +24,20 @@ from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
 RESERVE = GIB  # bytes, for what a plan does not count
-MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a card with bf16 in hardware, and for one without
+MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a GPU with bf16 in hardware, and for one without
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """The bytes of tensors alive in each phase of a step, by part."""
 
-    setting: PlannedRun
+    run: PlannedRun
 
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
         """Phase -> its moments in order -> part -> bytes."""
-        always = phases.resident(self.setting)
-        return {name: [always | alive for alive in phase(self.setting)] for name, phase in phases.PHASES.items()}
+        always = phases.resident(self.run)
+        return {name: [always | alive for alive in phase(self.run)] for name, phase in phases.PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -63,15 +63,15 @@ class MemoryPlan:
 
     def with_setting(self, **changes) -> "MemoryPlan":
         """The plan for another configuration, mode, or whatever else a `PlannedRun` holds."""
-        return MemoryPlan(replace(self.setting, **changes))
+        return MemoryPlan(replace(self.run, **changes))
 
     def __str__(self) -> str:
         """The plan in GiB: one row per part (those that take nothing are left out), and the totals."""
-        s, config = self.setting, self.setting.config
+        run, config = self.run, self.run.config
         title = (
-            f"{s.shape.parameters:,} parameters, {s.mode}; {config.generation_batch_size} completions a step x "
-            f"({s.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{s.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
+            f"{run.shape.parameters:,} parameters, {run.mode}; {config.generation_batch_size} completions a step x "
+            f"({run.prompt_length} prompt + {config.max_completion_length} response) tokens, "
+            f"{run.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
@@ -95,37 +95,37 @@ def plan(
     return MemoryPlan(PlannedRun(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
-class Way(NamedTuple):
-    """One way to train on a card, and the plan of it."""
+class Candidate(NamedTuple):
+    """A precision and a cut of the batch with which a run could be trained on a GPU, and the plan of that."""
 
     plan: MemoryPlan
     precision: str
     gradient_checkpointing: bool
-    rows: int  # at a time
+    rows: int  # at a time, of a micro-batch
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
-        parts = self.plan.setting.rollout_parts
+        parts = self.plan.run.rollout_parts
         return f"{self.precision}, {layers}, {self.rows} rows at a time{f', rollout in {parts} parts' * (parts > 1)}"
 
-    def cut_to(self, budget: int) -> "Way":
-        """The same with its rollout in as many parts as it needs, if it fits then."""
-        prompts = self.plan.setting.config.prompts_per_step
+    def with_rollout_within(self, budget: int) -> "Candidate":
+        """This candidate, its rollout cut into the fewest parts with which it fits into so many bytes, if any do."""
+        prompts = self.plan.run.config.prompts_per_step
         for parts in (number for number in range(1, prompts + 1) if prompts % number == 0):
-            cut = self.plan.with_setting(rollout_parts=parts)
-            if cut.fits(budget):
-                return self._replace(plan=cut)
+            plan_in_parts = self.plan.with_setting(rollout_parts=parts)
+            if plan_in_parts.fits(budget):
+                return self._replace(plan=plan_in_parts)
         return self
 
 
-def ways(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Way]:
-    """Best first: each mode with its activations kept, then computed again; the last one with fewer rows at a time.
+def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
+    """Yield the candidates, best first: what rounds comes after what does not, and what is slower after what is not.
 
-    So what rounds comes after what does not; and what changes no result but is slower, after what is not.
+    That is each mode with its activations kept, then computed again; and the last of these with fewer rows at a time.
 
     fixed: settings that stay as they are.
     """
-    config, rows = planned.setting.config, planned.setting.rows
+    config, rows = planned.run.config, planned.run.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
     combinations = [(mode, checkpointing, rows) for mode in modes for checkpointing in checkpointing_choices]
     if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed):
@@ -138,23 +138,25 @@ def ways(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_cut)
-        yield Way(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
+        yield Candidate(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
 
 
 def choice(
     planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
-) -> tuple[Way, list[str]]:
-    """The first way that fits into so many bytes (the last one if none does); and what to say of it and the others."""
-    candidates = [way.cut_to(budget) for way in ways(planned, modes, fixed)]
-    fitting = [way for way in candidates if way.plan.fits(budget)]
+) -> tuple[Candidate, list[str]]:
+    """The first candidate that fits into so many bytes (the last if none does); and lines on it and the others."""
+    candidates = [each.with_rollout_within(budget) for each in all_candidates(planned, modes, fixed)]
+    fitting = [each for each in candidates if each.plan.fits(budget)]
     if fitting:  # those with fewer rows at a time are shown only where they are needed
-        candidates = [way for way in candidates if way.rows >= fitting[0].rows]
-    rows = [[str(way), f"{way.plan.peak / GIB:.2f}", "fits" if way.plan.fits(budget) else "-"] for way in candidates]
+        candidates = [each for each in candidates if each.rows >= fitting[0].rows]
+    rows = [
+        [str(each), f"{each.plan.peak / GIB:.2f}", "fits" if each.plan.fits(budget) else "-"] for each in candidates
+    ]
     head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
-    config = planned.setting.config
+    config = planned.run.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
@@ -167,7 +169,7 @@ def longest_prompt(tokenizer, rows) -> int:
 
 
 def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed) -> GRPOConfig:
-    """The configuration with the mode that a card takes, where none is asked for; the plan and the choice are printed.
+    """The configuration with the mode that fits a GPU, where none is requested; the plan and the choice are printed.
 
     fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
     """
@@ -180,6 +182,6 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
     except InputError as error:  # an architecture whose parts are not known can be trained all the same
         print(f"memory: not planned, since {error}")
         return config
-    way, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
-    print(way.plan, *lines, sep="\n")
-    return replace(way.plan.setting.config, precision=way.precision)
+    chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
+    print(chosen.plan, *lines, sep="\n")
+    return replace(chosen.plan.run.config, precision=chosen.precision)

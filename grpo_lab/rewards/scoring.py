@@ -26,9 +26,9 @@ from grpo_lab.rewards.text import check_column, shortened
 from grpo_lab.sandbox.python import check_walls
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
-# TRL does not hand these columns on either: the lists of the same purpose take their place.
-HANDED_OVER = (*TRAINER_ARGUMENTS, "environments")  # as they are: all else are copies, which a function may change
-_REPLACED = ("prompt", "completion", "completion_ids")
+NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")  # a function may change all else that it gets, which are copies
+# Columns whose place is taken by the lists of the same purpose; TRL does not hand them on either.
+_REPLACED_COLUMNS = ("prompt", "completion", "completion_ids")
 
 
 class RewardError(RunError):
@@ -119,7 +119,12 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
 
     And RunError for one that runs programs where there are no walls around them.
     """
-    all_names = ["prompts", "completions", "completion_ids", *(name for name in columns if name not in _REPLACED)]
+    all_names = [
+        "prompts",
+        "completions",
+        "completion_ids",
+        *(name for name in columns if name not in _REPLACED_COLUMNS),
+    ]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
         check_walls("reward_funcs", function)
         names = [keyword for keyword in all_names if _gets(function, keyword)]
@@ -188,7 +193,7 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
     if clash := next((name for name in ("prompts", "completions") if name in columns), None):
         problem = f"has {clash!r}, which is the trainer's own keyword"
         raise InputError("columns", clash, "expected another name", found=problem)
-    passed_columns = {name: values for name, values in columns.items() if name not in _REPLACED}
+    passed_columns = {name: values for name, values in columns.items() if name not in _REPLACED_COLUMNS}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **passed_columns}
     for name, values in keywords.items():
         if name not in TRAINER_ARGUMENTS:
@@ -199,41 +204,45 @@ def _keywords(prompts: Any, completions: Any, completion_ids: Any, columns: dict
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | Pending:
     """The rewards of one function; of a coroutine, a list that waits for them when it is read, as all have begun."""
     copies = {
-        keyword: values if keyword in HANDED_OVER else list(map(copy.deepcopy, values))
+        keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
         for keyword, values in keywords.items()
         if _gets(function, keyword)
     }
     count = len(keywords["completions"])
     if is_async(function):
         future = start(function(**copies))
-        return Pending(lambda: _finished(function, name, future.result, count))
+        return Pending(lambda: _rewards_of(function, name, future.result, count))
 
-    def returned() -> Any:
+    def call() -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
             return function(**copies)
 
-    return _finished(function, name, returned, count)
+    return _rewards_of(function, name, call, count)
 
 
-def _finished(function: Callable, name: str, returned: Callable[[], Any], count: int) -> list[float]:
-    """Check and return the rewards of a function; a RewardError names it where it raised."""
+def _rewards_of(function: Callable, name: str, result: Callable[[], Any], count: int) -> list[float]:
+    """The checked rewards of a function; a RewardError names it where it raised.
+
+    result: returns what the function returned, or raises what it raised.
+    """
     try:
-        rewards = returned()
+        rewards = result()
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
         location = location_in_own_code(error)
-        ours = getattr(unbound(function), "__module__", None) or ""
-        if ours.startswith("grpo_lab.") and not location and not isinstance(error, InputError | OSError):
+        module = getattr(unbound(function), "__module__", None) or ""
+        if module.startswith("grpo_lab.") and not location and not isinstance(error, InputError | OSError):
             raise  # a bug of this package, whose reader needs its traceback
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
     return _checked(rewards, name, count)
 
 
-def _checked(returned: Any, name: str, B: int) -> list[float]:
-    values = returned.tolist() if hasattr(returned, "tolist") else returned
+def _checked(rewards: Any, name: str, count: int) -> list[float]:
+    """The rewards as numbers, NaN for None; a RewardError unless there is one for each of `count` completions."""
+    values = rewards.tolist() if hasattr(rewards, "tolist") else rewards
     is_list = isinstance(values, (list, tuple))
-    if not is_list or len(values) != B:
-        result = f"{len(values)} rewards" if is_list else type(returned).__name__
-        raise RewardError(name, f"returned {result}", f"expected a list of {B} rewards")
+    if not is_list or len(values) != count:
+        result = f"{len(values)} rewards" if is_list else type(rewards).__name__
+        raise RewardError(name, f"returned {result}", f"expected a list of {count} rewards")
     return [_number(value, name, row) for row, value in enumerate(values)]
 
 

@@ -166,9 +166,11 @@ class TaskSpec:
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
         unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
         if unknown and self.small and self.task.warmed_up is None:
-            known = f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
+            warning = (
+                f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
+            )
             reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
-            lines.append(f"{unknown:,} of {len(rows):,} problems {known}; {reads}")
+            lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {reads}")
         return lines
 
 

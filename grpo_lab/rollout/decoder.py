@@ -33,10 +33,11 @@ class Decoder:
         prompts, num_generations: P and G.
         columns: of the cache, enough for the longest prompt and its completion.
         sampling: how tokens are drawn, and which end a completion.
-        rows_per_prefix: rows that share a prefix at the start, 1 or G.
         turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
-        all_rows: of the whole rollout, where this is a part of it; each part draws the random numbers of all.
+        rollout_rows: of the whole rollout, where this is a part of it; each part draws the random numbers of all.
     """
+
+    shares_prefixes = False  # whether the G rows of a prompt begin as one row of the batch
 
     def __init__(
         self,
@@ -45,41 +46,48 @@ class Decoder:
         num_generations: int,
         columns: int,
         sampling: Sampling,
-        rows_per_prefix: int = 1,
         turns: Turns | None = None,
-        all_rows: int | None = None,
+        rollout_rows: int | None = None,
     ):
-        self.model, self.sampling = model, sampling
-        rows, prefixes = prompts * num_generations, prompts * num_generations // rows_per_prefix
+        rows, rows_per_prefix = prompts * num_generations, num_generations if self.shares_prefixes else 1
+        prefixes = rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
-        self.turns, ends = turns, sampling.eos_token_ids if turns is None else ()
-        self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
+
+        self.model, self.sampling, self.turns = model, sampling, turns
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
-        self.rows = torch.arange(rows, device=model.device)  # those that still write
-        self.all_rows = all_rows or rows
-        self.row_numbers = None if self.all_rows == rows else self.rows.clone()  # of a part: among all rows
-        self.prefix_index = self.rows // rows_per_prefix  # which prefix each of them has
-        self.prefix_row = self.rows[::rows_per_prefix]  # a row with each prefix
-        # Of each prefix:
+        self.cache = SlotCache(model, prefixes, columns, self.slot)
+        self.autocast_weights = autocast_copies(model)
+        ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
+        self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
+
+        # What was written, one entry a row:
+        self.sequences = zeros(rows, columns)
+        self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
+        self.forced = None if turns is None else zeros(rows) + DRAWN  # what the environment has it write next
+
+        # The rows that still write, one entry for each of them:
+        self.rows = torch.arange(rows, device=model.device)  # their numbers
+        self.done = zeros(rows, dtype=torch.bool)
+        self.prefix_index = self.rows // rows_per_prefix  # the prefix that a row has
+
+        # The batch of the model, one entry a prefix:
+        self.prefix_row = self.rows[::rows_per_prefix]  # one of the rows that have it
         self.token = zeros(prefixes, 1)  # its last token, which is read
         self.position = zeros(prefixes, 1)  # of that token
         self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
-        # Of each row:
-        self.done = zeros(rows, dtype=torch.bool)
-        self.forced = None if turns is None else zeros(rows) + DRAWN  # what the environment has it write next
-        self.sequences = zeros(rows, columns)
-        self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
-        self.cache = SlotCache(model, prefixes, columns, self.slot)
-        self.autocast_weights = autocast_copies(model)
+
+        # Where this is a part of a rollout: how many rows that has, and the numbers of these rows among them.
+        self.rollout_rows = rollout_rows or rows
+        self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
 
     @torch.no_grad()
     def load(self, prompt_ids, prompt_mask, prefix, first_row: int = 0) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any.
 
-        first_row: the number of the first of these rows among all.
+        first_row: the number of the first of these rows among those of the rollout.
         """
-        if self.row_numbers is not None:
-            self.row_numbers.copy_(torch.arange(len(self.row_numbers), device=self.token.device) + first_row)
+        if self.rows_in_rollout is not None:
+            self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
         (prompts, length), prefixes_per_prompt = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
         self.sequences.fill_(self.sampling.pad_token_id)
         self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
@@ -163,17 +171,7 @@ class Decoder:
 class CpuDecoder(Decoder):
     """Decoding on a CPU: each prefix that several rows have is computed once, and rows that have ended leave."""
 
-    def __init__(
-        self,
-        model,
-        prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: Sampling,
-        turns: Turns | None = None,
-        all_rows: int | None = None,
-    ):
-        super().__init__(model, prompts, num_generations, columns, sampling, num_generations, turns, all_rows)
+    shares_prefixes = True
 
     def run(self, max_steps: int) -> int:
         for steps in range(1, max_steps + 1):
@@ -190,7 +188,8 @@ class CpuDecoder(Decoder):
         """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
         writing, vocab_size = ~self.done, self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
-        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]  # prefix and token
+        # A prefix and the token after it, as one number.
+        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
         self.prefix_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
@@ -200,8 +199,8 @@ class CpuDecoder(Decoder):
 
     def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw by one number a row. Rows that have left use up random numbers, too: their end changes no other row."""
-        u = torch.rand(self.all_rows, dtype=torch.float64)
-        u = u if self.row_numbers is None else u[self.row_numbers]
+        u = torch.rand(self.rollout_rows, dtype=torch.float64)
+        u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
         return inverse_cdf(log_pi, u[self.rows], self.prefix_index)
 
 

@@ -182,18 +182,33 @@ def sample_sequences(
     parts = 1 if turns is not None else parts_that_fit(model, prompts, num_generations, length + max_completion_length)
     if parts == 1:
         return _sample_part(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, turns)[:3]
-    start, all_rows, drawn = random_state(model.device), prompts * num_generations, []
-    for number, inputs in enumerate(zip(prompt_ids.chunk(parts), prompt_mask.chunk(parts), strict=True)):
-        set_random_state(model.device, start)
-        whole = {"all_rows": all_rows, "first_row": number * all_rows // parts}
-        part = _sample_part(model, *inputs, num_generations, max_completion_length, sampling, None, **whole)
-        drawn.append((*part, random_state(model.device)))
-    sequences, logp, entropy, steps, states = zip(*drawn, strict=True)
-    set_random_state(model.device, states[max(range(parts), key=lambda number: steps[number])])
+    return _sample_in_parts(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, parts)
+
+
+def _sample_in_parts(
+    model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, parts: int
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Draw the completions of some prompts after the others, the very ones that would be drawn all at once.
+
+    So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
+    that of the part that took the most steps.
+    """
+    rows, results = len(prompt_ids) * num_generations, []
+    start_state = random_state(model.device)
+    for part, inputs in enumerate(zip(prompt_ids.chunk(parts), prompt_mask.chunk(parts), strict=True)):
+        set_random_state(model.device, start_state)
+        result = _sample_part(
+            model, *inputs, num_generations, max_completion_length, sampling,
+            rollout_rows=rows, first_row=part * rows // parts,
+        )  # fmt: skip
+        results.append((*result, random_state(model.device)))
+    sequences, logp, entropy, steps, end_states = zip(*results, strict=True)
+    set_random_state(model.device, end_states[steps.index(max(steps))])
     return _stacked(sequences, sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
 
 
 def _stacked(parts: tuple[Tensor, ...], padding: int) -> Tensor:
+    """The parts below one another, padded on the right to the longest."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
@@ -207,23 +222,38 @@ def set_random_state(device: torch.device, state: Tensor) -> None:
 
 
 def _sample_part(
-    model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, turns, all_rows=None, first_row=0
+    model,
+    prompt_ids: Int[Tensor, "P L"],
+    prompt_mask: Bool[Tensor, "P L"],
+    num_generations: int,
+    max_completion_length: int,
+    sampling: Sampling,
+    turns: Turns | None = None,
+    rollout_rows: int | None = None,
+    first_row: int = 0,
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """Draw the completions of these prompts, all of them or some; the last of the results is the steps taken."""
+    """Draw the completions of these prompts, all of a rollout or some; the last of the results is the steps taken.
+
+    rollout_rows, first_row: of some, as `Decoder` and its `load` take them.
+    """
     prompts, length = prompt_ids.shape
     read_at_once = prompt_mask[:, :-1]  # none where every prompt of a part is one token long
     prefix = packed_prompts(model, prompt_ids[:, :-1], read_at_once) if read_at_once.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
-    inputs, steps = (prompt_ids, prompt_mask, prefix, first_row), max_completion_length
-    shared = {"turns": turns, "all_rows": all_rows}
+    inputs = (prompt_ids, prompt_mask, prefix, first_row)
     if decoder_class is not GraphDecoder:
         columns = length + max_completion_length
-        return _decode(decoder_class(model, prompts, num_generations, columns, sampling, **shared), inputs, steps)
+        decoder = decoder_class(
+            model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
+        )
+        return _decode(decoder, inputs, max_completion_length)
     columns = fixed_columns(length, max_completion_length)
-    with graph_decoder(model, prompts, num_generations, columns, sampling, **shared) as decoder:
-        *drawn, steps = _decode(decoder, inputs, steps)
-        sequences, logp, entropy = (tensor.clone() for tensor in drawn)
-        del decoder, drawn  # or its memory could not be given back
+    with graph_decoder(
+        model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
+    ) as decoder:
+        *results, steps = _decode(decoder, inputs, max_completion_length)
+        sequences, logp, entropy = (tensor.clone() for tensor in results)
+        del decoder, results  # or its memory could not be given back
     return sequences, logp, entropy, steps
 
 

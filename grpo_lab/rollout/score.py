@@ -75,7 +75,7 @@ def _logprobs_and_entropy(
 def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
     """Tokens whose logits are made at a time; None where those of all tokens are, being few.
 
-    On a card each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster. With
+    On a GPU each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster. With
     half as many tokens as the model is wide, two float32 copies of their logits take as much as the float32 gradient
     beside them, and the additions about as long as one of the products.
     """

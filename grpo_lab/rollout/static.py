@@ -45,9 +45,9 @@ class GraphDecoder(Decoder):
         columns: int,
         sampling: Sampling,
         turns: Turns | None = None,
-        all_rows: int | None = None,
+        rollout_rows: int | None = None,
     ):
-        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns, all_rows=all_rows)
+        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows)
         self.replay = _capture(self.step, model.device)
 
     def run(self, max_steps: int) -> int:
@@ -65,14 +65,14 @@ class GraphDecoder(Decoder):
         return next_token
 
     def draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
-        noise = log_pi.new_empty(self.all_rows, log_pi.shape[1]).exponential_()
-        if self.row_numbers is not None:
-            noise = noise.index_select(0, self.row_numbers)
+        noise = log_pi.new_empty(self.rollout_rows, log_pi.shape[1]).exponential_()
+        if self.rows_in_rollout is not None:
+            noise = noise.index_select(0, self.rows_in_rollout)
         return exponential_race(log_pi, noise)
 
     @property
     def nbytes(self) -> int:
-        """What it keeps of a GPU's memory between two rollouts; the weights are the model's."""
+        """The bytes of a GPU that stay taken between two rollouts; the weights are the model's."""
         own = [*self.cache.keys, *self.cache.values, *self.autocast_weights.values(), self.logp, self.sequences]
         logits = 4 * len(self.rows) * self.model.config.vocab_size
         return sum(tensor.nbytes for tensor in own) + CAPTURED_LOGITS * logits
@@ -92,15 +92,15 @@ class KeptGraph:
         columns: int,
         sampling: Sampling,
         turns: Turns | None,
-        all_rows: int | None,
+        rollout_rows: int | None,
     ) -> GraphDecoder:
-        sizes = (prompts, num_generations, columns, sampling, turns is None, all_rows)
+        sizes = (prompts, num_generations, columns, sampling, turns is None, rollout_rows)
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
         key = (id(model), sizes, kind, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, *sizes[:4], turns=turns, all_rows=all_rows)
+            self.decoder = GraphDecoder(model, *sizes[:4], turns=turns, rollout_rows=rollout_rows)
             self.key = key
         else:
             self.decoder.reuse(turns)
@@ -127,18 +127,22 @@ def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> i
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
     free += _kept[-1].decoder.nbytes if _kept and _kept[-1].decoder is not None else 0
-    logits = 4 * config.vocab_size
-    column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
-    row = columns * column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits
-    return fewest_parts(prompts, num_generations, row, logits, free)
+    logits_bytes = 4 * config.vocab_size
+    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
+    row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
+    return fewest_parts(prompts, num_generations, row_bytes, logits_bytes, free)
 
 
-def fewest_parts(prompts: int, num_generations: int, row: int, noise: int, free: int) -> int:
-    """The least divisor of P that leaves parts of `row` bytes a row, beside the noise of all rows, within `free`."""
-    sizes = [prompts // parts for parts in range(1, prompts + 1) if prompts % parts == 0]
-    rows, draws = num_generations, noise * prompts * num_generations
-    fitting = (size for size in sizes if size * rows * row + (draws if size < prompts else 0) <= free)
-    return prompts // next(fitting, 1)
+def fewest_parts(prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free: int) -> int:
+    """The least divisor of P that leaves parts within `free` bytes.
+
+    row_bytes: of each row of a part. noise_bytes: of each row of the rollout, whose noise every part of several draws.
+    """
+    divisors = [parts for parts in range(1, prompts + 1) if prompts % parts == 0]
+    rows = prompts * num_generations
+    return next(
+        (parts for parts in divisors if rows // parts * row_bytes + rows * noise_bytes * (parts > 1) <= free), prompts
+    )
 
 
 def has_room(device: torch.device, size: int) -> bool:
@@ -160,11 +164,11 @@ def kept_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def graph_decoder(*sizes, turns: Turns | None = None, all_rows: int | None = None) -> Iterator[GraphDecoder]:
+def graph_decoder(*sizes, turns: Turns | None = None, rollout_rows: int | None = None) -> Iterator[GraphDecoder]:
     """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied."""
     kept = _kept[-1] if _kept else KeptGraph()
     try:
-        yield kept.decoder_for(*sizes, turns, all_rows)
+        yield kept.decoder_for(*sizes, turns, rollout_rows)
     except BaseException:
         kept.drop()
         raise
@@ -205,12 +209,12 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
 @cache
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: cuBLAS keeps a workspace for each stream that it has seen, 32 MiB on a large card."""
+    """The stream of all captures: cuBLAS keeps a workspace for each that it has seen, 32 MiB on a large GPU."""
     return torch.cuda.Stream(device)
 
 
 def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Record what the step asks of the card; the result repeats it, on whatever its memory holds by then.
+    """Record what the step asks of the GPU; the result repeats it, on whatever its memory holds by then.
 
     The random numbers of warm-up and capture are given back, so that a run that captures again draws the same tokens.
     """

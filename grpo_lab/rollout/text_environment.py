@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from grpo_lab.rollout.episodes import sample_episodes
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.sample import Rollout
+from grpo_lab.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,8 @@ class TextEnvironment:
     def ingredients(self) -> tuple[list[Callable], dict]:
         """The code that it is made of, and its settings: what a resumed run compares."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
+
+
+def task_environment(task: Task) -> TextEnvironment | None:
+    """The environment that replies within the completions of a task; None where the policy writes alone."""
+    return None if task.respond is None else TextEnvironment(task.respond, task.stop_strings)

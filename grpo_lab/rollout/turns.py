@@ -110,14 +110,17 @@ class Turns:
         self._end_turns(ended)
 
     def _end_turns(self, rows: list[int]) -> None:
-        ended_rows = []
+        """End a turn of the policy in these rows: the last one ends the episode, after any other comes a reply."""
+        rows_with_reply = []
         for row in rows:
             if self.max_turns is not None and self.count[row] + 1 >= self.max_turns:
                 self.done[row], self.truncated[row] = True, self.ids[row][-1] not in self.ends
             else:
-                ended_rows.append(row)
-        turns = [Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in ended_rows]
-        for row, ids in zip(ended_rows, self.reply(turns) if turns else (), strict=True):
+                rows_with_reply.append(row)
+        turns = [
+            Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in rows_with_reply
+        ]
+        for row, ids in zip(rows_with_reply, self.reply(turns) if turns else (), strict=True):
             if ids is None:
                 self.done[row] = True
             elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all
@@ -136,7 +139,7 @@ class Turns:
     def tensors(
         self, pad_token_id: int, device
     ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """The ids, padded on the right; which tokens exist; which the policy wrote; and the turn of each, else -1."""
+        """The ids, padded on the right; which tokens exist; which the policy wrote; the turn of each, -1 at padding."""
         ids, is_policy, turn = (
             _padded(rows, value, device)
             for rows, value in ((self.ids, pad_token_id), (self.is_policy, False), (self.turn, -1))

@@ -79,5 +79,5 @@ def tables(path: Path) -> str:
             rows = connection.execute(sql).fetchall()
     except sqlite3.Error as error:
         raise InputError("sqlite", str(path), f"expected a SQLite database ({error})") from error
-    shown = [f"{name}({columns})" for name, columns in rows[:SHOWN_TABLES]]
-    return ", ".join([*shown, "and more"] if len(rows) > SHOWN_TABLES else shown or ["none"])
+    tables = [f"{name}({columns})" for name, columns in rows[:SHOWN_TABLES]]
+    return ", ".join([*tables, "and more"] if len(rows) > SHOWN_TABLES else tables or ["none"])

@@ -48,10 +48,10 @@ def _say(error: BaseException, files: list[str]) -> None:
     """Write an exception in one line: the line of the program that raised it, its type and its text."""
     lines = traceback.format_exception_only(error)
     text = " ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split())
-    places: list = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    locations: list = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
-        places.append((error.filename, error.lineno))
-    numbers = [number for name, number in places if name == files[0] and number]
+        locations.append((error.filename, error.lineno))
+    numbers = [number for name, number in locations if name == files[0] and number]
     sys.stdout.flush()
-    place = f"line {numbers[-1]}: " if numbers else ""
-    print(place + text[:LONGEST_ERROR], file=sys.stderr, flush=True)
+    location = f"line {numbers[-1]}: " if numbers else ""
+    print(location + text[:LONGEST_ERROR], file=sys.stderr, flush=True)

@@ -91,8 +91,8 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
     if not kind:
         raise RunError("sandbox", found=f"is missing: {NO_WALLS.format(why)}")
     name, token = f"grpo-lab-{uuid.uuid4().hex}", uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="grpo-lab-program-", ignore_cleanup_errors=True) as place:
-        folder = Path(place).resolve()
+    with tempfile.TemporaryDirectory(prefix="grpo-lab-program-", ignore_cleanup_errors=True) as folder_name:
+        folder = Path(folder_name).resolve()
         folder.chmod(0o755)  # a container reads it as nobody
         files = {"program.py": code, "stdin": stdin} | ({} if tests is None else {"tests.py": tests})
         for file_name, text in files.items():

@@ -6,6 +6,7 @@ training of notebook 07.
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_lab.base import Parser, Stopped, command, command_name, shell_line, writable_folder
@@ -29,10 +30,10 @@ from grpo_lab.rewards.task_spec import (
 from grpo_lab.tasks import TASKS, Rows
 from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.tasks.table import TRAINING_SUMS
-from grpo_lab.train.engines.options import OURS, TRL, add_engine_options, take_engine
-from grpo_lab.train.engines.processes import is_main, one_prints
-from grpo_lab.train.engines.settings import differences, moved
-from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_trls, translate
+from grpo_lab.train.engines.options import OURS, TRL, Engine, add_engine_options, take_engine
+from grpo_lab.train.engines.processes import is_main, only_main_prints
+from grpo_lab.train.engines.settings import differences, settings_on_trl
+from grpo_lab.train.trl_file import EPOCHS, check_translation, count_epochs, is_from_trl, translate
 
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
@@ -46,17 +47,19 @@ HELD_OUT = 100  # problems of an evaluation during the run
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     options, changes = read_run(arguments)
-    with one_prints():
+    with only_main_prints():
         return _run(options, changes)
 
 
 def _run(options: dict, changes: dict[str, tuple]) -> int | None:
-    """Train as the options say; changes: the settings of a file that are others on this engine."""
+    """Train as the options say, or report what would keep that from going well (`--dry_run`).
+
+    changes: the settings of a file that this engine has otherwise, as `read_run` returns them.
+    """
     # Only now, since transformers takes seconds to import: --help and a wrong option are answered at once.
-    from grpo_lab.memory import fitted
     from grpo_lab.models import one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.text_environment import TextEnvironment
+    from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools.named import load_agent
     from grpo_lab.train import checks
     from grpo_lab.trainer.folder import check_folder
@@ -64,46 +67,51 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
 
     dry_run = options.pop("dry_run", False)
     attempt = checks.Attempts(raises=not dry_run)
-    name, engine = options["model"], take_engine(options)
+    model_name, engine = options["model"], take_engine(options)
     agent = load_agent(options.get("tools"), options.get("environment"))
     device = pick_device()
-    parameters = count_parameters(name, device.type)
+    parameters = count_parameters(model_name, device.type)
     small = parameters < FEW_PARAMETERS
     task_spec, config, chosen = plan_run(options, parameters, device.type)
-    for check in (engine.check, check_folder, check_trackers):  # before a model is loaded; the run checks again
-        if is_main() or check == engine.check:
-            attempt(check, config)
+    attempt(engine.check, config)
+    if is_main():  # the run checks these again
+        attempt(check_folder, config)
+        attempt(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
-    if task_spec.task.respond is not None:
-        agent["environment"] = TextEnvironment(task_spec.task.respond, task_spec.task.stop_strings)
+    if (environment := task_environment(task_spec.task)) is not None:
+        agent["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name != OURS:
         print(differences(config, changes, engine.vllm))
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
     if dry_run or not small:  # what is small is loaded at once, and checked by the run
-        model_config, tokenizer = _parts_without_weights(name, device)
-        attempt(checks.check_lengths, model_config, tokenizer, config, rows, eval_rows)
+        parts = _parts_without_weights(model_name, device)
+        attempt(checks.check_lengths, *parts, config, rows, eval_rows)
         if engine.lora is not None:
-            attempt(checks.check_adapter, model_config, engine.lora)
+            attempt(checks.check_adapter, parts[0], engine.lora)
         if dry_run:
             precision = engine.precision(config, device, small)
-            return attempt.report(checks.plan_lines(model_config, tokenizer, rows, config, device, precision, options))
-        if engine.lora is not None and device.type == "cuda":
-            print("memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA")
-        elif engine.name == OURS and device.type == "cuda":
-            config = fitted(model_config, tokenizer, rows, config, device, options)
-    model, tokenizer = engine.load(name, config, device, small)
+            return attempt.report(checks.plan_lines(*parts, rows, config, device, precision, options))
+        config = _fitted(*parts, rows, config, device, engine, options)
+    model, tokenizer = engine.load(model_name, config, device, small)
     one_thread_if_small(model)
-    try:
+    with _naming_the_resuming_command(options, config):
         history = engine.run(model, tokenizer, rows, task_spec.functions, config, eval_dataset=eval_rows, **agent)
+    print(*_closing_lines(history, task_spec, options, config), sep="\n")
+    return None
+
+
+@contextmanager
+def _naming_the_resuming_command(options: dict, config: GRPOConfig) -> Iterator[None]:
+    """End the message of a run that is stopped with the command that goes on with it, where there is one."""
+    try:
+        yield
     except Stopped as stop:
         if stop.go_on is None:
             raise
         raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(options, config)}") from None
-    print(*_closing_lines(history, task_spec, options, config), sep="\n")
-    return None
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
@@ -112,7 +120,10 @@ def read_options(arguments: list[str] | None = None) -> dict:
 
 
 def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
-    """The options of a run, and those of a file that are others on the engine that was chosen: name -> here, there."""
+    """The options of a run; and the settings of a file that the chosen engine has otherwise.
+
+    The latter by name: the value in the file, and what takes its place or why it is left out.
+    """
     parser = _parser()
     typed = vars(parser.parse_args(arguments))
     file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
@@ -132,7 +143,7 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
             saved.pop(replaced, None)
     engine, changes = typed.get("engine") or saved.get("engine"), {}
     if file is not None and engine == TRL:
-        saved, changes = moved(saved, typed)
+        saved, changes = settings_on_trl(saved, typed)
     options = {"model": "tiny"} | USUAL | saved | typed
     if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
         options["output_dir"] = "outputs/run"
@@ -166,7 +177,7 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
     content, names = read_settings(file), option_actions(parser)
-    if option == "config" and is_trls(content, names):
+    if option == "config" and is_from_trl(content, names):
         translation = translate(content, names, typed)
         print(translation.table(str(file)))
         check_translation(translation, str(file))
@@ -199,6 +210,20 @@ def _parts_without_weights(name: str, device) -> list:
 
     folder = usable_folder(name, device.type)[0]
     return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
+
+
+def _fitted(
+    model_config, tokenizer, rows: Rows, config: GRPOConfig, device, engine: Engine, options: dict
+) -> GRPOConfig:
+    """The configuration, with the precision and the cut of the batch that fit into the memory of a GPU."""
+    from grpo_lab.memory import fitted
+
+    if device.type != "cuda":
+        return config
+    if engine.lora is not None:
+        print("memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA")
+        return config
+    return fitted(model_config, tokenizer, rows, config, device, options) if engine.name == OURS else config
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:

@@ -31,7 +31,7 @@ EPOCHS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the row
 WIDTH = 116  # characters of a line of the table
 
 
-def is_trls(content: dict, options: Container[str]) -> bool:
+def is_from_trl(content: dict, options: Container[str]) -> bool:
     """True for a file with a name of TRL's that is no option here; no run of ours writes one."""
     names = {name for name, value in content.items() if value is not None}
     return not names & OURS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
@@ -92,8 +92,8 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     if result.options.get("use_peft") and "lora_dropout" not in {*result.options, *typed}:
         result.options["lora_dropout"] = result.silent["lora_dropout"] = trl_names.LORA_DROPOUT
     for name, value in trl_names.DEFAULTS.items():
-        is_said = {name, "warmup_ratio" if name == "warmup_steps" else name} & {*result.options, *typed}
-        if not is_said:
+        names = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
+        if not names & {*result.options, *typed}:
             result.options[name] = result.silent[name] = value
     _drop_unread(typed, result)
     noted = {name for notes in result.kinds.values() for name in notes}
@@ -151,7 +151,8 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
         for name in sizes:
             result.note(NO_EFFECT, name, "another batch was typed")
         return
-    rows, accumulation = sizes.get("per_device_train_batch_size", trl_names.BATCH), sizes.get(BATCH[1], 1)
+    rows = sizes.get("per_device_train_batch_size", trl_names.BATCH)
+    accumulation = sizes.get("gradient_accumulation_steps", 1)
     parts, batch, processes = sizes.get("steps_per_generation"), sizes.get("generation_batch_size"), 1
     if batch is None:
         batch = rows * (parts or accumulation)
@@ -170,59 +171,90 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
         result.take("gradient_accumulation_steps", accumulation)
 
 
+class _Updates:
+    """Numbers of updates, as TRL counts them, taken into a translation as numbers of steps, as we count them."""
+
+    def __init__(self, result: Translation, values: dict, typed: dict):
+        known = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
+        batch, rows = known["generation_batch_size"], known["per_device_train_batch_size"]
+        update_rows = batch if rows is None else (rows or 1) * known["gradient_accumulation_steps"]
+        iterations = values.get("num_iterations", known["num_iterations"])
+        self.result, self.per_step = result, max(1, batch // update_rows) * iterations
+
+    def take(self, name: str, updates: float) -> None:
+        steps = math.ceil(updates / self.per_step)
+        text = None if self.per_step == 1 else f"{updates} updates: {steps} steps of {self.per_step} each"
+        self.result.take(name, steps, text)
+
+
 def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
-    """Translate settings that TRL counts in updates and we in rollouts, and those that decide whether they are read."""
-    everything = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
-    update_rows = (everything["per_device_train_batch_size"] or 1) * everything["gradient_accumulation_steps"]
-    if everything["per_device_train_batch_size"] is None:
-        update_rows = everything["generation_batch_size"]
-    iterations = values.get("num_iterations", everything["num_iterations"])
-    updates = max(1, everything["generation_batch_size"] // update_rows) * iterations
+    """Translate what TRL counts in updates and we in steps, and the settings that decide whether it is read."""
+    updates = _Updates(result, values, typed)
+    _translate_length(values, typed, updates)
+    _translate_evaluation_and_saving(values, updates)
+    _translate_logging(values, typed, updates)
+    _translate_reference(values, updates)
 
-    def count(name: str, value: float) -> None:
-        steps = math.ceil(value / updates)
-        result.take(name, steps, None if updates == 1 else f"{value} updates: {steps} steps of {updates} each")
 
-    total, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.EPOCHS)
-    if total > 0:
-        count("max_steps", total)
+def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
+    """How long the training is, and its warm-up: a number of updates, or a share of what is counted later."""
+    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.EPOCHS)
+    if max_updates > 0:
+        updates.take("max_steps", max_updates)
     elif not typed.keys() & {"max_steps", "num_train_epochs"}:
-        result.take("num_train_epochs", float(epochs), f"{epochs:g}: counted into max_steps, once the rows are known")
+        text = f"{epochs:g}: counted into max_steps, once the rows are known"
+        updates.result.take("num_train_epochs", float(epochs), text)
     warmup = values.pop("warmup_steps", None)
     if warmup is not None and 0 < warmup < 1:
-        result.options["warmup_ratio"] = warmup
-        result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
+        updates.result.options["warmup_ratio"] = warmup
+        updates.result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
     elif warmup is not None:
-        count("warmup_steps", warmup)
-    strategy, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
-    if strategy == "steps" and "eval_steps" not in values:
+        updates.take("warmup_steps", warmup)
+
+
+def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
+    """How often the run evaluates and saves: here always every so many steps."""
+    result = updates.result
+    evaluation, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
+    if evaluation == "steps" and "eval_steps" not in values:
         values["eval_steps"] = values.get("logging_steps", 10)
-    if strategy not in ("no", "steps"):
-        result.note(NOT_HERE, "eval_strategy", f"{strategy}; type --eval_steps N")
+    if evaluation not in ("no", "steps"):
+        result.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
     if saving == "no":
         values.pop("save_steps", None)
         result.take("save_steps", 0, "0: save_strategy is no")
     elif saving != "steps":
         result.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
-    for name, is_read in (("save_steps", saving == "steps"), ("eval_steps", strategy == "steps")):
-        value = values.pop(name, None)
-        if value is not None and not is_read:
-            result.note(NO_EFFECT, name, f"{'eval' if name == 'eval_steps' else 'save'}_strategy is not steps")
-        elif value is not None and 0 < value < 1:
-            result.note(NOT_HERE, name, f"{value:g} of the run; type --{name} N")
-        elif value is not None:
-            count(name, value)
-    logging = values.pop("logging_steps", None)
-    if logging is not None and values.get("log_completions", typed.get("log_completions")) and logging >= 1:
-        count("logging_steps", logging)
-    elif logging is not None:
-        result.note(NO_EFFECT, "logging_steps", "metrics are written at every step, report_to says where else")
-    sync, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
-    mixup = values.pop("ref_model_mixup_alpha", 0.6)
-    if sync:
-        count("ref_model_sync_steps", every)
-        if mixup != 1:
-            result.note(NOT_HERE, "ref_model_mixup_alpha", f"{mixup:g}; the reference becomes the policy, as with 1")
+    for action, strategy in {"save": saving, "eval": evaluation}.items():
+        name = f"{action}_steps"
+        every = values.pop(name, None)
+        if every is not None and strategy != "steps":
+            result.note(NO_EFFECT, name, f"{action}_strategy is not steps")
+        elif every is not None and 0 < every < 1:
+            result.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
+        elif every is not None:
+            updates.take(name, every)
+
+
+def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
+    """How often completions are shown: here `logging_steps` says nothing else."""
+    every = values.pop("logging_steps", None)
+    if every is not None and values.get("log_completions", typed.get("log_completions")) and every >= 1:
+        updates.take("logging_steps", every)
+    elif every is not None:
+        text = "metrics are written at every step, report_to says where else"
+        updates.result.note(NO_EFFECT, "logging_steps", text)
+
+
+def _translate_reference(values: dict, updates: _Updates) -> None:
+    """How often the reference is refreshed from the policy: here it becomes the policy, without a mixture."""
+    is_synced, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
+    mixture = values.pop("ref_model_mixup_alpha", 0.6)
+    if is_synced:
+        updates.take("ref_model_sync_steps", every)
+        if mixture != 1:
+            text = f"{mixture:g}; the reference becomes the policy, as with 1"
+            updates.result.note(NOT_HERE, "ref_model_mixup_alpha", text)
 
 
 def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:

@@ -85,7 +85,7 @@ def collect(
     with clock("time/rollout"), autocast(model, config):
         sampling = config.sampling_arguments()
         if config.turn_advantage != "trajectory" and getattr(environment, "kind", None):
-            sampling["by_turn"] = True
+            sampling["by_turn"] = True  # the environment is asked for its reward and state after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling
         )
@@ -147,11 +147,7 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
     rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
     episodes = rollout.episodes or [Episode()] * len(rows)
     completions = [
-        episode.messages
-        if episode.messages is not None
-        else text
-        if isinstance(row["prompt"], str)
-        else [{"role": "assistant", "content": text}]
+        _completion(row["prompt"], text, episode)
         for row, text, episode in zip(rows, rollout.texts, episodes, strict=True)
     ]
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
@@ -162,6 +158,13 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
         row["prompt"] if episode.prompt is None else episode.prompt for row, episode in zip(rows, episodes, strict=True)
     ]
     return prompts, completions, [ids[mask].tolist() for ids, mask in token_rows], columns
+
+
+def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
+    """A completion as rewards get it: the messages of an episode with tools, else in the form of its prompt."""
+    if episode.messages is not None:
+        return episode.messages
+    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
 
 
 def make_experience(
@@ -205,10 +208,10 @@ def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig)
 def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
     """The advantages of the rewards that are not NaN, group by group; those of the others are zero."""
     advantages = torch.zeros_like(grouped_rewards)
-    for rewards, row in zip(grouped_rewards, advantages, strict=True):
+    for p, rewards in enumerate(grouped_rewards):
         known = ~rewards.isnan()
         if known.sum() > 1 or (known.any() and config.advantage == "none"):
-            row[known] = _group_advantages(rewards[known][None], config)[0]
+            advantages[p, known] = _group_advantages(rewards[known][None], config)[0]
     return advantages
 
 
@@ -232,7 +235,7 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
     if episodes is None:
         return {}
-    calls, failures = (sum(getattr(each, name) for each in episodes) for name in ("calls", "failures"))
+    calls, failures = sum(episode.calls for episode in episodes), sum(episode.failures for episode in episodes)
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,9 +13,9 @@ from torch import Tensor
 from grpo_lab.base.checks import InputTypeError
 
 WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
-APART = "sampling/frac_logp_difference"  # share of tokens whose log-probabilities differ by more than APART_BY nats
-APART_BY = 0.1
-WORLD = "tools/frac_trained"  # share of what environments wrote that the loss counts
+DIFFERING = "sampling/frac_logp_difference"  # share of tokens whose log-probabilities differ by more than TOLERANCE
+TOLERANCE = 0.1  # nats
+TRAINED_REPLIES = "tools/frac_trained"  # share of what environments wrote that the loss counts
 
 
 def now(device: torch.device) -> float:
@@ -47,51 +48,66 @@ class Clock:
             self._inner = outer + passed
 
 
+class _PartMetrics(NamedTuple):
+    """The contribution of a micro-batch to the metrics of its update, still on the device."""
+
+    means: dict[str, float]  # of `policy_loss`
+    share: Float[Tensor, ""]  # of the update's tokens
+    loss: Float[Tensor, ""]
+    worst: Float[Tensor, ""]  # difference from the sampler's log-probabilities
+    differing: Int[Tensor, "2"]  # tokens that differ by more than TOLERANCE, of so many
+    trained_replies: Int[Tensor, "2"] | None  # tokens of environments that the loss counts, of so many
+
+
 class UpdateMetrics:
     """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
 
     def __init__(self, num_items: Int[Tensor, ""]):
-        self.num_items, self._parts = num_items.clamp(min=1), []
+        self.num_items = num_items.clamp(min=1)
+        self._parts: list[_PartMetrics] = []
 
-    def add(self, part, rows: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means) -> None:
-        computed = part.mask & rows[:, None]
+    def add(
+        self, part, row_mask: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict
+    ) -> None:
+        """Add a micro-batch of R rows, an `Experience`, of which the log-probabilities of `row_mask` were computed."""
+        computed = part.mask & row_mask[:, None]
         difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
-        apart = torch.stack([(difference > APART_BY).sum(), computed.sum()])
-        trained = None
+        differing = torch.stack([(difference > TOLERANCE).sum(), computed.sum()])
+        trained_replies = None
         if part.rollout.episodes is not None:
-            replies = apart.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])
+            reply_tokens = differing.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])
             # Counted by length: whoever takes the wrong mask has perhaps lost the one that knows who wrote what.
-            own = part.rollout.mask.sum(-1) - replies
-            trained = torch.stack([(part.mask.sum(-1) - own).clamp(min=0).sum(), replies.sum()])
+            policy_tokens = part.rollout.mask.sum(-1) - reply_tokens
+            surplus = (part.mask.sum(-1) - policy_tokens).clamp(min=0)
+            trained_replies = torch.stack([surplus.sum(), reply_tokens.sum()])
         share = part.mask.sum() / self.num_items
-        self._parts.append((means, trained, share, loss.detach(), difference.max(), apart))
+        self._parts.append(_PartMetrics(means, share, loss.detach(), difference.max(), differing, trained_replies))
 
     @property
     def total(self) -> dict[str, float]:
-        """All of them together; only here the host waits for the device."""
-        every_means, every_trained, *columns = zip(*self._parts, strict=True)
-        shares, losses, worst, apart = (torch.stack(column).tolist() for column in columns)
-        total = {"loss": 0.0, WORST: max(0.0, *worst)}
-        for means, share, loss in zip(every_means, shares, losses, strict=True):
-            for name, value in means.items():
+        """The metrics of the whole update; only here the host waits for the device."""
+        numbers = torch.stack([torch.stack([part.share, part.loss, part.worst]) for part in self._parts]).tolist()
+        total = {"loss": 0.0, WORST: max(0.0, *(worst for _, _, worst in numbers))}
+        for part, (share, loss, _) in zip(self._parts, numbers, strict=True):
+            for name, value in part.means.items():
                 total[name] = total.get(name, 0.0) + value * share
             total["loss"] += loss
-        total[APART] = _ratio(apart)
-        if None not in every_trained:
-            total[WORLD] = _ratio(torch.stack(every_trained).tolist())
+        total[DIFFERING] = _ratio([part.differing for part in self._parts])
+        if replies := [part.trained_replies for part in self._parts if part.trained_replies is not None]:
+            total[TRAINED_REPLIES] = _ratio(replies)
         return total
 
 
-def _ratio(counts: list[list[int]]) -> float:
-    """The quotient of two sums over the micro-batches; 0 where there is nothing to count."""
-    some, all_of_them = map(sum, zip(*counts, strict=True))
-    return some / max(all_of_them, 1)
+def _ratio(counts: list[Int[Tensor, "2"]]) -> float:
+    """The quotient of two sums over the micro-batches, of parts and of wholes; 0 where there is nothing to count."""
+    numerator, denominator = map(sum, zip(*torch.stack(counts).tolist(), strict=True))
+    return numerator / max(denominator, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
     """The mean of each metric. The mismatch is that of the first update: after it, the policy has moved."""
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
-    return mean | {name: updates[0][name] for name in (WORST, APART)}
+    return mean | {name: updates[0][name] for name in (WORST, DIFFERING)}
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:

@@ -63,7 +63,7 @@ def test_long_prompts_of_a_rollout(mode, L):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
     made = planned("small", mode, make_config(T=16, G=4, B=8), L)
-    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.setting).values())
+    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import GIB, MODES, MemoryPlan, choice, parts, plan, shape_of, ways
+from grpo_lab.memory import GIB, MODES, MemoryPlan, all_candidates, choice, parts, plan, shape_of
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout.cache import SlotCache
 from grpo_lab.rollout.static import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
-from grpo_lab.trainer.optim_8bit import EightBitAdamW
 from tests.support.known_shape import random_policy
 from tests.support.steps import UNTIED, make_config, planned
 
@@ -40,14 +39,8 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
     optimizer.step(1e-3, loss=0.0)
-    assert part["Adam's moments"] == sum(tensor.nbytes for tensor in moments(optimizer.adamw))
-
-
-def moments(adamw) -> list[torch.Tensor]:
-    """The tensors in which an AdamW keeps its moments; with 8 bits, codes and scales."""
-    if isinstance(adamw, EightBitAdamW):
-        return [tensor for pair in adamw.moments for moment in pair for tensor in moment.tensors().values()]
-    return [value for state in adamw.state.values() for name, value in state.items() if name != "step"]
+    moments = [tensor for name, tensor in optimizer.tensors().items() if not name.endswith("step")]
+    assert part["Adam's moments"] == sum(moment.nbytes for moment in moments)
 
 
 def test_the_cache_takes_what_the_real_ones_take():
@@ -75,7 +68,7 @@ def test_what_stays_of_a_reference(settings):
     assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.phases.values())
-    assert alone.totals["logprobs"] == sum(resident(alone.setting).values()), "nothing is computed apart"
+    assert alone.totals["logprobs"] == sum(resident(alone.run).values()), "nothing is computed apart"
 
 
 @cache
@@ -97,16 +90,16 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
 
 def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits():
     made = qwen("fp32-master", beta=0.04)
-    every = list(ways(made, MODES[True]))
+    every = list(all_candidates(made, MODES[True]))
     assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
     assert [way.rows for way in every] == [8] * 4 + [4, 2, 1]
     for way in every:
-        config = way.plan.setting.config
+        config = way.plan.run.config
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
         assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choice(made, budget * GIB, MODES[True])
-        every = [way.cut_to(budget * GIB) for way in every]
+        every = [way.with_rollout_within(budget * GIB) for way in every]
         fitting = [way for way in every if way.plan.fits(budget * GIB)]
         assert chosen == (fitting or every)[0 if fitting else -1]
         assert lines[-1].startswith("chosen: " if fitting else "none of them fits")
@@ -117,7 +110,7 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
     made = planned("qwen2", "bf16", config, 256, "cuda")
     way, lines = choice(made, 24 * GIB, ("bf16",))
-    parts = way.plan.setting.rollout_parts
+    parts = way.plan.run.rollout_parts
     assert made.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
     assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {parts} parts, the first that fits" in lines[-1]

@@ -184,11 +184,11 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
 
 
 def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
-    assert fewest_parts(8, 4, row=10, noise=1, free=320) == 1
-    assert fewest_parts(8, 4, row=10, noise=1, free=319) == 2
-    assert fewest_parts(8, 4, row=10, noise=1, free=191) == 4
-    assert fewest_parts(6, 4, row=10, noise=1, free=110) == 3
-    assert fewest_parts(8, 4, row=10, noise=1, free=0) == 8, "what is left is to try"
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=320) == 1
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=319) == 2
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=191) == 4
+    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free=110) == 3
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=0) == 8, "what is left is to try"
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):

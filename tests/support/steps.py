@@ -33,7 +33,7 @@ def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPla
 
 def during(made: MemoryPlan, phase: str) -> int:
     """Planned bytes beyond those that are there before the step."""
-    return made.totals[phase] - sum(resident(made.setting).values())
+    return made.totals[phase] - sum(resident(made.run).values())
 
 
 def policy(shape, mode, config):

@@ -14,7 +14,12 @@ from grpo_lab.base.language import _, fill
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
 LEAST = 0.2  # of the cases, below which nothing is earned: so many are right by chance
-_LINE = re.compile(r"(input|where|yours|expected)(?=[ ,])( *)(?:([a-z][\w ()?]*): )?(.*?)(?:  \((.+)\))?")
+# A line of values such as "yours     gradient of logp: 0.5  (case 2)". A verdict is kept and sent as text, in English,
+# and read in the reader's language: so its words are looked up where it is shown.
+_ROW = re.compile(
+    r"(?P<label>input|where|yours|expected)(?=[ ,])(?P<space> *)"
+    r"(?:(?P<subject>[a-z][\w ()?]*): )?(?P<value>.*?)(?:  \((?P<case>.+)\))?"
+)
 _NO_VALUE = re.compile(r"(?<!\S)(no\sgradient|unchanged)$")
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
@@ -123,14 +128,16 @@ def worth(*verdicts: Verdict) -> int | float:
 
 def _values(text: str) -> str:
     """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
-    matches = [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
-    return "\n".join(_line(*words.groups("")) if words else line for line, words in matches)
+    rows = [(line, _ROW.fullmatch(line)) for line in text.split("\n")]
+    return "\n".join(_translated_row(**row.groupdict("")) if row else line for line, row in rows)
 
 
-def _line(label: str, space: str, subject: str, value: str, case: str) -> str:
+def _translated_row(label: str, space: str, subject: str, value: str, case: str) -> str:
+    """A line of values in the reader's language, its value in the column in which it stood."""
     label_text, subject_text = _(label), subject and _compared(f"{subject}: ")
-    wide_characters = sum(character > "\u2e7f" for character in label_text)
-    space = space if len(space) < 2 else " " * max(len(label + space) - len(label_text) - wide_characters, 1)
+    if len(space) >= 2:
+        wide_characters = sum(character > "\u2e7f" for character in label_text)
+        space = " " * max(len(label + space) - len(label_text) - wide_characters, 1)
     value = _NO_VALUE.sub(lambda match: _(match[0]), value)
     return f"{label_text}{space}{subject_text}{value}" + (f"  ({_(case)})" if case else "")
 

@@ -198,7 +198,7 @@ class Mixing(nn.Module):
 
 
 class Watch:
-    """What an optimizer's updates are made with: how many there are, and whether each has its own gradient alone."""
+    """Watches an optimizer: how many updates it makes, and whether each has its own gradient alone."""
 
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.updates, self.arrived, self.alone = 0, False, True

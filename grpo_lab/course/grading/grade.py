@@ -221,13 +221,13 @@ def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None
         InputError: if most were.
     """
     readable = [submission for submission in submissions if not submission.problem]
-    others = [submission for submission in readable if submission.of_class != of_class]
-    if len(others) > max(1, len(readable) / 2):
-        drawn = others[0].of_class
-        found = f"is {'another secret' if of_class else 'missing'}" if drawn else "is given"
-        allowed = "give the secret that most were released with" if drawn else "most notebooks have no variants"
-        raise InputError("variant", None, allowed, found=found)
-    for submission in others:
+    mismatched = [submission for submission in readable if submission.of_class != of_class]
+    if len(mismatched) > max(1, len(readable) / 2):
+        have_variants = bool(mismatched[0].of_class)
+        problem = f"is {'another secret' if of_class else 'missing'}" if have_variants else "is given"
+        allowed = "give the secret that most were released with" if have_variants else "most notebooks have no variants"
+        raise InputError("variant", None, allowed, found=problem)
+    for submission in mismatched:
         submission.notes.append("its notebook has other formulas than those of the class, by which it was judged")
 
 

@@ -38,8 +38,8 @@ def similar(grading: Grading) -> list[tuple[str, str, list[str]]] | None:
     """
     if find_spec("copydetect") is None:
         return None
-    handed_in = [graded.submission for graded in grading.handed_in]
-    answers = {one.student: _answers_of_student(one.cells, grading.exercises) for one in handed_in}
+    submissions = [graded.submission for graded in grading.handed_in]
+    answers = {each.student: _answers_of_student(each.cells, grading.exercises) for each in submissions}
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, exercise in grading.exercises.items():
         texts = {student: own[name].text for student, own in answers.items() if name in own}

@@ -37,7 +37,7 @@ fi
 python3 -m venv "$root/venv"
 python="$root/venv/bin/python"
 "$python" -m pip install uv
-# No card there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
+# No GPU there: the build for CPUs is some gigabytes smaller. Without it, the package brings the ordinary one.
 "$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
     echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
 "$python" -m pip install -c "$package/requirements.lock" "${package}[math]"

@@ -160,8 +160,9 @@ def last_number(text: str) -> str:
 
 def _is_in_word(match: re.Match) -> bool:
     """True for the 2 of H2O: with letters on both sides, it is no number."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    return after[:1].isascii() and after[:1].isalpha() and bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]+$", before[-20:]))
+    preceding, following = match.string[: match.start()], match.string[match.end() :]
+    is_followed = following[:1].isascii() and following[:1].isalpha()
+    return is_followed and bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]+$", preceding[-20:]))
 
 
 def _running(text: str) -> str:

@@ -121,21 +121,24 @@ class ToolEnvironment:
         with _seeded():
             seats = self._take_seats(len(rows))
             prompts = [self._begin(seat, row) for seat, row in zip(seats, rows, strict=True)]
+            # The episodes of a group share their prompt, unless `reset` has given each one of its own.
             is_shared = all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
-            each = num_generations if is_shared else 1  # else each episode has a prompt of its own
-            encoded = encode_prompts(tokenizer, prompts[::each], tools=self.schemas)
+            per_prompt = num_generations if is_shared else 1
+            encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
             prompt_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            players = [_Player(self, seat, dialogue, prompt_ids[i // each], by_turn) for i, seat in enumerate(seats)]
+            players = [
+                _Player(self, seat, dialogue, prompt_ids[i // per_prompt], by_turn) for i, seat in enumerate(seats)
+            ]
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
-                model, tokenizer, encoded, each, max_completion_length,
+                model, tokenizer, encoded, per_prompt, max_completion_length,
                 lambda turns: _reply(players, turns),
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1, **sampling,
             )  # fmt: skip
             rollout.episodes = [
-                player.episode(rollout, row, None if prompt == data["prompt"] else prompt)
-                for row, (player, prompt, data) in enumerate(zip(players, prompts, rows, strict=True))
+                player.episode(rollout, number, None if prompt == row["prompt"] else prompt)
+                for number, (player, prompt, row) in enumerate(zip(players, prompts, rows, strict=True))
             ]
         rollout.group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
@@ -278,14 +281,21 @@ class _Player:
         environment, reward = self.seat.environment, None
         if self.owner.has_reward and not self.seat.is_lost:
             reward = self.owner._call(self.seat, "get_reward")
-        turn_rewards = [after - before for before, after in itertools.pairwise(self.rewards)]
-        counts = self.calls, self.failures
+        turn_rewards = [new - old for old, new in itertools.pairwise(self.rewards)]
         return Episode(
-            *counts, prompt, messages, environment, reward, turn_rewards, self.states, is_policy.count(False)
+            calls=self.calls,
+            failures=self.failures,
+            prompt=prompt,
+            messages=messages,
+            environment=environment,
+            reward=reward,
+            turn_rewards=turn_rewards,
+            states=self.states,
+            reply_tokens=is_policy.count(False),
         )
 
     def _reward_so_far(self) -> float:
-        """What the environment gives after a turn; None adds nothing, nor does one whose call never came back."""
+        """The reward of the episode after a turn; None adds nothing, nor does an environment whose call is lost."""
         reward = None if self.seat.is_lost else self.owner._call(self.seat, "get_reward")
         if reward is None:
             return self.rewards[-1]

@@ -52,12 +52,12 @@ def begin(seed: int = 0) -> None:
         explain_errors(get_ipython())
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
-    print(f"NVIDIA card: {card} · torch threads: 1 · profile: {profile()}")
+    print(f"NVIDIA card: {gpu} · torch threads: 1 · profile: {profile()}")
 
 
 def _begin_hidden_results() -> None:

@@ -16,15 +16,13 @@ def explain_errors(shell) -> None:
 
 def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
     if isinstance(error, KeyboardInterrupt):
-        said = [str(_("Interrupted. What ran before is kept; run the cell again to begin it anew."))]
+        lines = [str(_("Interrupted. What ran before is kept; run the cell again to begin it anew."))]
     else:
-        said = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
-        where = traceback.extract_tb(trace)[-1].filename
-        if type(error) is NameError and os.path.basename(os.path.dirname(where)).startswith(
-            "ipykernel_"
-        ):  # not within a library
-            said = [*said, "", str(_missing(error.name))]
-    shell._showtraceback(kind, error, said)
+        lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
+        folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
+        if type(error) is NameError and folder.startswith("ipykernel_"):  # not within a library
+            lines = [*lines, "", str(_missing(error.name))]
+    shell._showtraceback(kind, error, lines)
 
 
 def _missing(name: str) -> str:
@@ -52,10 +50,10 @@ def first_line_that_makes(name: str, sources: list[str]) -> str | None:
             nodes = list(ast.walk(ast.parse(source)))
         except SyntaxError:  # a cell with `%` or `!`
             continue
-        made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        made |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        names |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
-        made |= {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
-        if name in made:
+        names |= {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
+        if name in names:
             return next(line for line in source.splitlines() if line.strip())
     return None

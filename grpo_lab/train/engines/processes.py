@@ -21,7 +21,7 @@ def is_main() -> bool:
 
 
 @contextlib.contextmanager
-def one_prints() -> Iterator[None]:
+def only_main_prints() -> Iterator[None]:
     """Let the main process alone print, and each process use the GPU of its number."""
     if world_size() == 1:
         yield

@@ -65,9 +65,10 @@ def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}
 
 
-def moved(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
-    """The settings of a run's own file as TRL can have them, and those that are others: name -> (here, there).
+def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
+    """The settings of a run's own file as TRL can have them; and those that differ from the file.
 
+    The latter by name: the value in the file, and what takes its place or why it is left out.
     What was typed stays, and is refused by `check_settings`; so does what would be another training.
     """
     settings, changes = dict(saved), {}

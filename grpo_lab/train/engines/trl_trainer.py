@@ -80,7 +80,7 @@ class Trainer(trl.GRPOTrainer):
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate 1.15 shards on cards alone, and elsewhere silently leaves the sharding out
+            # accelerate 1.15 shards on GPUs alone, and elsewhere silently leaves the sharding out
             for state in (PartialState(), self.accelerator.state):
                 state.distributed_type = DistributedType.FSDP
             self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)

@@ -26,13 +26,7 @@ from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publi
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
-CHANGING = (
-    METRICS,
-    SETTINGS_FILE,
-    COMPLETIONS,
-    "tensorboard",
-    "trackers.json",
-)  # files and folders that a run keeps changing
+CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # what a run keeps changing
 CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
 # What any model has, and any adapter.
 MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE)
@@ -66,8 +60,8 @@ class RunFolder:
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
-        of_this_start = {"resume_from_checkpoint": False, "ignore_reward_changes": False}
-        self.settings = json.loads(json.dumps(settings), parse_constant=str) | of_this_start
+        switches = {"resume_from_checkpoint": False, "ignore_reward_changes": False}  # typed for one start alone
+        self.settings = json.loads(json.dumps(settings), parse_constant=str) | switches
         self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
