@@ -585,9 +585,13 @@ DYNAMIC_SAMPLING = Exercise(
         "spread-by-rounding": {"amin()": "low, high = torch.zeros(len(rewards)), rewards.std(-1)"},
         "nan-as-zero": {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"},
         "first-round-only": {"[round]": "if True:"},
-        "batch-too-large": {"nonzero()": "rewards, informative = torch.cat(rounds), torch.cat(teaching).nonzero()[:, 0]"},
+        "batch-too-large": {
+            "nonzero()": "rewards, informative = torch.cat(rounds), torch.cat(teaching).nonzero()[:, 0]"
+        },
         "one-by-one": {"split()": "for chunk in prompts.split(1):"},
         "all-sampled": {"[round]": "if False:"},
-        "mean-of-the-batch": {"nanmean()": "return prompts[informative], rewards[informative], rewards[informative].nanmean().item()"},
+        "mean-of-the-batch": {
+            "nanmean()": "return prompts[informative], rewards[informative], rewards[informative].nanmean().item()"
+        },
     },
 )
