@@ -275,7 +275,9 @@ TURN_ADVANTAGES = Exercise(
     ),
     mistakes={
         "own-episode-kept": {"11.8": "compared = same_state"},
-        "other-states-too": {"11.8": "compared = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"},
+        "other-states-too": {
+            "11.8": "compared = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"
+        },
         "alone-gets-nothing": {"11.6": "advantages = differences / count.clamp(min=1)"},
         "whole-reward": lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(
             turn_rewards, turn_mask
