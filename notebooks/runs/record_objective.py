@@ -85,6 +85,7 @@ ARMS = {
         S3 | {"learning_rate": 5e-6}, batches=3, seeds=(0,)
     ),  # about as many answers as 16 of our batches
     "S3's recipe, our rate": Arm(S3, batches=3, seeds=(0,)),
+    "S3's recipe, our rate, KL": Arm(S3 | {"beta": 0.01}, batches=3, seeds=(0,)),
 }
 for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):  # the same runs, looked at early
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
