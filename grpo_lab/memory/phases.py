@@ -165,8 +165,8 @@ def resident(run: PlannedRun) -> Parts:
 
 def rollout(run: PlannedRun) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a GPU."""
-    shape, columns, tensors, all_rows = run.shape, run.length, DRAWING, run.config.generation_batch_size
-    rows = all_rows // run.rollout_parts
+    shape, columns, tensors, rollout_rows = run.shape, run.length, DRAWING, run.config.generation_batch_size
+    rows = rollout_rows // run.rollout_parts
     if run.device_type == "cuda":
         columns, tensors = fixed_columns(run.prompt_length, run.config.max_completion_length), CAPTURED_LOGITS
     prompt_tokens = run.rollout_prompts * (run.prompt_length - 1)
@@ -176,7 +176,7 @@ def rollout(run: PlannedRun) -> list[Parts]:
     step = {
         "KV cache": prefix + parts.cache_bytes(shape, rows * columns, run.product_size),
         # A part draws the noise of all rows.
-        "drawing": 4 * (tensors * rows + all_rows * (run.rollout_parts > 1)) * shape.vocabulary,
+        "drawing": 4 * (tensors * rows + rollout_rows * (run.rollout_parts > 1)) * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "half copies": 2 * run.layer_copies + run.head_copy,
     }

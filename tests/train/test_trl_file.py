@@ -24,7 +24,7 @@ from grpo_lab.train.trl_file import (
     TAKEN,
     UNKNOWN,
     count_epochs,
-    is_trls,
+    is_from_trl,
     translate,
 )
 from tests.parity.engines import engine
@@ -186,10 +186,10 @@ def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_t
 
 
 def test_a_file_of_ours_is_never_taken_for_one_of_trls():
-    assert not is_trls(GRPOConfig(command={"model": "tiny", "task": "sums"}).saved(), OPTIONS)
-    assert not is_trls({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
-    assert not is_trls({"logging_first_step": None, "beta": 0.1}, OPTIONS)
-    assert is_trls({"dataset_name": "x"}, OPTIONS) and is_trls({"max_prompt_length": 5}, OPTIONS)
+    assert not is_from_trl(GRPOConfig(command={"model": "tiny", "task": "sums"}).saved(), OPTIONS)
+    assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
+    assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
+    assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
 
 
 def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
