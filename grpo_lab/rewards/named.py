@@ -91,7 +91,9 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            lack = f"{locations[0]} lacks it, and has {', '.join(sorted(rows[0].keys() - {'prompt'})) or 'a prompt alone'}"
+            lack = (
+                f"{locations[0]} lacks it, and has {', '.join(sorted(rows[0].keys() - {'prompt'})) or 'a prompt alone'}"
+            )
             if is_own_data and "answer" in missing:
                 lack += "; another column with the answers is named as --answer_column"
             errors.append(InputError("reward_funcs", name, lack, found=need))

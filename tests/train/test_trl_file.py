@@ -202,7 +202,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
         read = command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
         config = command.plan_run(read, 1000, "cpu")[1]
-        assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, [])
+        assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
 def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
