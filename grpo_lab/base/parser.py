@@ -29,7 +29,11 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     def parse_known_args(self, args=None, namespace=None):
-        options.update({action.dest: _option_text(action) for action in self._actions})
+        options.update({action.dest: _option_text(action) for action in self._actions if action.dest not in options})
+        if not self.where:  # of several names for an option, errors say the one that was typed
+            words = [word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)]
+            actions = self._option_string_actions
+            options.update({actions[word].dest: word for word in words if word in actions})
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args=None, namespace=None):

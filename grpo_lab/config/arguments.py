@@ -1,6 +1,7 @@
 """Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`; or in a file."""
 
 import difflib
+import re
 import types
 import typing
 from argparse import SUPPRESS, ArgumentTypeError
@@ -18,6 +19,15 @@ from grpo_lab.config.settings import SETTINGS
 
 OTHER_NAMES = {"loss_type": ("--loss",)}
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
+
+
+class SettingsLoader(yaml.SafeLoader):
+    """YAML whose numbers are those of JSON, too: `1e-08`, as Python writes it, is a text in YAML 1.1."""
+
+
+SettingsLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), [*"-+0123456789"]
+)
 
 
 def settings_parser(command: str, names: Iterable[str], required: str = "") -> Parser:
@@ -43,7 +53,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
 def read_settings(file: Path) -> dict:
     """Names and values as a file has them, in YAML or JSON; InputError if it holds nothing, or something else."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=SettingsLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError("config", file, found=f"is {str(file)!r}, which is no YAML: {error}") from None
     if not isinstance(content, dict) or all(value is None for value in content.values()):
@@ -77,7 +87,8 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
             origin = f"is {str(file)!r}, which has {name!r}"
             raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
-            words.append(f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}")
+            # No tracker is an empty list in a dump of TRL's.
+            words.append(f"--{name}={','.join(map(str, value)) or 'none' if isinstance(value, list) else value}")
         elif value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words

@@ -80,6 +80,7 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     tests, or statements of SQL, that cannot be read. All of it is said at once. Where a reward runs programs and there
     are no walls, that is said before anything else.
     """
+    is_own_data = locations is not None
     locations = locations or [f"row {index}" for index in range(len(rows))]
     functions = find_rewards(names)
     for function in functions:
@@ -90,7 +91,12 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            errors.append(InputError("reward_funcs", name, f"{locations[0]} lacks it", found=need))
+            lack = (
+                f"{locations[0]} lacks it, and has {', '.join(sorted(rows[0].keys() - {'prompt'})) or 'a prompt alone'}"
+            )
+            if is_own_data and "answer" in missing:
+                lack += "; another column with the answers is named as --answer_column"
+            errors.append(InputError("reward_funcs", name, lack, found=need))
     if not errors:
         errors += _programs_errors(needs, rows, locations)
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]

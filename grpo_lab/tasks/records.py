@@ -141,6 +141,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
         start = lines.line_num + 1
         if values and names is None:
             names = values
+            _check_separator(file, names)
             check_names(file.name, filter(None, names))
         elif values and len(values) != len(names):
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
@@ -149,6 +150,16 @@ def _csv_records(file: Path) -> Iterator[Record]:
             yield where, InputError(where, values, expected, found=problem)
         elif values:  # a column without a name is the index that pandas writes
             yield where, {name: value for name, value in zip(names, values, strict=True) if name}
+
+
+def _check_separator(file: Path, names: list[str]) -> None:
+    """Raise InputError for a first line that another character than that of the kind of file divides."""
+    separator = SEPARATORS[file.suffix]
+    if len(names) == 1 and (others := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
+        problem = f"has one column, {names[0]!r:.80}"
+        expected = f"expected {separator!r} between columns, and not {others[0]!r}; save it so"
+        expected += ", or as .tsv" * (others[0] == "\t") + ", or as .csv" * (others[0] == ",")
+        raise InputError(file.name, names, expected, found=problem)
 
 
 def _without_failures(file: Path, failed: list[InputError]) -> Iterator[str]:

@@ -46,7 +46,8 @@ class Attempts:
             self.problems.append(line_for(error))
         # A prompt that has no template is a problem of the prompts and of the plan.
         problems = dict.fromkeys(self.problems)
-        print(*(f"problem: {line}" for line in problems), f"dry run: {len(problems) or 'no'} problems", sep="\n")
+        count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
+        print(*(f"problem: {line}" for line in problems), f"dry run: {count}", sep="\n")
         return int(bool(problems))
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.base.setting import unread
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.options import NEEDS
+from grpo_lab.train.engines.options import NEEDS, TRL
 
 TAKEN, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
@@ -82,15 +83,15 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     result = Translation()
     values = _current_names({name: value for name, value in content.items() if value is not None}, result)
     if "dataset_name" in values and "task" not in typed:
-        result.note(NOT_HERE, "dataset_name", f"{values['dataset_name']}: type --task")
+        task = shell_line(["--task", str(values["dataset_name"])])
+        result.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
     typed_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
     values = {name: value for name, value in values.items() if name not in typed_names}
     _translate_batch(values, typed, result)
     _translate_steps(values, typed, result)
     _drop_switched_off(values, typed, result)
     _translate_rest(values, options, result)
-    if result.options.get("use_peft") and "lora_dropout" not in {*result.options, *typed}:
-        result.options["lora_dropout"] = result.silent["lora_dropout"] = trl_names.LORA_DROPOUT
+    _translate_dropout(values, typed, result)
     for name, value in trl_names.DEFAULTS.items():
         names = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
         if not names & {*result.options, *typed}:
@@ -293,6 +294,22 @@ def _translate_rest(values: dict, options: Container[str], result: Translation) 
         elif name not in trl_names.DATASETS:
             near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES}, n=1)
             result.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
+
+
+def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
+    """The dropout of adapters, 0.05 in TRL where nobody says it; our own loop has none."""
+    if not result.options.get("use_peft") or "lora_dropout" in typed:
+        return
+    dropout = values.get("lora_dropout", trl_names.LORA_DROPOUT)
+    if typed.get("engine", result.options.get("engine")) == TRL or not dropout:
+        if "lora_dropout" not in values:
+            result.options["lora_dropout"] = result.silent["lora_dropout"] = dropout
+    elif "lora_dropout" in values:
+        result.kinds[TAKEN].pop("lora_dropout", None)
+        result.note(NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl")
+    else:
+        result.options["lora_dropout"] = 0.0
+        result.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
 
 
 def _drop_unread(typed: dict, result: Translation) -> None:

@@ -197,13 +197,13 @@ def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, here
     assert "--loss_type is 'my_loss.py:clip' in 'out" in said and "type --loss_type my_loss.py:clip" in said
     assert "--advantage is 'my_advantage.py:median' in" in refused(command.main, *more, *OWN[:2])
     other = ["--loss", "my_loss.py:stopped", *OWN[2:]]
-    assert "--loss_type is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in refused(command.main, *more, *other)
+    assert "--loss is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in refused(command.main, *more, *other)
     assert command.main([*more, *OWN]) == 0 and len(metrics_in(here / "out")) == 3
     (here / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
     capsys.readouterr()
     assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
     said = capsys.readouterr().err
     assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in said
-    assert "--loss_type is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
+    assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
         command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )

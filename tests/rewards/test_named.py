@@ -128,6 +128,7 @@ def test_rows_that_the_rewards_can_be_given(here):
     [
         (["format", "accuracy"], [{"prompt": "a"}], "'accuracy', which needs the column 'answer'; f, line 3 lacks it"),
         (["mine:cost"], ROWS, "'mine:cost', which needs the column 'price'; f, line 3 lacks it"),
+        (["accuracy"], [{"prompt": "a", "b": 1, "c": 2}], "line 3 lacks it, and has b, c; .* named as --answer_column"),
         (["accuracy", "math"], with_answer(None), "f, line 7: answer is None; expected a text"),
         (["contains", "format"], with_answer(" "), "f, line 7: answer is ' '; expected a text, since nothing could"),
         (["accuracy"], with_answer(1.5), "f, line 7: answer is 1.5; expected a text or a whole number for 'accuracy'"),

@@ -123,6 +123,8 @@ WRONG = {
     "mine.csv has the columns answer, prompt; expected 'x', which prompt_template names": (
         HEAD + b"a,b\n", {"prompt_template": "{prompt} {x}"}),
     "mine.csv has several columns with the name 'prompt'; expected another name for": (b"prompt,prompt\na,b\n", {}),
+    "mine.csv has one column, 'prompt;answer'; expected ',' between columns, and not ';'; save it so": (
+        b"prompt;answer\na;b\n", {}),
     "mine.csv has no row; expected at least one": (b"", {}),
     "has no row; expected at": (HEAD + b"\r\n\r\n", {}),
     "mine.csv, line 2 has 3 values; expected 2, for prompt, answer; .*And: mine.csv, line 3 has one value, 'd'": (

@@ -166,7 +166,8 @@ def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_t
     assert not off.problems and take_engine(off.options) == Engine()
     assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.kinds[NO_EFFECT].keys()
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
-    on = translate(dump | lora | {"use_vllm": True, "vllm_importance_sampling_correction": False}, OPTIONS, {})
+    vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}
+    on = translate(dump | lora | vllm, OPTIONS, {"engine": "trl"})
     assert not on.problems and on.silent == {"lora_dropout": 0.05}, "TRL's default"
     engine = take_engine(on.options | {"engine": "trl"})
     assert engine.lora == LORA_DEFAULTS | {
@@ -174,9 +175,11 @@ def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_t
     }  # fmt: skip
     assert engine.vllm["vllm_importance_sampling_correction"] is False and "vllm_server_port" not in engine.vllm
     with pytest.raises(InputError, match="use_vllm is True; expected it only with --engine trl"):
-        take_engine(on.options)
-    with pytest.raises(InputError, match="lora_dropout is 0.05; expected 0"):
-        take_engine(translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"}).options)
+        take_engine(on.options | {"lora_dropout": 0.0})
+    ours = translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"})
+    assert not ours.problems and take_engine(ours.options).lora["lora_dropout"] == 0
+    assert "TRL's default is 0.05" in ours.kinds[OTHERWISE]["lora_dropout"]
+    assert translate(lora | {"lora_dropout": 0.1}, OPTIONS, {"task": "sums"}).problems == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTIONS, {"task": "sums"})
     assert dora.problems == ["use_dora", "lora_modules_to_save"]
     file = tmp_path / "trl.yaml"
@@ -190,6 +193,16 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
+
+
+def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path):
+    """json.dump writes 1e-08 for TRL's adam_epsilon, and in YAML 1.1 that is a text."""
+    for name, text in (("dump.json", json.dumps), ("dump.yaml", yaml.safe_dump), ("short.yaml", str)):
+        content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
+        (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
+        read = command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
+        config = command.plan_run(read, 1000, "cpu")[1]
+        assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
 def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
