@@ -49,12 +49,12 @@ def plan_of(mode: str, checkpointing: bool):
 def planned(mode: str, checkpointing: bool) -> int:
     """The peak of an update, in bytes beyond weights and moments."""
     made = plan_of(mode, checkpointing)
-    return made.totals["update"] - sum(resident(made.setting).values())
+    return made.totals["update"] - sum(resident(made.run).values())
 
 
 def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
     """The same of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
-    config = plan_of(mode, checkpointing).setting.config
+    config = plan_of(mode, checkpointing).run.config
     rows, T = config.rows_at_once, config.max_completion_length
     # Nothing is shared but the prompt of a group: the worst case, which is planned for.
     prompts = torch.arange(rows // config.num_generations * PROMPT).view(-1, PROMPT)
