@@ -481,7 +481,10 @@ ONE_ROLE = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('
         (NO_RESULTS, "the chat template of this model leaves out the results of tools"),
         (OTHER_CALLS, "response_template is not known for the calls of this chat template, such as '<function>"),
         (ONE_ROLE, "the chat template of this model refuses a conversation with a tool .*no tools"),
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "^the chat template of this model leaves out tool calls; take a model"),
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            "^the chat template of this model leaves out tool calls; take a model",
+        ),
     ],
 )
 def test_a_chat_template_that_will_not_do_is_refused_by_name(template, words):
