@@ -92,7 +92,9 @@ def check_card() -> Check:
         return Check("ok", f"{properties.name}, {total} GiB, {free} of them free", plan)
     card = find_card()
     if card is None:
-        return Check("ok", "none: everything runs on the CPU; a Qwen of 0.5B trains there in about an hour")
+        return Check(
+            "ok", "none: everything runs on the CPU; 20 to 40 short steps of a Qwen of 0.5B take up to an hour there"
+        )
     uv = f"`{PYTHON} -m uv pip install --python {PYTHON} --reinstall-package torch --torch-backend=auto torch`"
     conda = "`conda install -c conda-forge pytorch-gpu`"
     install_torch = conda if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"

@@ -108,10 +108,12 @@ def test_the_page_does_what_it_says(here, world, capsys):
 def test_its_code_runs(here, world, capsys):
     for part in world:
         part.save_pretrained(here / "agent")
-    assert len(SCRIPTS) == 2
+    assert len(SCRIPTS) == 4
+    names = {}  # the last goes on from the one before
     for script in SCRIPTS:
-        exec(script.replace('"qwen"', '"agent"'), {})
+        exec(script.replace('"qwen"', '"agent"'), names)
     assert "tensor(" in capsys.readouterr().out
+    assert names["respond"](["I say 17+58=", "17+58=75", "="]) == ["75", None, None]
 
 
 def test_what_a_reward_sees_and_what_it_pays(here, world, monkeypatch):

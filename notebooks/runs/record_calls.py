@@ -100,7 +100,7 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser(prog="python notebooks/runs/record_calls.py", description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("calls.json"))
-    parser.add_argument("--completions", type=int, default=128)
+    parser.add_argument("--completions", type=int, default=96)
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     qwen = AutoTokenizer.from_pretrained(usable_folder("qwen")[0])

@@ -476,12 +476,15 @@ ONE_ROLE = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        (None, "chat_template is missing"),
-        (FORGETS_THOUGHTS, "chat_template does not keep its prefix"),
-        (NO_RESULTS, "chat_template leaves out the tool's result"),
+        (None, "^the chat template of this model is missing"),
+        (FORGETS_THOUGHTS, "the chat template of this model does not keep its prefix"),
+        (NO_RESULTS, "the chat template of this model leaves out the results of tools"),
         (OTHER_CALLS, "response_template is not known for the calls of this chat template, such as '<function>"),
-        (ONE_ROLE, "chat_template refuses a conversation with a tool .*no tools"),
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "chat_template leaves out the tool call"),
+        (ONE_ROLE, "the chat template of this model refuses a conversation with a tool .*no tools"),
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            "^the chat template of this model leaves out tool calls; take a model",
+        ),
     ],
 )
 def test_a_chat_template_that_will_not_do_is_refused_by_name(template, words):

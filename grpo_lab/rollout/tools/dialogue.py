@@ -30,6 +30,7 @@ TAGGED_JSON = {
 CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
 ASKED = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
+OF_MODEL = "the chat template of this model"
 
 
 class Dialogue:
@@ -98,7 +99,7 @@ class Dialogue:
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
             expected = "expected one that writes tool calls; take a model tuned for them, such as qwen"
-            raise InputError("chat_template", None, expected, found="is missing")
+            raise InputError(OF_MODEL, None, expected, found="is missing")
         thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
         answered = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
@@ -106,20 +107,17 @@ class Dialogue:
             text = self._text([*ASKED, thought, answered], add_generation_prompt=True)
         except Exception as error:  # templates raise what they like
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
-            raise InputError(
-                "chat_template", None, "take a model tuned for tools, such as qwen", found=problem
-            ) from error
+            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem) from error
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
-            lost_part = "tool's result" if lost == "It falls." else "tool call"
-            problem = f"leaves out the {lost_part}"
-            raise InputError("chat_template", None, "take a model tuned for tools, such as qwen", found=problem)
+            problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
+            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem)
         if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
             raise self._changes_prefix()
 
     def _changes_prefix(self) -> InputError:
         problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
-        return InputError("chat_template", None, expected, found=problem)
+        return InputError(OF_MODEL, None, expected, found=problem)
 
     def _check_reading(self) -> None:
         """Read a call that the template writes: is it the same?"""
