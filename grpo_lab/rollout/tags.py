@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 _TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
-_OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning|answer))>|\[THINK\]|◁think▷"
+_OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning))>|\[THINK\]|◁think▷"
 _OPENED = re.compile(
     rf"({_OPENING})\s*(?:[^<\[◁]*(?:</\2>|\[/THINK\]|◁/think▷)\s*)?$",
     re.IGNORECASE,
@@ -14,7 +14,7 @@ _TAIL = 64  # tokens at a prompt's end, enough for a thought that is opened, and
 
 
 def opened_thought(tokenizer, prompt_ids: list[int]) -> str:
-    """The end of a prompt that opens the thinking or the answer itself, such as "<think>" and a line break; or ""."""
+    """The end of a prompt that opens the thinking itself, such as "<think>" and a line break; or ""."""
     opened = _OPENED.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
     return opened[0] if opened else ""
 

@@ -57,7 +57,6 @@ OPENED = [
     "<think>\n\n</think>\n\n",
     "<reasoning>\n",
     "[THINK]",
-    "<answer>",
     "<Think>so.</Think>",
     "",
 ]

@@ -76,7 +76,6 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "◁think▷\n", {"opened": "the chat template opens ◁think▷ itself"}),
         (PLAIN + "<seed:think>", {"opened": "the chat template opens <seed:think> itself"}),
         (PLAIN + "<think>\nI have thought.\n</think>\n", {"opened": "opens <think> itself and closes it at once"}),
-        (PLAIN + "<answer>", {"opened": "the chat template opens <answer> itself"}),
         (PLAIN + "<|im_end|>", {"ended": "ends with the end token '<|im_end|>', after which"}),
         (PLAIN.replace(OPEN, ""), {"ended": "opens no turn of its own: the prompt ends with the end token"}),
         (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
