@@ -9,6 +9,7 @@ import pydata_sphinx_theme
 
 MATHJAX = "sphinx-mathjax-offline"  # a package that carries MathJax
 FONTS = "output/chtml/fonts"
+EXTENSIONS = "input/tex/extensions"  # MathJax loads one where a formula needs it: of a colour, for example
 PARTS = ["startup", "core", "input/tex", "output/chtml", "a11y/assistive-mml"]  # formulas, and how they are read aloud
 THEME = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static"
 # Fontawesome's 1.6 MB draw the icons; the index is loaded by the page that searches (search.html).
@@ -27,7 +28,8 @@ def copy_mathjax(folder: Path) -> None:
     for part in [*PARTS, f"{FONTS}/tex"]:
         (folder / f"{part}.js").parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / f"{part}.js", folder / f"{part}.js")
-    shutil.copytree(source / FONTS / "woff-v2", folder / FONTS / "woff-v2", dirs_exist_ok=True)
+    for part in (f"{FONTS}/woff-v2", EXTENSIONS):
+        shutil.copytree(source / part, folder / part, dirs_exist_ok=True)
 
 
 def lean(page: str) -> str:
