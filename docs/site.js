@@ -201,8 +201,9 @@
       enlarged.showModal();
     }, say("Enlarge the figure", "放大这张图"));
     enlarge.className = "enlarge";
-    if (image.closest("a")) continue;
-    image.replaceWith(enlarge);
+    const link = image.closest("a"); // Sphinx links a picture that has a width to itself
+    if (link && !link.classList.contains("image-reference")) continue;
+    (link ?? image).replaceWith(enlarge);
     enlarge.append(image);
   }
 

@@ -65,8 +65,14 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
 
 
 def as_run(output) -> str:
-    """Without captions, alternative texts, predictions and what stands on a fold or before a legend."""
+    """Without captions, alternative texts, predictions and what stands on a fold or before a legend.
+
+    A picture with Chinese labels counts as the English one that it was drawn beside.
+    """
     data = {kind: value for kind, value in output.get("data", {}).items() if not kind.startswith("text/")}
+    if picture := data.get("image/png"):
+        drawn_from = output.get("metadata", {}).get("image/png", {}).get(translations.DRAWN_FROM)
+        data["image/png"] = drawn_from or translations.mark_of(picture)
     page = re.sub(' alt="[^"]*"|(?<=<summary>)[^<]*|value:|数值：', "", output.get("data", {}).get("text/html", ""))
     return json.dumps([data, page, output.get("text"), output.output_type])
 
