@@ -26,6 +26,7 @@ PRINTED = 1_000_000  # bytes: who prints more is stopped
 LONGEST_OUTPUT = 2000  # characters that a model gets to read
 LOOK = 0.05  # seconds between two looks at what runs
 TOO_LONG, OUT_OF_TIME = "it ran longer than {:g} seconds", 128 + 24  # exit code after SIGXCPU
+KILLED = 128 + 9  # exit code of who ignores that signal, and computes on to the hard limit
 PYTHON_TOOL = "python"  # the name of `run_python` for the commands
 NO_WALLS = (
     "what a model writes is run in a sandbox only, and there is none on this machine ({}). Install bubblewrap (Linux: "
@@ -105,8 +106,9 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
             process = subprocess.Popen(
                 command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **settings
             )
+            began = time.monotonic()
         output, error, stopped = _watch(process, kill_command(kind, name), seconds)
-    if process.returncode == OUT_OF_TIME:
+    if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - began > seconds):
         stopped = stopped or TOO_LONG.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
     if tests is not None:
