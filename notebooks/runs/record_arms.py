@@ -143,30 +143,38 @@ def counted(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
 
 @command("notebooks/runs/record_arms.py")
 def main(arguments: list[str] | None = None) -> None:
-    args = _parser().parse_args(arguments)
+    settings = {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "warmup_steps": WARMUP}
+    second = "each arm again at half the rate with twice as many steps"
+    record_runs(_parser().parse_args(arguments), ARMS, run, second, settings)
+
+
+def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str, settings: dict) -> None:
+    """Make the runs of these arms and seeds that the record lacks; it is written after each.
+
+    run: takes an arm, a seed and the held-out problems. second, settings: what the record says of all runs.
+    """
     check_at_least("problems", args.problems, 100)
     torch.set_num_threads(1)
     held_out = addition_problems("test", args.problems, seed=1)
     model, tokenizer = load_policy("tiny", device="cpu")
     record = {
         "machine": machine("cpu") | {"threads": 1},
-        "second": "each arm again at half the rate with twice as many steps",
-        "settings": {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "warmup_steps": WARMUP},
-        "arms": {name: arm.says for name, arm in ARMS.items()},
+        "second": second,
+        "settings": settings,
+        "arms": {name: arm.says for name, arm in arms.items()},
         "base": counted(model, tokenizer, held_out),
         "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
     }
     there = {(made["arm"], made["seed"]) for made in record["runs"]}
+    order = {name: index for index, name in enumerate(arms)}
     for seed in args.seeds:
         for name in args.arms:
             if (name, seed) not in there:
-                made = run(ARMS[name], seed, held_out)
+                made = run(arms[name], seed, held_out)
                 record["runs"].append({"arm": name, "seed": seed} | made)
+                record["runs"].sort(key=lambda made: (order[made["arm"]], made["seed"]))
                 args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
                 print(name, seed, made["after"], file=sys.stderr, flush=True)
-    order = {name: index for index, name in enumerate(ARMS)}
-    record["runs"].sort(key=lambda made: (order[made["arm"]], made["seed"]))
-    args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
     print(f"{args.json.name}: {len(record['runs'])} runs")
 
 

@@ -9,7 +9,6 @@ that are drawn again count, and so do those that measure the pass rate before tr
 """
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -20,12 +19,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, answered, counted
+from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, answered, counted, record_runs
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.base.checks import check_at_least
-from grpo_lab.bench.__main__ import machine
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import Rollout, score_logprobs
@@ -140,31 +137,10 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
 
 @command("notebooks/runs/record_prompts.py")
 def main(arguments: list[str] | None = None) -> None:
-    args = _parser().parse_args(arguments)
-    check_at_least("problems", args.problems, 100)
-    torch.set_num_threads(1)
-    held_out = addition_problems("test", args.problems, seed=1)
-    model, tokenizer = load_policy("tiny", device="cpu")
-    record = {
-        "machine": machine("cpu") | {"threads": 1},
-        "second": "each arm again with half as many groups in an update",
-        "settings": {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "samples": SAMPLES}
-        | {"pool": POOL, "tries": TRIES, "warmup_steps": WARMUP},
-        "arms": {name: arm.says for name, arm in ARMS.items()},
-        "base": counted(model, tokenizer, held_out),
-        "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
-    }
-    there = {(made["arm"], made["seed"]) for made in record["runs"]}
-    order = {name: index for index, name in enumerate(ARMS)}
-    for seed in args.seeds:
-        for name in args.arms:
-            if (name, seed) not in there:
-                made = run(ARMS[name], seed, held_out)
-                record["runs"].append({"arm": name, "seed": seed} | made)
-                record["runs"].sort(key=lambda made: (order[made["arm"]], made["seed"]))
-                args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
-                print(name, seed, made["cpu_s"], made["after"], file=sys.stderr, flush=True)
-    print(f"{args.json.name}: {len(record['runs'])} runs")
+    settings = {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "samples": SAMPLES}
+    settings |= {"pool": POOL, "tries": TRIES, "warmup_steps": WARMUP}
+    second = "each arm again with half as many groups in an update"
+    record_runs(_parser().parse_args(arguments), ARMS, run, second, settings)
 
 
 def _parser() -> Parser:
