@@ -11,8 +11,8 @@ PAGE = Path(__file__).with_name("ran-where.md")
 RUNS = Path(__file__).parents[1] / "notebooks" / "runs"
 HEAD = """# What was run where
 
-The systems, cards and versions under which the recorded runs of the lessons were made. `python docs/ran_where.py`
-writes this page from the records in `notebooks/runs`. What has been seen on a card, and what has not, stands on
+The systems, GPUs and versions under which the recorded runs of the lessons were made. `python docs/ran_where.py`
+writes this page from the records in `notebooks/runs`. What has been seen on a GPU, and what has not, stands on
 [its page](card.md); what was run on several machines, in [cluster](cluster.md#what-runs-where-and-what-was-run). The
 workflows in `.github/workflows` are set up for Linux, macOS and Windows; no record comes from macOS or Windows yet.
 """
