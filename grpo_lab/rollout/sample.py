@@ -241,16 +241,12 @@ def _sample_part(
     prefix = packed_prompts(model, prompt_ids[:, :-1], read_at_once) if read_at_once.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     inputs = (prompt_ids, prompt_mask, prefix, first_row)
-    if decoder_class is not GraphDecoder:
-        columns = length + max_completion_length
-        decoder = decoder_class(
-            model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
-        )
-        return _decode(decoder, inputs, max_completion_length)
-    columns = fixed_columns(length, max_completion_length)
-    with graph_decoder(
-        model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows
-    ) as decoder:
+    is_captured = decoder_class is GraphDecoder
+    columns = fixed_columns(length, max_completion_length) if is_captured else length + max_completion_length
+    arguments = (model, prompts, num_generations, columns, sampling, turns, rollout_rows)
+    if not is_captured:
+        return _decode(decoder_class(*arguments), inputs, max_completion_length)
+    with graph_decoder(*arguments) as decoder:
         *results, steps = _decode(decoder, inputs, max_completion_length)
         sequences, logp, entropy = (tensor.clone() for tensor in results)
         del decoder, results  # or its memory could not be given back

@@ -164,11 +164,14 @@ def kept_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def graph_decoder(*sizes, turns: Turns | None = None, rollout_rows: int | None = None) -> Iterator[GraphDecoder]:
-    """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied."""
+def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
+    """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied.
+
+    arguments: all those of `GraphDecoder`.
+    """
     kept = _kept[-1] if _kept else KeptGraph()
     try:
-        yield kept.decoder_for(*sizes, turns, rollout_rows)
+        yield kept.decoder_for(*arguments)
     except BaseException:
         kept.drop()
         raise
