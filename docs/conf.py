@@ -4,10 +4,12 @@ The root of the repository is Sphinx's source folder, so every link between note
 """
 
 import gettext
+import html
 import inspect
 import os
 import re
 import shutil
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -37,6 +39,7 @@ if not Path("{up}grpo_lab").exists():
 """
 
 SEARCH = "search.zh-CN"
+SENTENCE, DESCRIPTION = 20, 200  # letters: of a paragraph that says something, and of what a page is described by
 WORDS = [
     (pydata_sphinx_theme, "locale", "zh", "sphinx"),
     (sphinx_book_theme, "theme/sphinx_book_theme/static/locales", "zh_CN", "booktheme"),
@@ -94,6 +97,7 @@ html_title = "grpo_lab"
 html_static_path = ["site.css", "site.js", "search.js"]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
+html_favicon = "icon.svg"
 templates_path = ["."]
 html_additional_pages = {"search": "search.html", SEARCH: "search.html"}
 mathjax_path = "mathjax/startup.js"
@@ -246,6 +250,10 @@ def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if pagename == SEARCH:
         context["pagename"] = "search"
     if doctree is not None:
+        paragraphs = [node.astext() for node in doctree.findall(nodes.paragraph) if len(node.astext()) > SENTENCE]
+        if paragraphs:  # what a list of search results shows below the title
+            text = html.escape(textwrap.shorten(paragraphs[0], DESCRIPTION, placeholder=" ..."))
+            context["metatags"] += f'<meta name="description" content="{text}">'
         page = (f"{pagename}.html", doctree.next_node(nodes.title).astext(), site_search.passages(doctree))
         app.env.pages_to_search[pagename] = page
 
@@ -258,6 +266,7 @@ def finish(app, error) -> None:
     for path in app.outdir.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         page = site_lean.named(site_lean.lean(page))
+        page = site_lean.deferred(site_lean.sized(page, path.parent))
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):

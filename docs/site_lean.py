@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -35,6 +36,34 @@ def copy_mathjax(folder: Path) -> None:
 def lean(page: str) -> str:
     """Return the page without the scripts that it does not need, its icons drawn in place."""
     return ICON.sub(lambda icon: svg(icon[4], icon[2] + icon[3], icon[5]), UNWANTED.sub("", page))
+
+
+def deferred(page: str) -> str:
+    """Return the page whose own scripts wait, in their order, until it is read, so that its text is drawn first."""
+    # But for the options, which a script in the page sets.
+    return re.sub(r'<script src="([^"]*_static/(?!documentation_options)[^"]+)">', r'<script defer src="\1">', page)
+
+
+def sized(page: str, folder: Path) -> str:
+    """Return the page with the size of each picture, so that nothing moves when it comes, and the later ones on demand.
+
+    `folder` is where the page stands, from which the pictures are named.
+    """
+    pictures = 0
+
+    def attributes(tag: re.Match) -> str:
+        nonlocal pictures
+        pictures += 1
+        path = folder / tag[1]
+        size = ""
+        if path.suffix == ".png" and path.is_file() and " height=" not in tag[0]:
+            width, height = struct.unpack(">II", path.read_bytes()[16:24])  # of PNG's first chunk
+            drawn = re.search(r' width="(\d+)', tag[0])
+            size = "" if drawn else f' width="{width}"'
+            size += f' height="{round(height * int(drawn[1]) / width) if drawn else height}"'
+        return tag[0][:-1].rstrip("/ ") + size + (' loading="lazy"' if pictures > 1 else "") + "/>"
+
+    return re.sub(r'<img\b[^>]*\bsrc="([^":]+)"[^>]*>', attributes, page)
 
 
 def named(page: str) -> str:

@@ -19,6 +19,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIMIT_MB, TYPESET_SECONDS = 40, 180
 LESSON_MB = 1.5  # what a lesson loads, but for its figures
+AXE_PAGES = [
+    "index",
+    "search",
+    "notebooks/05_grpo_objective",
+    "notebooks/zh/05b_the_family_of_losses",
+    "notebooks/assignments/02_baselines_and_advantages",
+    "docs/api/objective",
+    "docs/commands",
+]
 MATH = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
 CODE = re.compile(r"^```.*?^```|<code>.*?</code>|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -128,6 +137,37 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
         hidden = "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden'"
         assert not phone.evaluate(f"[...document.querySelectorAll('article :is(table, td, div)')].some(e => {hidden})")
+
+
+def axe_script() -> str:
+    package = Path(pytest.importorskip("axe_playwright_python").__file__).parent
+    return (package / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(site, phone, theme, width):
+    """On a page of each kind: contrast, names of what can be pressed, order of headings, and about ninety rules more."""
+    phone.route("**/mathjax/**", lambda route: route.abort())
+    phone.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
+    phone.set_viewport_size({"width": width, "height": 900})
+    for name in AXE_PAGES:
+        phone.goto((site / f"{name}.html").as_uri())
+        phone.evaluate(axe_script())
+        violations = phone.evaluate("async () => (await axe.run(document, {resultTypes: ['violations']})).violations")
+        assert not [(rule["id"], rule["nodes"][0]["html"]) for rule in violations], name
+
+
+def test_pages_are_described_and_pictures_have_their_size(site):
+    """A page has one line for a list of results; its pictures move nothing when they come, and wait until they are near."""
+    for path, page in pages(site).items():
+        if path.parent.name == "notebooks" or path.stem in ("index", "README"):
+            assert len(page.select_one("meta[name=description]")["content"]) > 20, path
+        pictures = [image for image in page.select("article img") if not image["src"].startswith("data:")]
+        for position, image in enumerate(pictures):
+            assert image["src"].endswith(".svg") or {"width", "height"} <= image.attrs.keys(), (path, image)
+            assert position == 0 or image["loading"] == "lazy", (path, image)
 
 
 @pytest.mark.browser
