@@ -74,7 +74,7 @@ def named(page: str) -> str:
     page = page.replace(
         '<div id="pst-primary-sidebar"', '<div role="navigation" aria-label="All pages" id="pst-primary-sidebar"'
     )
-    return re.sub(r'<th class="head">(?:<p></p>)?</th>', "<td></td>", page)
+    return re.sub(r'<th class="head[^"]*">(?:<p></p>)?</th>', "<td></td>", page)
 
 
 def svg(name: str, classes: str, attributes: str) -> str:

@@ -148,7 +148,7 @@ def axe_script() -> str:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(site, phone, theme, width):
-    """On a page of each kind: contrast, names of what can be pressed, order of headings, and about ninety rules more."""
+    """On a page of each kind: contrast, names of what can be pressed, order of headings, and some ninety rules more."""
     phone.route("**/mathjax/**", lambda route: route.abort())
     phone.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
     phone.set_viewport_size({"width": width, "height": 900})
@@ -160,7 +160,7 @@ def test_axe_finds_nothing(site, phone, theme, width):
 
 
 def test_pages_are_described_and_pictures_have_their_size(site):
-    """A page has one line for a list of results; its pictures move nothing when they come, and wait until they are near."""
+    """A page has a line for a list of results; its pictures move nothing when they come, and wait until near."""
     for path, page in pages(site).items():
         if path.parent.name == "notebooks" or path.stem in ("index", "README"):
             assert len(page.select_one("meta[name=description]")["content"]) > 20, path
