@@ -229,7 +229,10 @@ def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
 def test_a_figure_fills_a_phone_and_a_tap_enlarges_it(site, phone):
     phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri())
     figure = phone.locator(".enlarge > img").first
-    assert figure.bounding_box()["width"] > 350
+    box = figure.bounding_box()
+    assert box["width"] > 350
+    pixels = figure.evaluate("image => [image.naturalWidth, image.naturalHeight]")
+    assert box["width"] / box["height"] == pytest.approx(pixels[0] / pixels[1], rel=0.02)
     figure.click()
     assert phone.locator("dialog.enlarged img").bounding_box()["width"] > 800
     phone.keyboard.press("Escape")
