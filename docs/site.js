@@ -229,7 +229,7 @@
   }));
 
   for (const table of document.querySelectorAll("article table")) {
-    const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
+    const heads = [...table.querySelectorAll("thead :is(th, td)")].map((head) => head.textContent);
     const cells = [...table.querySelectorAll("tbody td")];
     if (heads.length < 3 || !cells.some((cell) => cell.textContent.length > say(32, 16))) continue;
     for (const cell of cells) cell.dataset.head = heads[cell.cellIndex];

@@ -81,7 +81,7 @@ def check_packages() -> Check:
     return Check("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
 
 
-def check_card() -> Check:
+def check_gpu() -> Check:
     """The GPU as torch sees it, else as its driver reports it: a torch without CUDA must not hide it."""
     import torch
 
@@ -90,8 +90,8 @@ def check_card() -> Check:
         total, free = (f"{size / GIB:.1f}" for size in (properties.total_memory, torch.cuda.mem_get_info(0)[0]))
         plan = f"`{PYTHON} -m grpo_lab.memory --budget {free}` plans for it."
         return Check("ok", f"{properties.name}, {total} GiB, {free} of them free", plan)
-    card = find_card()
-    if card is None:
+    gpu = find_gpu()
+    if gpu is None:
         return Check(
             "ok", "none: everything runs on the CPU; 20 to 40 short steps of a Qwen of 0.5B take up to an hour there"
         )
@@ -99,12 +99,12 @@ def check_card() -> Check:
     conda = "`conda install -c conda-forge pytorch-gpu`"
     install_torch = conda if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
     if torch.version.cuda is None:
-        return Check("warn", f"{card} is present, but this torch has no CUDA", f"{install_torch}; then start again.")
-    problem = f"{card} is present, but torch cannot use it: its driver is older than torch's CUDA"
+        return Check("warn", f"{gpu} is present, but this torch has no CUDA", f"{install_torch}; then start again.")
+    problem = f"{gpu} is present, but torch cannot use it: its driver is older than torch's CUDA"
     return Check("warn", problem, f"Update the NVIDIA driver and restart the machine, or: {install_torch}.")
 
 
-def find_card() -> str | None:
+def find_gpu() -> str | None:
     """Name and driver, from the driver's own tool."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -159,7 +159,7 @@ def install() -> str:
 
 CHECKS = {
     "packages": check_packages,
-    "NVIDIA card": check_card,
+    "NVIDIA GPU": check_gpu,
     "machine": check_space,
     "tiny model": check_tiny,
     "real models": check_models,

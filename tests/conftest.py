@@ -82,7 +82,7 @@ def find_chromium() -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lacking = {
-        "gpu": None if torch.cuda.is_available() else "needs an NVIDIA card",
+        "gpu": None if torch.cuda.is_available() else "needs an NVIDIA GPU",
         "browser": None if find_chromium() else "needs Chromium on the PATH, or its path in GRPO_LAB_CHROMIUM",
     }
     for item in items:

@@ -18,7 +18,7 @@ def a_laptop(monkeypatch):
     """In an environment called "py", without a card."""
     monkeypatch.setattr(module, "PYTHON", "py")
     monkeypatch.setattr(module, "CONDA", False)
-    monkeypatch.setattr(module, "find_card", lambda: None)
+    monkeypatch.setattr(module, "find_gpu", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
@@ -26,7 +26,7 @@ def test_this_machine_is_healthy():
     report = doctor()
     assert not report.count("fail"), report
     assert report["packages"].finding.startswith(f"Python {'.'.join(map(str, sys.version_info[:3]))}, and all packages")
-    assert "everything runs on the CPU" in report["NVIDIA card"].finding
+    assert "everything runs on the CPU" in report["NVIDIA GPU"].finding
 
 
 def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch, bare_machine):
@@ -36,7 +36,7 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
     monkeypatch.setattr(module, "CONDA", True)
     assert "`conda env update -f environment.yml`" in doctor()["machine"].remedy
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert doctor()["NVIDIA card"].status == "fail"
+    assert doctor()["NVIDIA GPU"].status == "fail"
     monkeypatch.setattr(loading, "_load_model", None)
     assert doctor()["tiny model"].status == "fail"
 
@@ -54,13 +54,13 @@ def test_packages_that_are_missing_or_untested(monkeypatch):
 
 
 def test_a_card_that_torch_does_not_use(monkeypatch):
-    monkeypatch.setattr(module, "find_card", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
+    monkeypatch.setattr(module, "find_gpu", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
     for cuda, found, remedy in [
         (None, "this torch has no CUDA", "--reinstall-package torch --torch-backend=auto"),
         ("13.0", "driver is older than torch's CUDA", "Update the NVIDIA driver"),
     ]:
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        check = module.check_card()
+        check = module.check_gpu()
         assert check.status == "warn" and found in check.finding and remedy in check.remedy
 
 
@@ -69,7 +69,7 @@ def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (130 * 2**30, 140 * 2**30))
-    check = module.check_card()
+    check = module.check_gpu()
     assert check.finding == "NVIDIA H200, 140.0 GiB, 130.0 of them free" and check.status == "ok"
     assert "`py -m grpo_lab.memory --budget 130.0`" in check.remedy
 
@@ -83,14 +83,14 @@ def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
     str(doctor()).encode("ascii")  # consoles of every code page show it
 
 
-real_find_card = module.find_card
+real_find_gpu = module.find_gpu
 
 
 def test_the_card_is_found_without_torch(monkeypatch):
     monkeypatch.setattr(subprocess, "check_output", lambda *_, **__: "Tesla T4, 550.54\nTesla T4, 550.54\n")
-    assert real_find_card() == "Tesla T4 (driver 550.54)"
+    assert real_find_gpu() == "Tesla T4 (driver 550.54)"
     monkeypatch.setattr(subprocess, "check_output", lambda *_, **__: subprocess.run("no such program"))
-    assert real_find_card() is None
+    assert real_find_gpu() is None
 
 
 def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, capsys):

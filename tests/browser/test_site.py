@@ -240,6 +240,14 @@ def test_a_figure_fills_a_phone_and_a_tap_enlarges_it(site, phone):
 
 
 @pytest.mark.browser
+def test_a_row_of_a_table_names_its_columns_on_a_phone(site, phone):
+    phone.goto((site / "index.html").as_uri())
+    row = phone.locator("tr", has=phone.get_by_role("link", name="Policy gradient", exact=True))
+    heads = row.locator("td").evaluate_all("cells => cells.map(cell => cell.dataset.head)")
+    assert heads == ["", "notebook", "you learn", "reading", "to run"]
+
+
+@pytest.mark.browser
 def test_the_link_to_the_other_language_keeps_the_place(site, phone):
     phone.route("**/mathjax/**", lambda route: route.abort())
     phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri() + "#exercises")

@@ -35,7 +35,7 @@ def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypat
     with pytest.raises(FileNotFoundError) as stopped:
         load_policy("auto")
     said = str(stopped.value)
-    assert said.startswith("name is 'auto', which on a card is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
+    assert said.startswith("name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
     assert "`hf download Qwen/Qwen2-0.5B-Instruct`" in said and "--model tiny" in said and "load_policy('tiny')" in said
     assert "`modelscope download --model Qwen/Qwen2-0.5B-Instruct`" in said
 

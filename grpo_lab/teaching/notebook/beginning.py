@@ -57,7 +57,7 @@ def begin(seed: int = 0) -> None:
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
-    print(f"NVIDIA card: {gpu} · torch threads: 1 · profile: {profile()}")
+    print(f"NVIDIA GPU: {gpu} · torch threads: 1 · profile: {profile()}")
 
 
 def _begin_hidden_results() -> None:
