@@ -2,9 +2,9 @@
 
 po/zh_CN/NAME.po has an entry for each Markdown block of a page, and for each caption, alternative text, prediction and
 choice in its code; grpo_lab.po has what the package says. Code cells, their ids and outputs are those of the English
-notebook; only captions, alternative texts, predictions and figures are replaced in the outputs. A figure with Chinese
-labels is drawn while the English lesson is built; figures.po has the labels, and the Chinese page keeps the picture
-until the English one changes.
+notebook; only captions, alternative texts, predictions, printed lines and figures are replaced in the outputs. A figure
+with Chinese labels is drawn while the English lesson is built; figures.po has the labels, and the Chinese page keeps
+the picture until the English one changes. prints.po has what lessons print, cell by cell.
 """
 
 import ast
@@ -22,7 +22,8 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.base.language import confirmed, translated
+from grpo_lab.base.language import PRINTS, confirmed, translated
+from grpo_lab.teaching.notebook import prints
 
 LANG = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
@@ -47,6 +48,7 @@ PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("ass
 PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in ("glossary", *DOCS)}
 PAGES |= {"TEACHING": NOTEBOOKS / "assignments" / "TEACHING.md"}
 HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
+LIVE = "live"  # the kind of a message in prints.po that only other machines or profiles print
 DRAWN_FROM = "drawn_from"  # beside a Chinese figure: the mark of the English one
 UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 
@@ -213,6 +215,27 @@ def update(name: str, known: dict[str, str]) -> None:
         write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
 
 
+def printed(name: str) -> list[str]:
+    """The cells of lines that an executed page shows, for prints.po."""
+    outputs = (output for cell in read_page(PAGES[name]).cells for output in cell.get("outputs", []))
+    texts = [output.text for output in outputs if output.output_type == "stream"]
+    return list(dict.fromkeys(message for text in texts for message in prints.cells(text)))
+
+
+def renew_prints() -> None:
+    """Drop from prints.po what no page shows any more, and order it as the pages do."""
+    path = PO / LANG / PRINTS
+    known = {message.id: message for message in confirmed(path)}
+    shown = dict.fromkeys(message for name in PAGES for message in printed(name))
+    live = [message for message in known if LIVE in known[message].auto_comments]  # not in these outputs, but in others
+    catalog = Catalog()
+    for message in dict.fromkeys([*(message for message in shown if message in known), *live]):
+        catalog.add(message, known[message].string, auto_comments=known[message].auto_comments)
+    with path.open("wb") as file:
+        file.write(HEADER.encode())
+        write_po(file, catalog, width=None, omit_header=True)
+
+
 def done(name: str) -> list[Message]:
     """The translations that a person has confirmed."""
     return confirmed(PO / LANG / f"{name}.po")
@@ -310,8 +333,10 @@ def mark_of(picture: str) -> str:
 
 
 def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> None:
-    """Its captions, alternative texts, predictions and figures; what the code printed stays as it is."""
+    """Its captions, alternative texts, predictions, figures, and what was printed."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
+    if output.output_type == "stream":
+        output.text = prints.translated_print(output.text, LANG)
     if "text/markdown" in data:
         data["text/markdown"] = translated(data["text/markdown"], LANG)
     if mark := "image/png" in data and mark_of(data["image/png"]):
@@ -353,6 +378,7 @@ def renew(wanted: list[str], check: bool) -> bool:
         known = {message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed(path)}
         for name in names:
             update(name, known)
+        renew_prints()
         for name in [name for name in names if name in (PAGES if wanted else written())]:
             write(name)
     wrong = {name: differences(name) for name in names}
@@ -361,4 +387,9 @@ def renew(wanted: list[str], check: bool) -> bool:
         print(f"{name}: {len(left)} of {len(messages(name))} to translate")
         for said in (*(repr(text[:100]) for text in left if wanted), *wrong[name]):
             print(f"    {said}")
+        as_in_english = [text for text in printed(name) if text not in prints.catalogue(LANG)] if name in PAGES else []
+        if as_in_english:
+            print(f"    {len(as_in_english)} printed cells stay as in English")
+        for text in as_in_english if wanted else ():
+            print(f"        {text[:100]!r}")
     return any(wrong.values())

@@ -25,6 +25,7 @@ PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel ha
 # faults of a signature come from another process as texts.
 FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
 FIGURES = "figures.po"  # labels of figures, for `grpo_lab.teaching.plots.labels` alone
+PRINTS = "prints.po"  # what lessons print, for `grpo_lab.teaching.notebook.prints` alone
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
 SEAMS = re.compile(r"(\n+|(?<!\\); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
 FULL_STOPS = ("。", "！", "？", "：")
@@ -173,7 +174,7 @@ def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
     exact, filled = {}, set()
     try:
-        for path in sorted(path for path in (PO / target).glob("*.po") if path.name != FIGURES):
+        for path in sorted(path for path in (PO / target).glob("*.po") if path.name not in (FIGURES, PRINTS)):
             for message in confirmed(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}

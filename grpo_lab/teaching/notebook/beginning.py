@@ -10,9 +10,10 @@ import torch
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import in_ipython, say
-from grpo_lab.base.language import _, enter_folder
+from grpo_lab.base.language import _, enter_folder, language
 from grpo_lab.teaching.notebook.errors import explain_errors
 from grpo_lab.teaching.notebook.predictions import forget_predictions
+from grpo_lab.teaching.notebook.prints import print_in_own_language, translated_print
 
 PROFILES = ("fast", "full")
 HIDDEN, RESULT = "hide-output", "The result:"  # the tag of a cell whose output is folded, and what stands on the fold
@@ -49,6 +50,7 @@ def begin(seed: int = 0) -> None:
         from IPython import get_ipython
 
         _begin_hidden_results()
+        print_in_own_language(get_ipython().user_ns)
         explain_errors(get_ipython())
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -57,7 +59,7 @@ def begin(seed: int = 0) -> None:
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
-    print(f"NVIDIA GPU: {gpu} · torch threads: 1 · profile: {profile()}")
+    print(translated_print(f"NVIDIA GPU: {gpu} · torch threads: 1 · profile: {profile()}", language()))
 
 
 def _begin_hidden_results() -> None:

@@ -1,0 +1,91 @@
+"""What lessons print, in Chinese: numbers and columns stay, and no sentence of a lesson's code is left in English."""
+
+import ast
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed
+from grpo_lab.teaching.notebook import prints
+from grpo_lab.teaching.notebook.prints import cells, print_in_own_language, translated_print, width
+
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+LESSONS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
+KNOWN = {"rounds {0} to {1}": "第 {0} 到 {1} 轮", "right": "正确", "calculator": "计算器"}
+
+
+@pytest.fixture
+def known(monkeypatch):
+    monkeypatch.setattr(prints, "catalogue", lambda target: KNOWN)
+
+
+def test_numbers_stay_and_what_is_not_known_stays(known):
+    assert translated_print("rounds 5 to 1,024\nright\nwritten by a model", "zh_CN") == (
+        "第 5 到 1,024 轮\n正确\nwritten by a model"
+    )
+
+
+def test_columns_end_where_they_do_in_english(known):
+    english = "  calculator     0.25   right    0.5"
+    chinese = translated_print(english, "zh_CN")
+    assert chinese.split() == ["计算器", "0.25", "正确", "0.5"]
+    assert chinese.startswith("  ") and width(chinese) == len(english)
+    assert width(chinese[: chinese.index("0.25")]) == english.index("0.25")
+
+
+def test_a_cell_that_leaves_no_room_is_one_space_away(monkeypatch):
+    monkeypatch.setattr(prints, "catalogue", lambda target: {"a": "甲乙丙丁"})
+    assert translated_print("a  1  2", "zh_CN") == "甲乙丙丁 1 2"
+
+
+def test_print_speaks_the_language_of_the_reader(known, monkeypatch, capsys):
+    namespace: dict = {}
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    print_in_own_language(namespace)
+    namespace["print"]("rounds", 5, "to", 7, end="\n\n")
+    namespace["print"]("right", file=(file := io.StringIO()))
+    assert capsys.readouterr().out == "第 5 到 7 轮\n\n"
+    assert file.getvalue() == "right\n"  # a file is written as the code says
+    monkeypatch.setenv("GRPO_LAB_LANG", "en")
+    print_in_own_language(namespace)
+    assert "print" not in namespace
+
+
+def test_every_message_keeps_its_numbers():
+    for message in confirmed(PO / "zh_CN" / PRINTS):
+        assert sorted(SLOT.findall(message.id)) == sorted(SLOT.findall(message.string)), message.id
+
+
+def sentences(source: str) -> set[str]:
+    """The texts of at least three words in the `print` calls of a cell."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    prints_of_cell = [call for call in calls if getattr(call.func, "id", "") == "print"]
+    texts = [node.value for call in prints_of_cell for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    lines = [line.strip() for text in texts if isinstance(text, str) for line in text.split("\n")]
+    return {line for line in lines if len(re.findall(r"[A-Za-z]{2,}", line)) >= 3}
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_no_sentence_that_a_lesson_prints_is_left_in_english(path):
+    chinese = nbformat.read(NOTEBOOKS / "zh" / path.name, as_version=4)
+    kept = {message.id for message in confirmed(PO / "zh_CN" / PRINTS) if message.id == message.string}
+    for cell in (cell for cell in chinese.cells if cell.cell_type == "code"):
+        shown = "\n".join(output.text for output in cell.outputs if output.output_type == "stream")
+        english = [text for text in sentences(cell.source) if text in shown]
+        assert not [text for text in english if not any(message in kept for message in cells(text))], path.stem
+
+
+def test_every_message_is_printed_somewhere():
+    printed = [
+        output.text
+        for path in LESSONS
+        for cell in nbformat.read(path, as_version=4).cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "stream"
+    ]
+    found = {message for text in printed for message in cells(text)}
+    unused = [m.id for m in confirmed(PO / "zh_CN" / PRINTS) if m.id not in found and "live" not in m.auto_comments]
+    assert not unused
