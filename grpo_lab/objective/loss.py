@@ -116,8 +116,8 @@ def microbatch_loss(
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
     r"""The part of a micro-batch in the loss of its update: the parts sum to the loss of the whole, however it is cut.
 
-    w_k = 1 \;\text{if the loss divides by } N, \;\text{else}\; R_k / R \tag{5.15}
-    L_k = w_k \, L(k; N) \tag{5.16}
+    w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
+    L_j = w_j \, L(j; N) \tag{5.16}
 
     L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that divide by
     tokens, `LOSSES_BY_TOKENS`, divide by those of the whole update and need no weight. The others are means over rows,
@@ -125,8 +125,8 @@ def microbatch_loss(
     tokens of each micro-batch, and for it alone the cut matters.)
 
     Args:
-        logp, advantages, mask: of the R_k rows of this micro-batch.
-        rows: R, rows of the whole update.
+        logp, advantages, mask: of the B_j rows of micro-batch j (R in the shapes).
+        rows: B, rows of the whole update.
         num_items: N, tokens under the mask of the whole update.
         loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
 
