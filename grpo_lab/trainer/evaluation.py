@@ -69,8 +69,8 @@ def sample_and_reward(
             bar.update(len(batch))
     log.columns(len(texts))
     columns = map(torch.cat, zip(*batches, strict=True))
-    of_episodes = (episodes, turns) if environment else (None, None)
-    return Rewarded(texts, names, *columns, log.metrics(), *of_episodes)
+    rewarded = Rewarded(texts, names, *columns, log.metrics())
+    return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
 
 
 def evaluate_policy(
