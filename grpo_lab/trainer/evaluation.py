@@ -53,7 +53,8 @@ def sample_and_reward(
     log = RewardLog(trainer_state or TrainerState())
     first_function = next(iter([] if reward_funcs is None else listed(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
-    texts, names, batches, episodes, turns = [], [], [], [], []
+    texts, names, batches, episodes = [], [], [], []
+    turns: list[list[dict[str, str]]] = []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -68,8 +69,8 @@ def sample_and_reward(
             batches.append((rollout.policy_mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
             bar.update(len(batch))
     log.columns(len(texts))
-    columns = map(torch.cat, zip(*batches, strict=True))
-    rewarded = Rewarded(texts, names, *columns, log.metrics())
+    lengths, truncated, rewards, per_func, marks = map(torch.cat, zip(*batches, strict=True))
+    rewarded = Rewarded(texts, names, lengths, truncated, rewards, per_func, marks, log.metrics())
     return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
 
 
