@@ -53,7 +53,8 @@ def sample_and_reward(
     log = RewardLog(trainer_state or TrainerState())
     first_function = next(iter([] if reward_funcs is None else listed(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
-    texts, names, batches, episodes = [], [], [], []
+    texts, batches, episodes = [], [], []
+    names: list[str] = []
     turns: list[list[dict[str, str]]] = []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
