@@ -7,12 +7,19 @@ and not what it happened to draw. What needs transformers is imported when it is
 import contextlib
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
+from grpo_lab.config.defaults import FEW_PARAMETERS
+from grpo_lab.rewards.task_spec import add_data_options
+
+if TYPE_CHECKING:
+    from grpo_lab.tasks import Task
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -62,52 +69,99 @@ def reply(
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
-    from grpo_lab.models import load_policy, one_thread_if_small
-    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models.folders import count_parameters
     from grpo_lab.tasks import as_text
 
-    tools = load_agent(args.tools, None).get("tools")  # before a model is loaded
+    small = args.task is not None and count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
+    task, row = (None, None) if args.task is None else _problem(args, small)  # all of this before a model is loaded
+    environment = _environment(args, task)
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
     if is_plain := args.chat_template == "none":
         tokenizer.chat_template = None
 
+    # What comes before a question: in an environment that begins anew for each, this and no earlier question.
+    before = row["prompt"][:-1] if row is not None else [{"role": "system", "content": args.system}] * bool(args.system)
+
     def write(piece: str) -> None:
         print(printable(piece), end="", flush=True)
 
-    def answer(messages: list[dict]) -> str:
+    def say(messages: list[dict]) -> str:
         prompt = as_text(messages) if is_plain else messages
         text = reply(model, tokenizer, prompt, args.max_new_tokens, args.temperature, write)
         print(flush=True)
         return text
 
-    if tools:
-        answer = _with_tools(model, tokenizer, tools, args.max_new_tokens, args.temperature)
-    system_messages = [{"role": "system", "content": args.system}] if args.system else []
-    if args.prompt is None:
-        converse(answer, system_messages)
+    def play(messages: list[dict]) -> str | list[dict]:
+        messages = messages if args.environment is None else [*before, messages[-1]]
+        prompt = as_text(messages) if is_plain else messages
+        name = "row without --task" if row is None else "task"
+        return _play(environment, model, tokenizer, (row or {}) | {"prompt": prompt}, args, name)
+
+    answer = say if environment is None else play
+    if row is not None and args.prompt is None:
+        print(f"you: {printable(row['prompt'][-1]['content'])}")
+        answer(row["prompt"])
+    elif args.prompt is not None:
+        answer([*before, {"role": "user", "content": args.prompt}])
     else:
-        answer([*system_messages, {"role": "user", "content": args.prompt}])
+        converse(answer, before)
 
 
-def _with_tools(model, tokenizer, tools: list[Callable], max_new_tokens: int, temperature: float) -> Callable:
-    """A function that answers with tools: it prints the turns, what tools say between angle quotation marks."""
+def _problem(args: Namespace, small: bool) -> tuple["Task", dict]:
+    """The task that is named, and one of its problems with the system prompt of a training, or that of --system."""
+    from grpo_lab.rewards.task_spec import make_task_spec
+    from grpo_lab.tasks import data_options, with_system
+
+    check_at_least("problem", args.problem, 1)
+    data = {name: getattr(args, name) for name in data_options.OPTIONS}
+    system = {"system_prompt": args.system} if args.system else {}
+    task_spec = make_task_spec(args.task, small=small, **system, **data)
+    rows = task_spec.task.rows("train")
+    if args.problem > len(rows):
+        raise InputError("problem", args.problem, f"it must be at most {len(rows)}, the problems of {args.task}")
+    chosen = rows[args.problem - 1 : args.problem]
+    (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces)
+    return task_spec.task, row
+
+
+def _environment(args: Namespace, task: "Task | None"):
+    """The environment of the tools and the class that were named, else that of the task; None if there is neither."""
+    from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools import ToolEnvironment
+    from grpo_lab.rollout.tools.named import load_agent
+
+    if agent := load_agent(args.tools, args.environment):
+        return ToolEnvironment(**agent)
+    return None if task is None else task_environment(task)
+
+
+def _play(environment, model, tokenizer, row: dict, args: Namespace, name: str) -> str | list[dict]:
+    """Play an episode and print its turns, what the environment says between angle quotation marks, and its reward.
+
+    name: of the row, in errors.
+
+    Returns:
+        The messages of the episode, or its text where the environment knows none.
+    """
     from grpo_lab.trainer.reports import in_turns, turn_texts
 
-    environment = ToolEnvironment(tools)
-    sampling: dict = {"temperature": temperature} if temperature else {"top_k": 1}
-
-    def answer(messages: list[dict]) -> list[dict]:
-        rows = [{"prompt": messages}]
-        environment.check(model, tokenizer, rows, max_new_tokens)
-        rollout = environment.sample(model, tokenizer, rows, 1, max_new_tokens, **sampling)
-        print(printable(in_turns(turn_texts(rollout, tokenizer)[0])), flush=True)
-        (episode,) = rollout.episodes
-        return episode.messages
-
-    return answer
+    sampling = {"temperature": args.temperature} if args.temperature else {"top_k": 1}
+    environment.check(model, tokenizer, [row], args.max_new_tokens, name)
+    rollout = environment.sample(model, tokenizer, [row], 1, args.max_new_tokens, **sampling)
+    (episode,) = rollout.episodes
+    if episode.prompt is not None:
+        said = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
+        print(printable(in_turns([{"environment": said}])))
+    print(printable(in_turns(turn_texts(rollout, tokenizer)[0])))
+    if rollout.truncated[0]:
+        print(f"(cut: no room left in {args.max_new_tokens} tokens, --max_new_tokens)")
+    if getattr(environment, "has_reward", False):
+        print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
+    sys.stdout.flush()
+    return rollout.texts[0] if episode.messages is None else episode.messages
 
 
 def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: list[dict]) -> None:
@@ -157,8 +211,14 @@ def _parser() -> Parser:
         "what it may call: FILE:function, python or sqlite:FILE; what that returns stands between angle quotation marks"
     )
     add("--tools", nargs="+", metavar="TOOL", help=about)
+    about = "the world that it plays in, begun anew for each question, and the reward that this gives at the end"
+    add("--environment", metavar="FILE:CLASS", help=about)
+    about = "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
+    add("--task", metavar="TASK", help=f"{about}; with --prompt, the columns for the environment")
+    add("--problem", type=int, default=1, metavar="N", help="which of its problems to train on (default 1, the first)")
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
+    add_data_options(parser)
     return parser
 
 

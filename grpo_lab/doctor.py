@@ -149,6 +149,21 @@ def check_models() -> Check:
     return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(fetches))
 
 
+def check_sandbox() -> Check:
+    """The walls behind which code of others runs, and what is refused where there are none. No lesson needs them."""
+    from grpo_lab.sandbox.walls import strong_wall
+
+    wall, why = strong_wall()
+    if wall:
+        return Check("ok", f"{wall}, where `--tools python`, the rewards code and pass_rate, and grading run programs")
+    found = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
+    if shutil.which("bwrap"):
+        return Check("warn", found, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
+    if sys.platform == "linux":
+        return Check("ok", found, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
+    return Check("ok", found, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here.")
+
+
 def install() -> str:
     """The command that installs what the course needs."""
     if CONDA:
@@ -163,6 +178,7 @@ CHECKS = {
     "machine": check_space,
     "tiny model": check_tiny,
     "real models": check_models,
+    "sandbox": check_sandbox,
 }
 
 

@@ -59,7 +59,7 @@ def evaluate(
         environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
         reward_weights: those of the training, for the mean of the whole reward.
-        samples: a list to which each completion is added, with its prompt and rewards.
+        samples: a list to which each completion is added, with its prompt and rewards, and its turns in an environment.
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
@@ -119,10 +119,13 @@ def evaluate(
 
 
 def _records(rows: Rows, sampled, G: int) -> list[dict]:
-    """One record for each completion, ready for JSON; a reward that does not apply is None."""
+    """One record for each completion, ready for JSON; a reward that does not apply is None.
+
+    Where there is an environment, "turns" says who wrote what, and the prompt has what `reset` appended.
+    """
     columns = (sampled.per_func, sampled.rewards, sampled.lengths, sampled.truncated)
     values = zip(sampled.texts, *(column.tolist() for column in columns), strict=True)
-    return [
+    records = [
         {
             "problem": number // G,
             "prompt": rows[number // G]["prompt"],
@@ -134,6 +137,11 @@ def _records(rows: Rows, sampled, G: int) -> list[dict]:
         }
         for number, (text, per_func, reward, length, truncated) in enumerate(values)
     ]
+    for record, episode, turns in zip(records, sampled.episodes or (), sampled.turns or (), strict=False):
+        record["turns"] = turns
+        if episode.prompt is not None:
+            record["prompt"] = episode.prompt
+    return records
 
 
 def _known(value: float) -> float | None:
@@ -325,7 +333,7 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
-    about = "write each completion with its prompt and rewards, a JSON object a line"
+    about = "write each completion with its prompt, its rewards and the turns of an episode, a JSON object a line"
     add("--output", type=writable_file, metavar="FILE", help=about)
     return parser
 

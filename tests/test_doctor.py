@@ -11,6 +11,7 @@ import torch
 from grpo_lab import doctor as module
 from grpo_lab.doctor import Check, Report, doctor
 from grpo_lab.models import loading
+from grpo_lab.sandbox import walls
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +113,27 @@ def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with
     (folder / "README.md").write_text("---\nsource: Qwen2-0.5B-Instruct, from mine.gguf\n---\n", encoding="utf-8")
     check = module.check_models()
     assert check.finding == "qwen (Qwen2-0.5B-Instruct, from mine.gguf)" and "get qwen" not in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("platform", "program", "wall", "status", "found", "remedy"),
+    [
+        ("linux", "/usr/bin/bwrap", ("bubblewrap", ""), "ok", "bubblewrap, where `--tools python`", ""),
+        ("linux", None, ("", "bubblewrap: cannot be started"), "ok", "none (bubblewrap: cannot", "`apt install bubble"),
+        ("linux", "/usr/bin/bwrap", ("", "bubblewrap: exit code 1"), "warn", "are refused", "needs user namespaces"),
+        ("win32", None, ("", "docker: cannot be started"), "ok", "grading needs --trust", "`docker build -t grpo-lab-"),
+        ("darwin", None, ("docker", "bubblewrap: cannot"), "ok", "docker, where `--tools python`", ""),
+    ],
+)
+def test_a_sandbox_is_named_and_where_there_is_none_what_is_refused(
+    platform, program, wall, status, found, remedy, monkeypatch
+):
+    monkeypatch.setattr(walls, "strong_wall", lambda: wall)
+    monkeypatch.setattr(module.shutil, "which", lambda name: program)
+    monkeypatch.setattr(module.sys, "platform", platform)
+    check = module.check_sandbox()
+    assert check.status == status and found in check.finding and remedy in check.remedy
+    assert bool(check.remedy) == (not wall[0])
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    assert "沙箱" in repr(Report({"sandbox": check})) and "批改作业" in str(check)
+    assert f"`{check.remedy.split('`')[1]}`" in str(check) if "`" in check.remedy else True

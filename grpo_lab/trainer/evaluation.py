@@ -19,6 +19,7 @@ from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience, reward_rollout, sample_rows, tool_metrics
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares
+from grpo_lab.trainer.reports import turn_texts
 
 
 class Rewarded(NamedTuple):
@@ -33,6 +34,7 @@ class Rewarded(NamedTuple):
     marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # where there is an environment
+    turns: list[list[dict[str, str]]] | None = None  # likewise: who wrote what, in order
 
 
 def sample_and_reward(
@@ -51,7 +53,9 @@ def sample_and_reward(
     log = RewardLog(trainer_state or TrainerState())
     first_function = next(iter([] if reward_funcs is None else listed(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
-    texts, names, batches, episodes = [], [], [], []
+    texts, batches, episodes = [], [], []
+    names: list[str] = []
+    turns: list[list[dict[str, str]]] = []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -62,11 +66,13 @@ def sample_and_reward(
             marks = per_func[:, 0] if without_penalty is None else reward_rollout(rollout, batch, without_penalty)[0]
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
+            turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
             batches.append((rollout.policy_mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
             bar.update(len(batch))
     log.columns(len(texts))
-    columns = map(torch.cat, zip(*batches, strict=True))
-    return Rewarded(texts, names, *columns, log.metrics(), episodes if environment else None)
+    lengths, truncated, rewards, per_func, marks = map(torch.cat, zip(*batches, strict=True))
+    rewarded = Rewarded(texts, names, lengths, truncated, rewards, per_func, marks, log.metrics())
+    return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
 
 
 def evaluate_policy(

@@ -10,11 +10,14 @@ import grpo_lab.models
 from grpo_lab import chat, evaluate
 from grpo_lab import train as command
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.text_environment import task_environment
 from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.rollout.tools.named import load_agent
 from grpo_lab.sandbox import python, run_python
+from grpo_lab.tasks import find_task
+from grpo_lab.trainer.reports import in_turns, turn_texts
 from tests.sandbox.test_python import needs_bubblewrap
-from tests.support.tool_worlds import call, make_tool_world
+from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
 WORLD = '''
 import helper_beside
@@ -95,8 +98,13 @@ def test_a_run_of_the_command_and_what_follows_it(here, capsys):
     measured = ["--model", "out", "--split", "train", "--n", "1", *size]
     capsys.readouterr()
     assert evaluate.main(measured) == 2 and "type --tools my_world.py:add" in capsys.readouterr().err
-    assert evaluate.main([*measured, *typed]) == 0
+    assert evaluate.main([*measured, *typed, "--output", "samples.jsonl"]) == 0
     result = json.loads(capsys.readouterr().out)
+    samples = [json.loads(line) for line in (here / "samples.jsonl").read_text("utf-8").splitlines()]
+    assert len(samples) == 2 and all([*sample["turns"][0]] == ["policy"] for sample in samples)
+    for sample in samples:
+        written = "".join(text for turn in sample["turns"] for text in turn.values())
+        assert written.replace(END, "").replace("<|im_start|>", "") == sample["completion"].replace(END, "")
     assert result["rewards/World/mean"] == 0.5 and "tools/failure_frequency" in result
 
 
@@ -108,6 +116,94 @@ def test_chat_shows_what_tools_say(here, monkeypatch, capsys):
         assert chat.main([*words, "--temperature", temperature]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] and all(outputs)
+
+
+GAME = '''
+class Game:
+    def reset(self, answer: str, **row):
+        self.answer = answer
+        return f" (of {answer})"
+
+    def add(self, a: int, b: int) -> str:
+        """Add two numbers.
+
+        Args:
+            a: the first
+            b: the second
+        """
+        return f"{a}+{b} of {self.answer}"
+
+    def get_reward(self):
+        return float(self.answer)
+'''
+
+
+@pytest.fixture
+def game(here, monkeypatch):
+    """A class whose `reset` needs a column, rows that have it, and a policy that says what is written."""
+    (here / "my_game.py").write_text(GAME, encoding="utf-8")
+    rows = "".join(json.dumps({"prompt": f"add {n}", "answer": str(n)}) + "\n" for n in range(12))
+    (here / "mine.jsonl").write_text(rows, encoding="utf-8")
+    model, tokenizer = make_tool_world()
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    scripted(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
+    return ["--model", "tiny", "--environment", "my_game.py:Game", "--max_new_tokens", "200"]
+
+
+def test_chat_plays_a_problem_of_a_task_and_says_its_reward(game, capsys):
+    assert chat.main([*game, "--task", "mine.jsonl", "--problem", "3"]) == 0
+    question, observation, *turns, reward = capsys.readouterr().out.splitlines()
+    number = question.removeprefix("you: add ")
+    assert observation == f"\u00ab (of {number})\u00bb" and reward == f"reward: {float(number):g}"
+    reply = f"\n<|im_start|>user[1+2 of {number}]<|im_end|>\n<|im_start|>assistant\n"
+    assert "\n".join(turns) == f"{call('add', a=1, b=2)}{END}\u00ab{reply}\u00bb\N{REPLACEMENT CHARACTER}3{END}"
+
+
+def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
+    assert chat.main([*game, "--task", "mine.jsonl", "--prompt", "what?"]) == 0
+    assert "you:" not in (said := capsys.readouterr().out) and "reward: " in said
+    assert chat.main([*game, "--prompt", "what?"]) == 2
+    error = capsys.readouterr().err
+    assert "row without --task has the columns ['prompt'], which Game.reset cannot take: missing" in error
+
+
+def test_each_question_is_an_episode_of_its_own(game, monkeypatch, capsys):
+    """The world begins anew, and so nothing is left of what was said in the one before; with tools alone, all is."""
+    lines, played, sample = [], [], ToolEnvironment.sample
+    monkeypatch.setattr("builtins.input", lambda prompt: lines.pop(0))
+    monkeypatch.setattr(
+        ToolEnvironment,
+        "sample",
+        lambda self, *args, **k: played.append(args[2][0]["prompt"]) or sample(self, *args, **k),
+    )
+    for agent in (["--environment", "my_world.py:World"], ["--tools", "my_world.py:add"]):
+        lines += ["one", "two", "/quit"]
+        assert chat.main(["--model", "tiny", "--system", "Play.", "--max_new_tokens", "200", *agent]) == 0
+    begin = [{"role": "system", "content": "Play."}, {"role": "user", "content": "one"}]
+    second = {"role": "user", "content": "two"}
+    assert played[:3] == [begin, [begin[0], second], begin] and len(played) == 4
+    assert played[3][:2] == begin and played[3][-1] == second and len(played[3]) > 4
+    assert capsys.readouterr().out.count("reward: 0.5") == 2
+
+
+def test_where_there_is_no_such_problem_or_no_room(game, capsys):
+    assert chat.main([*game, "--task", "mine.jsonl", "--problem", "99"]) == 2
+    assert "problem is 99; it must be at most" in capsys.readouterr().err
+    assert chat.main([*game, "--task", "mine.jsonl", "--problem", "0"]) == 2
+    assert chat.main([*game[:-1], "5", "--task", "mine.jsonl"]) == 0
+    assert "(cut: no room left in 5 tokens" in capsys.readouterr().out
+
+
+def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
+    words = ["--model", "tiny", "--task", "sums-calculator", "--problem", "2", "--max_new_tokens", "40"]
+    assert chat.main(words) == 0
+    row = find_task("sums-calculator").rows("train", 2)[1]
+    assert (printed := capsys.readouterr().out).startswith(f"you: {row['prompt'][-1]['content']}\n")
+    model, tokenizer = grpo_lab.models.load_policy("tiny")
+    environment = task_environment(find_task("sums-calculator"))
+    rollout = environment.sample(model, tokenizer, [row], 1, 40, top_k=1)
+    assert printed.splitlines()[1] == chat.printable(in_turns(turn_texts(rollout, tokenizer)[0]))
 
 
 # Those of the package.

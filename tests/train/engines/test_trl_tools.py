@@ -6,6 +6,8 @@ the masks; of each turn it is asked whether what stands before it is what stands
 
 import copy
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 import torch
@@ -14,10 +16,12 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
 from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.rollout.tools import pick_environment
+from grpo_lab.rollout.tools.named import load_agent
 from grpo_lab.trainer import experience, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
 from tests.rollout.test_tools import World, soon, writes_much
+from tests.sandbox.test_python import needs_bubblewrap
 from tests.support.replay import updates
 from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
 from tests.support.worlds import make_config, weights
@@ -159,6 +163,64 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
         left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
         assert 0 < left_out == one["completions/clipped_ratio"] - other["completions/clipped_ratio"]
         assert rollout.turn.max() >= 1 and rollout.truncated.sum() < 5
+
+
+PACKAGE_SCRIPTS = [
+    [call("query", sql="SELECT sum(euros) FROM things") + END, "It is 64." + END],
+    [call("query", sql="DROP TABLE things") + END, "oh" + END],
+    [call("calculator", expression="12*(3+4)") + END, "84" + END],
+    [call("run_python", code="print(6 * 7)") + END, call("run_python", code="1 / 0") + END, "42" + END],
+    ["no" + END],
+    [call("query", sql="SELECT name FROM things") + "\n" + call("calculator", expression="1/0") + END, "so" + END],
+    [call("run_python", code="print('x' * 5000)") + END],  # the result has no room
+    [call("query") + END, "abc" * 120],
+]
+
+
+def calculator(expression: str) -> str:
+    """Compute an expression.
+
+    Args:
+        expression: such as 12*7
+    """
+    return str(eval(expression, {"__builtins__": {}}))
+
+
+@needs_bubblewrap
+def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
+    """`python`, `sqlite:FILE` and a calculator: what they say, the masks and the loss, on the same episodes."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE things (name TEXT, euros INTEGER)")
+        connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])
+        connection.commit()
+    tools = load_agent(["python", f"sqlite:{tmp_path / 'shop.db'}"], None)["tools"]
+    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    scripted(monkeypatch, PACKAGE_SCRIPTS)
+    policy, rollouts, sample = copy.deepcopy(model), [], experience.sample_rows
+    config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
+    arguments = [ROWS, [messages_reward], config]
+    agent = {"tools": [*tools, calculator]}
+    with monkeypatch.context() as patch, updates() as wanted:
+        patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        (ours,) = train(model, tokenizer, *arguments, **agent)
+    (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
+    with updates() as found:
+        (theirs,) = trl.train(policy, tokenizer, *arguments, **agent)
+    results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]
+    assert (
+        results[0] == ["64"]
+        and results[2] == ["84"]
+        and results[3] == ["42", "line 1: ZeroDivisionError: division by zero"]
+    )
+    assert "only one SELECT is allowed" in results[1][0] and results[5][0] == "chair\nlamp" and not results[6]
+    (output,) = outputs
+    assert torch.equal(output["completion_mask"].bool(), rollout.mask)
+    assert torch.equal(output["completion_ids"][rollout.mask], rollout.completion_ids[rollout.mask])
+    assert torch.equal((output["completion_mask"] * output["tool_mask"]).bool(), rollout.policy_mask)
+    torch.testing.assert_close(found[0]["gradients"], wanted[0]["gradients"], rtol=2e-3, atol=5e-6)
+    for name in ("loss", "reward", "tools/call_frequency", "tools/failure_frequency"):
+        assert theirs[name] == pytest.approx(ours[name], rel=1e-3, abs=1e-5), name
 
 
 def with_note(completions, log_extra, **kwargs):
