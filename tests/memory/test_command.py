@@ -7,7 +7,8 @@ import torch
 from transformers import MambaConfig
 
 from grpo_lab import train
-from grpo_lab.memory import GIB, fitted, planning
+from grpo_lab.config import precision
+from grpo_lab.memory import GIB, fitted
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -107,7 +108,7 @@ def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch,
         (40, True, ("gradient_checkpointing",), ("fp32-master", False)),
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * GIB, 80 * GIB))
-        monkeypatch.setattr(planning, "has_native_bf16", lambda device, native=native: native)
+        monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
         taken = fitted(shape, tokenizer, rows, config, torch.device("cuda"), given)
         assert (taken.precision, taken.gradient_checkpointing) == chosen
         assert f"chosen: {chosen[0]}, " in capsys.readouterr().out.splitlines()[-1]
