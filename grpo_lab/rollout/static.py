@@ -35,20 +35,14 @@ CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that 
 
 
 class GraphDecoder(Decoder):
-    """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value."""
+    """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value.
 
-    def __init__(
-        self,
-        model,
-        prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: Sampling,
-        turns: Turns | None = None,
-        rollout_rows: int | None = None,
-    ):
-        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows)
-        self.replay = _capture(self.step, model.device)
+    Its arguments are those of `Decoder`.
+    """
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.replay = _capture(self.step, self.model.device)
 
     def run(self, max_steps: int) -> int:
         check_every = CHECK_EVERY if self.turns is None else 1
