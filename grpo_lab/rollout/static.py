@@ -163,13 +163,13 @@ def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
 
     arguments: all those of `GraphDecoder`.
     """
-    kept = _kept[-1] if _kept else KeptGraph()
+    graph = _kept[-1] if _kept else KeptGraph()
     try:
-        yield kept.decoder_for(*arguments)
+        yield graph.decoder_for(*arguments)
     except BaseException:
-        kept.drop()
+        graph.drop()
         raise
-    kept.end_rollout()
+    graph.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
