@@ -338,6 +338,19 @@ def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
             assert (ROOT / name).parent.joinpath(link).exists(), (name, link)
 
 
+def test_images_and_links_of_the_readme_work_on_an_index() -> None:
+    """There it stands without the files beside it: each is an address of the repository, and the file is there."""
+    readme, repository = load_script("setup.py").readme_for_an_index(), PYPROJECT["project"]["urls"]["Homepage"]
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme)
+    assert len(links) == len(re.findall(r"\]\(", read("README.md"))) > 20
+    for image, link in links:
+        assert link.startswith(("https://", "http://", "#")), link
+        folder, _, path = link.removeprefix(f"{repository}/").partition("/main/")
+        if link.startswith(f"{repository}/{folder}/main/"):
+            assert folder == ("raw" if image else "blob") and (ROOT / path.partition("#")[0]).exists(), link
+    assert readme.count("](") == read("README.md").count("](") and "notebooks/images/first_run.png)" in readme
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     assert f"version: {grpo_lab.__version__}\n" in read("CITATION.cff")
     assert json.loads(read(".zenodo.json"))["version"] == grpo_lab.__version__

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from grpo_lab.rollout.episodes import sample_episodes
 from grpo_lab.rollout.prompt_checks import check_prompts
@@ -10,6 +10,7 @@ from grpo_lab.rollout.sample import Rollout
 from grpo_lab.tasks import Task
 
 
+@runtime_checkable
 class Environment(Protocol):
     """What `train` and `collect` ask of an environment: `TextEnvironment` below, or `ToolEnvironment` (tools/)."""
 
