@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 
 FILES = {
     "mine": """
@@ -52,7 +52,7 @@ def workdir(tmp_path, monkeypatch):
 def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
     for name, function in NAMED.items():
         assert find_rewards([name]) == find_rewards([function.__name__]) == [function]
-        assert registered(function.__name__) == name
+        assert short_name(function.__name__) == name
     public = {name for name in vars(rewards) if name.endswith("_reward")} - {"judge_reward", "reward_model_reward"}
     assert public <= {function.__name__ for function in NAMED.values()}, "a reward without a name for the shell"
 

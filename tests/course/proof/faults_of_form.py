@@ -49,9 +49,9 @@ def _answer(exercise: Exercise, change: Callable) -> Callable:
     return answer
 
 
-def _changed_in_place(result, given):
+def _changed_in_place(result, arguments):
     with torch.no_grad():
-        for tensor in tensors(given):
+        for tensor in tensors(arguments):
             if tensor.is_floating_point():
                 tensor.data = tensor.data + 1.0
                 tensor.data.add_(1.0)
