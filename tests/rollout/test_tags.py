@@ -89,7 +89,7 @@ def test_the_samples_of_a_model_whose_tags_are_special_tokens_show_them():
     tags = written(tokenizer, *TAGS)
     rows = zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.texts, strict=True)
     counts = [
-        (sum(index in tags for index, counts in zip(ids, mask, strict=True) if counts), sum(map(text.count, TAGS)))
+        (sum(index in tags for index, is_token in zip(ids, mask, strict=True) if is_token), sum(map(text.count, TAGS)))
         for ids, mask, text in rows
     ]
     assert any(count for count, _ in counts) and all(in_text == seen for in_text, seen in counts)
