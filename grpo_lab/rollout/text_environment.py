@@ -12,7 +12,7 @@ from grpo_lab.tasks import Task
 
 @runtime_checkable
 class Environment(Protocol):
-    """What `train` and `collect` ask of an environment: `TextEnvironment` below, or `ToolEnvironment` (tools/)."""
+    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it."""
 
     @property
     def has_instances(self) -> bool:
