@@ -41,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import HealthCheck, settings
 
         count = 40 if "not slow" in config.option.markexpr else 100
-        kept = {"deadline": None, "derandomize": True, "database": None, "max_examples": count}
-        settings.register_profile("grpo_lab", **kept, suppress_health_check=[HealthCheck.too_slow])
+        options = {"deadline": None, "derandomize": True, "database": None, "max_examples": count}
+        settings.register_profile("grpo_lab", **options, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("grpo_lab")
 
 
