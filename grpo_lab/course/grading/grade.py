@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, judge, worth
-from grpo_lab.course.checking.verdict import Part
+from grpo_lab.course.checking.verdict import Part, Row
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
