@@ -22,24 +22,24 @@ def changed_files() -> list[str]:
 
 def tests_of(path: str) -> list[str]:
     """The tests of one file: itself, those of its name, or else those of the nearest package that has some."""
-    place = PurePosixPath(path)
-    if place.parts[0] == "tests":
-        return [path] if place.name.startswith("test_") else []
-    if place.parts[0] in ("notebooks", "po"):
+    module = PurePosixPath(path)
+    if module.parts[0] == "tests":
+        return [path] if module.name.startswith("test_") else []
+    if module.parts[0] in ("notebooks", "po"):
         return ["tests/notebooks"]
-    if place.suffix != ".py" or place.parts[0] != "grpo_lab":
+    if module.suffix != ".py" or module.parts[0] != "grpo_lab":
         return ["tests/test_packaging.py"]
-    place = PurePosixPath(*place.with_suffix("").parts[1:])
-    found = _named_after(place)
-    while not found and place.parent.name:
-        place = place.parent
-        found = [f"tests/{place}"] if (ROOT / "tests" / place).is_dir() else _named_after(place)
-    return found or ["tests/base", "tests/test_layout.py"]
+    module = PurePosixPath(*module.with_suffix("").parts[1:])
+    tests = _named_after(module)
+    while not tests and module.parent.name:
+        module = module.parent
+        tests = [f"tests/{module}"] if (ROOT / "tests" / module).is_dir() else _named_after(module)
+    return tests or ["tests/base", "tests/test_layout.py"]
 
 
-def _named_after(place: PurePosixPath) -> list[str]:
-    found = sorted((ROOT / "tests" / place.parent).glob(f"test_{place.name}*.py"))
-    return [path.relative_to(ROOT).as_posix() for path in found]
+def _named_after(module: PurePosixPath) -> list[str]:
+    tests = sorted((ROOT / "tests" / module.parent).glob(f"test_{module.name}*.py"))
+    return [path.relative_to(ROOT).as_posix() for path in tests]
 
 
 def main() -> int:

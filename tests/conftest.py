@@ -28,6 +28,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+gc.disable()  # until all is imported: nothing of that is garbage, and to look through it again and again takes seconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # With it jsonschema, for nbformat, builds a grammar of addresses in a second and a half; without it, it builds none.
@@ -40,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import HealthCheck, settings
 
         count = 40 if "not slow" in config.option.markexpr else 100
-        kept = {"deadline": None, "derandomize": True, "database": None, "max_examples": count}
-        settings.register_profile("grpo_lab", **kept, suppress_health_check=[HealthCheck.too_slow])
+        options = {"deadline": None, "derandomize": True, "database": None, "max_examples": count}
+        settings.register_profile("grpo_lab", **options, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("grpo_lab")
 
 
@@ -96,6 +97,7 @@ def pytest_collection_finish() -> None:
     """What is imported stays: the garbage collector need not look through it again, a fifth of the processor's time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _turn(item: pytest.Item) -> tuple[int, int]:

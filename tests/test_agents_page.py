@@ -36,7 +36,7 @@ MORE = {"train": SHORT, "evaluate": [*SMALL, "--n", "1"], "chat": ["--max_new_to
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     """A folder with the files of the page, which are modules there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -66,18 +66,18 @@ def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
     return episode.messages
 
 
-def result(monkeypatch, world, said: str, agent: ToolEnvironment) -> str:
+def result(monkeypatch, world, turn: str, agent: ToolEnvironment) -> str:
     """What the policy reads after a call."""
-    (text,) = [m["content"] for m in play(monkeypatch, world, [said, "ok"], agent) if m["role"] == "tool"]
+    (text,) = [m["content"] for m in play(monkeypatch, world, [turn, "ok"], agent) if m["role"] == "tool"]
     return text
 
 
-def test_the_page_does_what_it_says(here, world, capsys):
+def test_the_page_does_what_it_says(workdir, world, capsys):
     tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
     names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
     assert sorted(FILES) == sorted(names)
     for part in world:
-        part.save_pretrained(here / "agent")
+        part.save_pretrained(workdir / "agent")
     lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
     assert len(lines) == 13 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
     for program, command, *words in map(shlex.split, lines):
@@ -94,20 +94,20 @@ def test_the_page_does_what_it_says(here, world, capsys):
     printed = capsys.readouterr().out
     assert "tools/call_frequency" in printed and "rewards/looked_up/mean" in printed
     folders = ["calculator", "database", "guess", "queries", "shop"]
-    others = {"mastermind": find_spec("textarena"), "programs": not NO_BUBBLEWRAP, "trl": find_spec("trl")}
-    folders = sorted([*folders, *(name for name, is_there in others.items() if is_there)])
-    assert sorted(path.name for path in (here / "outputs").iterdir()) == folders
+    optional = {"mastermind": find_spec("textarena"), "programs": not NO_BUBBLEWRAP, "trl": find_spec("trl")}
+    folders = sorted([*folders, *(name for name, is_there in optional.items() if is_there)])
+    assert sorted(path.name for path in (workdir / "outputs").iterdir()) == folders
     for name in folders:
-        (metrics,) = map(json.loads, (here / "outputs" / name / "metrics.jsonl").read_text("utf-8").splitlines())
+        (metrics,) = map(json.loads, (workdir / "outputs" / name / "metrics.jsonl").read_text("utf-8").splitlines())
         assert metrics["tools/call_frequency"] >= 0 and metrics["tools/failure_frequency"] <= 1
         assert ("rewards/HigherOrLower/mean" in metrics) == (name in ("guess", "trl"))
-    lines = (here / "outputs" / "shop" / "completions.jsonl").read_text("utf-8").splitlines()
+    lines = (workdir / "outputs" / "shop" / "completions.jsonl").read_text("utf-8").splitlines()
     assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
 
 
-def test_its_code_runs(here, world, capsys):
+def test_its_code_runs(workdir, world, capsys):
     for part in world:
-        part.save_pretrained(here / "agent")
+        part.save_pretrained(workdir / "agent")
     assert len(SCRIPTS) == 4
     names = {}  # the last goes on from the one before
     for script in SCRIPTS:
@@ -116,10 +116,10 @@ def test_its_code_runs(here, world, capsys):
     assert names["respond"](["I say 17+58=", "17+58=75", "="]) == ["75", None, None]
 
 
-def test_what_a_reward_sees_and_what_it_pays(here, world, monkeypatch):
+def test_what_a_reward_sees_and_what_it_pays(workdir, world, monkeypatch):
     price, looked_up = importlib.import_module("my_tools").price, importlib.import_module("my_rewards").looked_up
-    (shown,) = [text for text in SHELL if "<tool_call>" in text]
-    messages = play(monkeypatch, world, [shown.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
+    (call_text,) = [text for text in SHELL if "<tool_call>" in text]
+    messages = play(monkeypatch, world, [call_text.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
     assert messages == json.loads(MESSAGES)
     wrong = [{"role": "assistant", "content": "It costs 190 euros."}]
     completions = [messages, messages[2:], wrong, messages[:2], [*messages[:2], *wrong]]
@@ -153,20 +153,20 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_the_policy_reads_what_the_page_says(what, here, world, monkeypatch):
+@pytest.mark.parametrize("circumstance", WRONG)
+def test_the_policy_reads_what_the_page_says(circumstance, workdir, world, monkeypatch):
     price = importlib.import_module("my_tools").price
-    (cell,) = re.findall(rf"^\| {what}[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
+    (cell,) = re.findall(rf"^\| {circumstance}[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
     agent = ToolEnvironment([price, lingers, much, nothing], tool_timeout=0.2)
-    text = result(monkeypatch, world, WRONG[what], agent)
-    said = re.findall("`([^`]+)`", cell)[0]
-    assert text == str(nothing()) if said == "str()" else said in text, text
+    text = result(monkeypatch, world, WRONG[circumstance], agent)
+    quoted = re.findall("`([^`]+)`", cell)[0]
+    assert text == str(nothing()) if quoted == "str()" else quoted in text, text
 
 
-def test_the_environment_of_the_page(here, world, monkeypatch):
+def test_the_environment_of_the_page(workdir, world, monkeypatch):
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_world").HigherOrLower)
-    told = play(monkeypatch, world, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
-    texts = [message["content"] for message in told if message["role"] == "tool"]
+    messages = play(monkeypatch, world, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
+    texts = [message["content"] for message in messages if message["role"] == "tool"]
     assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
     scripted(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
@@ -175,7 +175,7 @@ def test_the_environment_of_the_page(here, world, monkeypatch):
     assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
 
 
-def test_the_game_of_others(here, world, monkeypatch):
+def test_the_game_of_others(workdir, world, monkeypatch):
     pytest.importorskip("textarena", reason="an example; the package does not depend on it")
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]

@@ -13,15 +13,15 @@ from grpo_lab.rollout import encode_prompts
 def by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
     """The definition: append the most likely token, or one drawn from the softmax of logits / temperature."""
     ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
-    drawn: list[int] = []
-    while len(drawn) < limit and not {tokenizer.eos_token_id, tokenizer.pad_token_id} & set(drawn):
+    seeds: list[int] = []
+    while len(seeds) < limit and not {tokenizer.eos_token_id, tokenizer.pad_token_id} & set(seeds):
         with torch.no_grad():
-            logits = model(torch.cat([ids, torch.tensor([drawn], dtype=torch.long)], dim=1)).logits[0, -1]
+            logits = model(torch.cat([ids, torch.tensor([seeds], dtype=torch.long)], dim=1)).logits[0, -1]
         if temperature:
-            drawn.append(int(torch.multinomial((logits / temperature).softmax(-1)[None], 1)))
+            seeds.append(int(torch.multinomial((logits / temperature).softmax(-1)[None], 1)))
         else:
-            drawn.append(int(logits.argmax()))
-    return tokenizer.decode(drawn, skip_special_tokens=True)
+            seeds.append(int(logits.argmax()))
+    return tokenizer.decode(seeds, skip_special_tokens=True)
 
 
 def test_a_reply_is_the_most_likely_token_at_every_step(tiny):
@@ -76,17 +76,17 @@ def said(role, text):
 @pytest.fixture
 def heard(monkeypatch):
     """Instead of a reply, how many messages were given, or the next exception; all that was given, and exceptions."""
-    given, faults = [], []
+    prompts, faults = [], []
 
     def echo(model, tokenizer, messages, max_new_tokens, temperature, write):
-        given.append(messages)
+        prompts.append(messages)
         if faults:
             raise faults.pop(0)
         write(f"{len(messages)} heard")
         return f"{len(messages)} heard"
 
     monkeypatch.setattr(chat, "reply", echo)
-    return given, faults
+    return prompts, faults
 
 
 def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
@@ -122,10 +122,10 @@ def loaded(tiny, monkeypatch):
 
 def typed(monkeypatch, *lines) -> None:
     """A reader at a terminal; an exception is what they press."""
-    left = iter(lines)
+    remaining = iter(lines)
 
     def read(prompt):
-        line = next(left, EOFError)
+        line = next(remaining, EOFError)
         if isinstance(line, type):
             raise line
         return line
@@ -150,11 +150,11 @@ def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, mon
 def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_was_never_said(
     loaded, heard, monkeypatch, capsys
 ):
-    given, faults = heard
+    prompts, faults = heard
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0
     printed = capsys.readouterr().out
-    assert given[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
+    assert prompts[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
     assert [line for line in printed.splitlines() if line.endswith("heard")] == ["2 heard", "4 heard", "2 heard"]
     assert printed.count(chat.HELP) == 1
     faults += [KeyboardInterrupt(), InputError("prompt has 9 tokens")]
@@ -162,7 +162,7 @@ def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_wa
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
     assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "1 heard" in printed
-    assert given[-1] == [said("user", "c")]
+    assert prompts[-1] == [said("user", "c")]
     typed(monkeypatch, "a", KeyboardInterrupt)
     assert chat.main(["--model", "tiny"]) == 130
 

@@ -44,25 +44,25 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
 
 def test_packages_that_are_missing_or_untested(monkeypatch):
     assert module.check_packages().status == "ok"
-    for wanted, status, found in [
+    for requirement, status, version in [
         ("nowhere-to-be-found>=1", "fail", "No package metadata was found for nowhere-to-be-found"),
         (f"torch>{torch.__version__.split('+')[0]}", "warn", f"torch {torch.__version__} (wanted: >"),
         ("nothing>1; extra == 'test'", "ok", ""),
     ]:
-        monkeypatch.setattr(importlib.metadata, "requires", lambda name, wanted=wanted: [wanted])
+        monkeypatch.setattr(importlib.metadata, "requires", lambda name, requirement=requirement: [requirement])
         check = doctor()["packages"]
-        assert check.status == status and found in check.finding
+        assert check.status == status and version in check.finding
 
 
 def test_a_card_that_torch_does_not_use(monkeypatch):
     monkeypatch.setattr(module, "find_gpu", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
-    for cuda, found, remedy in [
+    for cuda, detail, remedy in [
         (None, "this torch has no CUDA", "--reinstall-package torch --torch-backend=auto"),
         ("13.0", "driver is older than torch's CUDA", "Update the NVIDIA driver"),
     ]:
         monkeypatch.setattr(torch.version, "cuda", cuda)
         check = module.check_gpu()
-        assert check.status == "warn" and found in check.finding and remedy in check.remedy
+        assert check.status == "warn" and detail in check.finding and remedy in check.remedy
 
 
 def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):

@@ -59,10 +59,10 @@ PLANTED_ROWS = [{"prompt": "a", "answer": "2"}, {"prompt": "f", "answer": "1"}]
 
 
 def plant(monkeypatch, texts=TEXTS):
-    def planted(model, tokenizer, prompts, num_generations, *more, **keywords):
-        rollout = sample_completions(model, tokenizer, prompts, num_generations, *more, **keywords)
-        said = [text for prompt in prompts for text in texts[prompt][:num_generations]]
-        return dataclasses.replace(rollout, texts=said)
+    def planted(model, tokenizer, prompts, num_generations, *arguments, **keywords):
+        rollout = sample_completions(model, tokenizer, prompts, num_generations, *arguments, **keywords)
+        planted_texts = [text for prompt in prompts for text in texts[prompt][:num_generations]]
+        return dataclasses.replace(rollout, texts=planted_texts)
 
     monkeypatch.setattr(experience, "sample_completions", planted)
 
@@ -78,8 +78,8 @@ def test_every_count(monkeypatch):
     ]  # fmt: skip
     assert result["accuracy"] == 3 / 8, "the first problem has two right ones, the second one"
     assert result["accuracy_ci95"] == wilson_interval(3 / 8, 2), "a trial is a problem"
-    both = {k: (pass_at_k(4, 2, k) + pass_at_k(4, 1, k)) / 2 for k in (1, 2, 4)}
-    assert result["pass_at_k"] == {str(k): pytest.approx(value) for k, value in both.items()}
+    expected = {k: (pass_at_k(4, 2, k) + pass_at_k(4, 1, k)) / 2 for k in (1, 2, 4)}
+    assert result["pass_at_k"] == {str(k): pytest.approx(value) for k, value in expected.items()}
     assert result["format_rate"] == 3 / 8 and result["think_rate"] == 3 / 8
     assert 1 <= result["mean_length"] <= 3 and (result["n"], result["num_generations"]) == (2, 4)
     json.dumps(result)
@@ -94,7 +94,7 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
         ([0.5, 0.0, 0.0, 0.5], 0.0),
         ([None, None, None, 1.0], 0.5),
     ]:
-        measure = {"num_generations": 2, "max_completion_length": 2, "correct": lambda *_, given=rewards, **__: given}
+        measure = {"num_generations": 2, "max_completion_length": 2, "correct": lambda *_, marks=rewards, **__: marks}
         result = evaluate(*make_world(), PLANTED_ROWS, **measure)
         assert result["frac_reward_zero_std"] == share and result["accuracy"] == rewards.count(1.0) / (
             4 - rewards.count(None)
@@ -131,8 +131,9 @@ def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_c
     samples = []
     measure = {"num_generations": 4, "max_completion_length": 3, "correct": [accuracy_reward, length]}
     result = evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5], samples=samples)
-    said = [text for texts in TEXTS.values() for text in texts]
-    assert [sample["completion"] for sample in samples] == said and [s["problem"] for s in samples] == [0] * 4 + [1] * 4
+    planted_texts = [text for texts in TEXTS.values() for text in texts]
+    assert [sample["completion"] for sample in samples] == planted_texts
+    assert [sample["problem"] for sample in samples] == [0] * 4 + [1] * 4
     assert [sample["prompt"] for sample in samples] == ["a"] * 4 + ["f"] * 4
     for sample, right in zip(samples, [1, 1, 0, 0, 0, 0, 1, 0], strict=True):
         text = sample["completion"]
@@ -148,16 +149,16 @@ def test_the_command_keeps_the_weights_of_the_run_writes_samples_and_warns_where
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
     quick = ["--model", str(out), "--n", "3", "--num_generations", "2", "--max_completion_length", "3"]
     assert main([*quick, "--output", str(tmp_path / "samples.jsonl")]) == 0
-    shown = capsys.readouterr()
+    captured = capsys.readouterr()
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(samples) == 6 and f"6 completions written to {(tmp_path / 'samples.jsonl').as_posix()}" in shown.err
-    assert "reward = 1 number + 0.25 format" in shown.err
+    assert len(samples) == 6 and f"6 completions written to {(tmp_path / 'samples.jsonl').as_posix()}" in captured.err
+    assert "reward = 1 number + 0.25 format" in captured.err
     mean = sum(sample["reward"] for sample in samples) / 6
-    assert json.loads(shown.out)["reward"] == pytest.approx(mean, abs=1e-4)
+    assert json.loads(captured.out)["reward"] == pytest.approx(mean, abs=1e-4)
     assert main([*quick, "--reward_funcs", "accuracy"]) == 0, "the weights belong to the rewards of the run"
-    shown = capsys.readouterr()
-    assert "reward" not in json.loads(shown.out)
-    assert "all rewards were equal within each problem, so a training on these would have no gradient" in shown.err
+    captured = capsys.readouterr()
+    assert "reward" not in json.loads(captured.out)
+    assert "all rewards were equal within each problem, so a training on these would have no gradient" in captured.err
 
 
 def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_callers_state():
@@ -166,14 +167,14 @@ def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_c
     torch.manual_seed(7)
     prompts = [row["prompt"] for row in ROWS]
     lengths = sample_completions(model, tokenizer, prompts, 4, 6).mask.sum(-1).float().mean().item()
-    before = torch.get_rng_state()
+    state = torch.get_rng_state()
 
     def mean_length(seed):
         measure = {"num_generations": 4, "max_completion_length": 6, "seed": seed}
         return evaluate(model, tokenizer, ROWS, **measure)["mean_length"]
 
     assert mean_length(7) == pytest.approx(lengths) and len({mean_length(seed) for seed in range(4)}) > 1
-    assert torch.equal(torch.get_rng_state(), before) and model.training
+    assert torch.equal(torch.get_rng_state(), state) and model.training
     with pytest.raises(ValueError, match="rows is empty"):
         evaluate(*make_world(), [])
     with pytest.raises(ValueError, match="num_generations is 0"):
@@ -181,12 +182,15 @@ def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_c
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def evaluated_with(monkeypatch):
     """What the command gives to `evaluate`, rows and keywords, where nothing is to be sampled."""
     calls = []
-    monkeypatch.setattr(
-        evaluate_module, "evaluate", lambda *given, **keywords: calls.append((given[2], keywords)) or {"accuracy": None}
-    )
+
+    def record(model, tokenizer, rows, **keywords):
+        calls.append((rows, keywords))
+        return {"accuracy": None}
+
+    monkeypatch.setattr(evaluate_module, "evaluate", record)
     return calls
 
 
@@ -201,11 +205,11 @@ def test_stdout_is_one_json_object_alone(base, capsys):
     assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
 
 
-def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, asked, monkeypatch):
+def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_with, monkeypatch):
     monkeypatch.setitem(table.TASKS["sums"].usual, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
         assert main(["--model", base, *words]) == 0
-        rows, keywords = asked.pop()
+        rows, keywords = evaluated_with.pop()
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
         sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
@@ -213,7 +217,7 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, asked, mon
         assert keywords == sampling | {"disable_tqdm": False, "correct": [accuracy_reward, think_rate], "seed": seed}
 
 
-def test_other_tasks_and_what_is_right_there(base, asked, capsys):
+def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
     for arguments, right, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], 256),
         (["--task", "word-problems-zh", "--reward_funcs", "number"], ["number_reward"], 256),
@@ -221,34 +225,35 @@ def test_other_tasks_and_what_is_right_there(base, asked, capsys):
         (["--task", "sums", "--reward_funcs", "format", "accuracy"], ["format_reward", "accuracy_reward"], 64),
     ]:
         assert main(["--model", base, *arguments]) == 0
-        rows, keywords = asked.pop()
+        rows, keywords = evaluated_with.pop()
         assert reward_names(keywords["correct"]) == right and keywords["max_completion_length"] == length
         task = find_task(arguments[1])
         assert [row["answer"] for row in rows] == [row["answer"] for row in task.rows("test", None, 1)]
-        said = capsys.readouterr()
-        assert ("no problem is held out" in said.err) == (task.name == "chat-zh") and '"accuracy": null' in said.out
-        assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in said.err
+        captured = capsys.readouterr()
+        assert ("no problem is held out" in captured.err) == (task.name == "chat-zh")
+        assert '"accuracy": null' in captured.out
+        assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in captured.err
 
 
-def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, asked, capsys, tmp_path):
+def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_with, capsys, tmp_path):
     run = {"task": "word-problems", "reward_funcs": ["number"], "system_prompt": "Be brief.", "chat_template": "none"}
-    for place in (out := Path(shutil.copytree(base, tmp_path / "out")), out / "checkpoint-2"):
-        shutil.copytree(base, place, dirs_exist_ok=True)
+    for folder in (out := Path(shutil.copytree(base, tmp_path / "out")), out / "checkpoint-2"):
+        shutil.copytree(base, folder, dirs_exist_ok=True)
         (out / "grpo_config.json").write_text(json.dumps(run | {"seed": 3}), encoding="utf-8")
         for typed, names, plain in [
             ([], ["number_reward"], True),
             (["--task", "word-problems", "--reward_funcs", "math"], ["math_reward"], True),
             (["--task", "sums"], ["accuracy_reward", "think_rate"], False),
         ]:
-            assert main(["--model", str(place), "--n", "2", *typed]) == 0
-            rows, keywords = asked.pop()
+            assert main(["--model", str(folder), "--n", "2", *typed]) == 0
+            rows, keywords = evaluated_with.pop()
             assert reward_names(keywords["correct"]) == names and isinstance(rows[0]["prompt"], str) == plain
             assert not plain or rows[0]["prompt"].startswith("Be brief.")
-            said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
-            assert [line.endswith("'Be brief.' --chat_template none") for line in said] == [True] * plain
+            sources = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
+            assert [line.endswith("'Be brief.' --chat_template none") for line in sources] == [True] * plain
 
 
-def test_how_data_of_ones_own_was_read_is_as_in_the_run_too(base, asked, capsys, tmp_path):
+def test_how_data_of_ones_own_was_read_is_as_in_the_run_too(base, evaluated_with, capsys, tmp_path):
     out, school = Path(shutil.copytree(base, tmp_path / "out")), tmp_path / "school.csv"
     lines = "".join(f"{n} + 1 = ?,{n + 1},{n % 3}\n" for n in range(60))
     school.write_text("question,solution,grade\n" + lines, encoding="utf-8")
@@ -256,7 +261,7 @@ def test_how_data_of_ones_own_was_read_is_as_in_the_run_too(base, asked, capsys,
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
     for typed, start in [([], ""), (["--prompt_template", "Grade {grade}: {question}"], "Grade ")]:
         assert main(["--model", str(out), "--n", "2", *typed]) == 0
-        rows, _ = asked.pop()
+        rows, _ = evaluated_with.pop()
         assert [row["answer"] for row in rows] == [row["solution"] for row in rows]
         for row in rows:
             grade = f"Grade {row['grade']}: " if start else ""
@@ -271,7 +276,9 @@ CALLS = [
 ]
 
 
-def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(base, asked, tmp_path, monkeypatch):
+def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
+    base, evaluated_with, tmp_path, monkeypatch
+):
     """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code of somebody else."""
     folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
     (folder / "evil.py").write_text(EVIL, encoding="utf-8")

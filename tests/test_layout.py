@@ -24,20 +24,20 @@ def modules(part: str) -> list[Path]:
 
 def top(folder: Path) -> set[str]:
     """The modules and packages that stand right in it."""
-    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    return found - {"__init__", "__main__"}
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return names - {"__init__", "__main__"}
 
 
 def imported(path: Path) -> set[str]:
     """Every module that a file imports, within functions too; `from a import b` counts as a and as a.b."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} has a relative import"
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def parts_of(path: Path) -> set[str]:
@@ -51,9 +51,9 @@ def test_every_module_is_in_a_part_and_none_is_private_at_the_top():
 
 @pytest.mark.parametrize("part", PARTS)
 def test_imports_go_one_way(part):
-    before = set(PARTS[: PARTS.index(part) + 1])
+    earlier_parts = set(PARTS[: PARTS.index(part) + 1])
     for path in modules(part):
-        assert not parts_of(path) - before, path.relative_to(PACKAGE)
+        assert not parts_of(path) - earlier_parts, path.relative_to(PACKAGE)
 
 
 def test_the_mathematics_needs_torch_and_einops_alone():
@@ -87,5 +87,5 @@ def test_the_parts_of_the_course_import_one_way():
     assert top(PACKAGE / "course") == set(COURSE)
     for number, part in enumerate(COURSE, 1):
         names = {name for path in modules(f"course/{part}") for name in imported(path)}
-        found = {name.split(".")[2] for name in names if name.startswith("grpo_lab.course.")} & set(COURSE)
-        assert found <= set(COURSE[:number]), part
+        course_parts = {name.split(".")[2] for name in names if name.startswith("grpo_lab.course.")} & set(COURSE)
+        assert course_parts <= set(COURSE[:number]), part

@@ -81,20 +81,20 @@ def test_a_lock_has_exact_versions_names_no_host_and_leaves_the_cuda_packages_to
 
 
 def applies(requirement: Requirement, python: str, system: str) -> bool:
-    os_name = "nt" if system == "win32" else "posix"
-    place = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": system, "os_name": os_name}
-    return requirement.marker is None or requirement.marker.evaluate(place)
+    versions = {"python_version": python, "python_full_version": f"{python}.0"}
+    machine = {"sys_platform": system, "os_name": "nt" if system == "win32" else "posix"}
+    return requirement.marker is None or requirement.marker.evaluate(versions | machine)
 
 
 @pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
 def test_a_lock_satisfies_pyproject_on_each_system_and_python(lock: str, extras: tuple[str, ...]) -> None:
     for python, system in itertools.product(PYTHONS, SYSTEMS):
-        here = [r for r in locked(lock) if applies(r, python, system)]
-        pinned = {r.name: next(iter(r.specifier)).version for r in here}
-        assert len(pinned) == len(here), (python, system, "a package is locked twice")
-        wanted = {name: r for name, r in declared(*extras).items() if applies(r, python, system)}
-        assert not set(wanted) - set(pinned)
-        assert not [f"{name} {pinned[name]}" for name, r in wanted.items() if not r.specifier.contains(pinned[name])]
+        on_this_system = [r for r in locked(lock) if applies(r, python, system)]
+        pinned = {r.name: next(iter(r.specifier)).version for r in on_this_system}
+        assert len(pinned) == len(on_this_system), (python, system, "a package is locked twice")
+        needed = {name: r for name, r in declared(*extras).items() if applies(r, python, system)}
+        assert not set(needed) - set(pinned)
+        assert not [f"{name} {pinned[name]}" for name, r in needed.items() if not r.specifier.contains(pinned[name])]
 
 
 def test_readers_get_what_developers_have_and_nothing_for_tests_or_teachers() -> None:
@@ -104,11 +104,11 @@ def test_readers_get_what_developers_have_and_nothing_for_tests_or_teachers() ->
 
 
 def test_conda_has_what_readers_get_within_the_same_bounds() -> None:
-    there = conda()
-    assert there.pop("pip") == SpecifierSet()
-    python = there.pop("python")
-    assert all(python.contains(f"{one}.5") for one in PYTHONS)
-    assert there == {name: r.specifier for name, r in declared("notebooks").items()}
+    in_conda = conda()
+    assert in_conda.pop("pip") == SpecifierSet()
+    python = in_conda.pop("python")
+    assert all(python.contains(f"{version}.5") for version in PYTHONS)
+    assert in_conda == {name: r.specifier for name, r in declared("notebooks").items()}
     environment = yaml.safe_load(read("environment.yml"))
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert environment["dependencies"][-1]["pip"][-1] == "-e ."
@@ -238,8 +238,8 @@ def test_a_wheel_of_the_sdist_works_in_an_empty_environment(unpacked_sdist: Path
     # What the package needs is taken from this environment; the package itself only from the wheel.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     python = next(path for path in (tmp_path / "env").glob("*/python*") if path.is_file())
-    place = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = Path(subprocess.run([python, "-c", place], capture_output=True, text=True, check=True).stdout.strip())
+    program = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip())
     (site / "needed.pth").write_text(f"{Path(torch.__file__).parent.parent}\n", encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", built]
@@ -338,6 +338,19 @@ def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
             assert (ROOT / name).parent.joinpath(link).exists(), (name, link)
 
 
+def test_images_and_links_of_the_readme_work_on_an_index() -> None:
+    """There it stands without the files beside it: each is an address of the repository, and the file is there."""
+    readme, repository = load_script("setup.py").readme_for_an_index(), PYPROJECT["project"]["urls"]["Homepage"]
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme)
+    assert len(links) == len(re.findall(r"\]\(", read("README.md"))) > 20
+    for image, link in links:
+        assert link.startswith(("https://", "http://", "#")), link
+        folder, _, path = link.removeprefix(f"{repository}/").partition("/main/")
+        if link.startswith(f"{repository}/{folder}/main/"):
+            assert folder == ("raw" if image else "blob") and (ROOT / path.partition("#")[0]).exists(), link
+    assert readme.count("](") == read("README.md").count("](") and "notebooks/images/first_run.png)" in readme
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     assert f"version: {grpo_lab.__version__}\n" in read("CITATION.cff")
     assert json.loads(read(".zenodo.json"))["version"] == grpo_lab.__version__
@@ -356,10 +369,10 @@ def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
     assert lock["einops"] and lock["math-verify"]
     changed = newest.differing(newest.versions("Einops==99\nmath_verify==98\nown==1\nold==1\n"), lock | {"old": "1"})
     assert changed == {"einops": ("99", lock["einops"]), "math-verify": ("98", lock["math-verify"])}
-    there = {name: new for name, (new, _) in changed.items()}
-    put = lambda name, version: there.__setitem__(name, version) is None  # noqa: E731
-    assert newest.culprits(changed, put, lambda: there["einops"] == lock["einops"]) == ["einops"]
-    assert newest.culprits(changed, put, lambda: False) == [] and there == {"einops": "99", "math-verify": "98"}
+    installed = {name: new for name, (new, _) in changed.items()}
+    put = lambda name, version: installed.__setitem__(name, version) is None  # noqa: E731
+    assert newest.culprits(changed, put, lambda: installed["einops"] == lock["einops"]) == ["einops"]
+    assert newest.culprits(changed, put, lambda: False) == [] and installed == {"einops": "99", "math-verify": "98"}
     workflow = yaml.safe_load(read(".github/workflows/newest.yml"))
     assert "requirements" not in str(workflow) and ".ci/newest.py" in str(workflow)
 
@@ -375,5 +388,5 @@ def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
 def test_make_lab_opens_the_lessons_of_the_readers_language(language, page):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "GRPO_LAB_LANG"))}
     command = ["make", "-n", "lab", "PYTHON=python3"]
-    said = subprocess.run(command, cwd=ROOT, env=clean | language, capture_output=True, text=True, check=True).stdout
-    assert f"/lab/tree/notebooks/{page}.ipynb" in said
+    output = subprocess.run(command, cwd=ROOT, env=clean | language, capture_output=True, text=True, check=True).stdout
+    assert f"/lab/tree/notebooks/{page}.ipynb" in output

@@ -25,15 +25,15 @@ def serving(folder, hub):
     """The address of a server of this folder, on a free port of loopback; at the end the server is gone."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), "NO_PROXY": "127.0.0.1"}
     words = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
-    words, said = [sys.executable, "-m", "transformers.cli.transformers", *words], folder.with_suffix(".log")
-    with said.open("wb") as log:
+    words, log_file = [sys.executable, "-m", "transformers.cli.transformers", *words], folder.with_suffix(".log")
+    with log_file.open("wb") as log:
         server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
     try:
         end = time.monotonic() + 300
-        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", said.read_text(errors="replace"))):
-            assert server.poll() is None and time.monotonic() < end, said.read_text(errors="replace")
+        while not (address := re.search(r"running on (http://127\.0\.0\.1:\d+)", log_file.read_text(errors="replace"))):
+            assert server.poll() is None and time.monotonic() < end, log_file.read_text(errors="replace")
             time.sleep(0.1)
-        yield f"{found[1]}/v1"
+        yield f"{address[1]}/v1"
     finally:
         server.kill()
         server.wait()
@@ -49,11 +49,12 @@ def test_a_server_is_asked_by_the_openai_client_and_as_a_judge(tiny, tmp_path, m
         client = openai.OpenAI(base_url=url, api_key="none", timeout=120)
         for question in questions:
             expected = reply(*tiny, question)
-            asked = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
-            asked["model"] = str(policy)
-            whole = client.chat.completions.create(**asked).choices[0]
+            request = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
+            request["model"] = str(policy)
+            whole = client.chat.completions.create(**request).choices[0]
             assert (whole.message.content, whole.finish_reason) == (expected, "stop")
-            pieces = [one.choices[0].delta.content for one in client.chat.completions.create(**asked, stream=True)]
+            stream = client.chat.completions.create(**request, stream=True)
+            pieces = [chunk.choices[0].delta.content for chunk in stream]
             assert "".join(piece or "" for piece in pieces) == expected and len(pieces) > 4
         with pytest.raises(openai.InternalServerError):
             client.models.list()  # there is no cache of the hub; docs/serving.md says so

@@ -62,11 +62,11 @@ class Phrase(str):
         phrase.pieces = tuple(part for piece in pieces for part in getattr(piece, "pieces", (piece,)))
         return phrase
 
-    def __add__(self, other: str) -> "Phrase":
-        return Phrase(self, other)
+    def __add__(self, end: str) -> "Phrase":
+        return Phrase(self, end)
 
-    def __radd__(self, other: str) -> "Phrase":
-        return Phrase(other, self)
+    def __radd__(self, start: str) -> "Phrase":
+        return Phrase(start, self)
 
 
 class Message(NamedTuple):

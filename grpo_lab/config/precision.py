@@ -44,18 +44,37 @@ PRECISIONS = {
 }
 
 
+MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a GPU with bf16 in hardware, and for one without
+
+
+def possible_precisions(
+    device: torch.device | None, requested: str | None = None, small: bool = False
+) -> tuple[str, ...]:
+    """The modes to choose from before a model is loaded, the most exact first; a requested one stands alone.
+
+    Whoever knows how much memory is free takes the first that fits (`memory.choice`), adapters and TRL's loop the first
+    (`Engine.precision`), and whoever knows nothing the last, which takes least (`pick_precision`).
+
+    device: None for a GPU elsewhere, which has bf16. small: a model for which rounding costs more than it saves.
+
+    Raises:
+        ValueError: for a requested mode that is not in `PRECISIONS`.
+    """
+    if requested is not None:
+        check_choice("precision", requested, PRECISIONS)
+        return (requested,)
+    if small or (device is not None and device.type != "cuda"):
+        return ("fp32",)
+    return MODES[device is None or has_native_bf16(device)]
+
+
 def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """The mode asked for; for None "bf16" on a GPU that has it, "fp16" on another, "fp32" elsewhere and if small."""
-    if precision is not None:
-        check_choice("precision", precision, PRECISIONS)
-        return PRECISIONS[precision]
-    if device.type != "cuda" or small:
-        return PRECISIONS["fp32"]
-    return PRECISIONS["bf16" if has_native_bf16(device) else "fp16"]
+    """The possible mode that takes least memory: "bf16" on a GPU that has it, "fp16" on another, "fp32" elsewhere."""
+    return PRECISIONS[possible_precisions(device, precision, small)[-1]]
 
 
 def precision_of(model, config=None) -> Precision:
-    """The mode in which a loaded model trains and computes.
+    """The mode in which a loaded model trains and computes: what was chosen before it was loaded, read off the model.
 
     It is the one that the configuration names (`precision`, or TRL's flags bf16 and fp16), else the one for which
     `load_policy` loaded the model, else what the weights allow: bf16 weights train as "bf16", float32 (and float64)

@@ -11,8 +11,8 @@ from grpo_lab.base.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
-from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory.planning import MODES, choice, longest_prompt, plan
+from grpo_lab.config.precision import PRECISIONS, possible_precisions
+from grpo_lab.memory.planning import choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
-    precisions = (precision,) if precision else ("fp32",) if small else MODES[True]
+    precisions = possible_precisions(None, precision, small)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     chosen, lines = choice(memory_plan, int(budget * GIB), precisions, options)

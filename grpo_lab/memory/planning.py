@@ -16,7 +16,7 @@ import torch
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, has_native_bf16
+from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import PlannedRun
 from grpo_lab.models.shapes import shape_of
@@ -24,7 +24,6 @@ from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
 RESERVE = GIB  # bytes, for what a plan does not count
-MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a GPU with bf16 in hardware, and for one without
 
 
 @dataclass(frozen=True)
@@ -175,8 +174,7 @@ def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.devi
     """
     if device.type != "cuda":
         return config
-    has_bf16, requested = has_native_bf16(device), config.requested_precision
-    modes = MODES[has_bf16] if requested is None else (requested,)
+    modes = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
     except InputError as error:  # an architecture whose parts are not known can be trained all the same

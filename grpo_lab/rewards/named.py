@@ -40,7 +40,7 @@ READ_TAGS = set(NAMED) - {"contains", "last", "code", "pass_rate", "sql"}
 NUMBERS = ("number", "last")  # these compare with a number
 
 
-def registered(name: str) -> str:
+def short_name(name: str) -> str:
     """The name in `NAMED`: "accuracy" for "accuracy_reward", as TRL calls it; another one stays as it is."""
     of_function = {function.__name__: short for short, function in NAMED.items()}
     return of_function.get(name, name)
@@ -52,7 +52,7 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     A name is one of `NAMED` (or its function's own), or "FILE:function", or "module:function": the module is looked for
     in the current folder first, then among those that are installed. An InputError names what cannot be had.
     """
-    shorts = [registered(name) for name in names]
+    shorts = [short_name(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
         expected = "expected each once: reward_weights says how much it counts"
         raise InputError("reward_funcs", twice, expected, found=f"has {twice!r} twice")
@@ -70,7 +70,7 @@ def _own_reward(name: str) -> Callable:
 
 def read_tags(names: Iterable[str]) -> bool:
     """True if one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
-    return any(registered(name) in READ_TAGS for name in names)
+    return any(short_name(name) in READ_TAGS for name in names)
 
 
 def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
@@ -85,7 +85,7 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     functions = find_rewards(names)
     for function in functions:
         check_walls("reward_funcs", function)
-    needs = {registered(name): _needed(function) for name, function in zip(names, functions, strict=True)}
+    needs = {short_name(name): _needed(function) for name, function in zip(names, functions, strict=True)}
     available = {"prompts", "completions", "completion_ids", *TRAINER_ARGUMENTS, *rows[0]}
     errors = []
     for name, columns in needs.items():

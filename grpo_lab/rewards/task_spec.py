@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
@@ -101,7 +101,7 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
-    our_rewards = all(isinstance(name, str) and registered(name) in NAMED for name in rewards)
+    our_rewards = all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
@@ -127,15 +127,12 @@ class TaskSpec:
 
     task: Task
     names: tuple[str, ...]
+    functions: list[Callable]  # the rewards of these names, as the run gets them
     weights: list[float] | None
     system_prompt: str | None
     replaces: bool  # whether the system prompt takes the place of those that rows bring
     plain: bool = False  # whether the model gets texts, and no chat messages
     small: bool = False  # whether it is for a model as small as the tiny one
-
-    @property
-    def functions(self) -> list[Callable]:
-        return find_rewards(self.names)
 
     def rows(self, split: str, n: int | None, seed: int) -> list[Row]:
         """Problems of a split, checked for what the rewards need, with the system prompt in front."""
@@ -189,14 +186,21 @@ def make_task_spec(
     data: how data of one's own is read, as `find_task` takes it.
     """
     chosen_task = find_task(task, **data)
-    names = tuple(registered(name) for name in reward_funcs or chosen_task.reward_funcs)
-    find_rewards(names)
+    names = tuple(short_name(name) for name in reward_funcs or chosen_task.reward_funcs)
+    functions = find_rewards(names)
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
         reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
     system_text = _system_prompt(system_prompt, chosen_task, names, small)
     return TaskSpec(
-        chosen_task, names, reward_weights, system_text, system_prompt != BY_REWARDS, chat_template != OF_MODEL, small
+        chosen_task,
+        names,
+        functions,
+        reward_weights,
+        system_text,
+        replaces=system_prompt != BY_REWARDS,
+        plain=chat_template != OF_MODEL,
+        small=small,
     )
 
 

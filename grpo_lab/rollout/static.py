@@ -35,20 +35,14 @@ CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that 
 
 
 class GraphDecoder(Decoder):
-    """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value."""
+    """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value.
 
-    def __init__(
-        self,
-        model,
-        prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: Sampling,
-        turns: Turns | None = None,
-        rollout_rows: int | None = None,
-    ):
-        super().__init__(model, prompts, num_generations, columns, sampling, turns=turns, rollout_rows=rollout_rows)
-        self.replay = _capture(self.step, model.device)
+    Its arguments are those of `Decoder`.
+    """
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.replay = _capture(self.step, self.model.device)
 
     def run(self, max_steps: int) -> int:
         check_every = CHECK_EVERY if self.turns is None else 1
@@ -169,13 +163,13 @@ def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
 
     arguments: all those of `GraphDecoder`.
     """
-    kept = _kept[-1] if _kept else KeptGraph()
+    graph = _kept[-1] if _kept else KeptGraph()
     try:
-        yield kept.decoder_for(*arguments)
+        yield graph.decoder_for(*arguments)
     except BaseException:
-        kept.drop()
+        graph.drop()
         raise
-    kept.end_rollout()
+    graph.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:

@@ -1,12 +1,51 @@
-"""An environment that replies in plain text within a completion, as runs take it: a calculator inside a thought."""
+"""What runs take as an environment, and the one that replies in plain text: a calculator inside a thought."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from grpo_lab.rollout.episodes import sample_episodes
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.sample import Rollout
 from grpo_lab.tasks import Task
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it."""
+
+    @property
+    def has_instances(self) -> bool:
+        """True if each episode has an object of its own, which reward functions get among `environments`.
+
+        Then `sample(..., by_turn=True)` asks it for its reward and its state after every turn, where it has them.
+        """
+        ...
+
+    @property
+    def has_reward(self) -> bool:
+        """True if these objects have `get_reward`."""
+        ...
+
+    @property
+    def has_state(self) -> bool:
+        """True if these objects have `get_state`."""
+        ...
+
+    def sample(
+        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling: Any
+    ) -> Rollout:
+        """Sample G episodes of each row of the data."""
+        ...
+
+    def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
+        """Raise InputError for the first row that no episode can begin with."""
+        ...
+
+    @property
+    def ingredients(self) -> tuple[list[Callable], dict]:
+        """The code that it is made of, and its settings: what a resumed run compares."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -16,6 +55,9 @@ class TextEnvironment:
     respond: Callable[[list[str]], Sequence[str | None]]
     stop_strings: Sequence[str] = ()
     max_turns: int | None = None
+    has_instances: ClassVar[bool] = False  # a function replies to all episodes
+    has_reward: ClassVar[bool] = False
+    has_state: ClassVar[bool] = False
 
     def sample(
         self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling

@@ -155,10 +155,10 @@ def _csv_records(file: Path) -> Iterator[Record]:
 def _check_separator(file: Path, names: list[str]) -> None:
     """Raise InputError for a first line that another character than that of the kind of file divides."""
     separator = SEPARATORS[file.suffix]
-    if len(names) == 1 and (others := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
+    if len(names) == 1 and (dividers := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
         problem = f"has one column, {names[0]!r:.80}"
-        expected = f"expected {separator!r} between columns, and not {others[0]!r}; save it so"
-        expected += ", or as .tsv" * (others[0] == "\t") + ", or as .csv" * (others[0] == ",")
+        expected = f"expected {separator!r} between columns, and not {dividers[0]!r}; save it so"
+        expected += ", or as .tsv" * (dividers[0] == "\t") + ", or as .csv" * (dividers[0] == ",")
         raise InputError(file.name, names, expected, found=problem)
 
 

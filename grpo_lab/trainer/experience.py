@@ -20,6 +20,7 @@ from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -69,14 +70,14 @@ def collect(
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     clock: Clock | None = None,
-    environment=None,
+    environment: Environment | None = None,
     trainer_state: Any = None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
     clock: that of this step alone; `train` puts its seconds beside the metrics.
-    environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
+    environment: who replies to the policy; None where a completion is the policy's alone.
     trainer_state: `run.trainer_state(step)`, for reward functions that read it.
 
     Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
@@ -84,8 +85,8 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         sampling = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and getattr(environment, "kind", None):
-            sampling["by_turn"] = True  # the environment is asked for its reward and state after every turn
+        if config.turn_advantage != "trajectory" and environment is not None and environment.has_instances:
+            sampling["by_turn"] = True  # each is asked for its reward and state after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling
         )
@@ -99,7 +100,13 @@ def collect(
 
 
 def sample_rows(
-    model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, environment=None, **sampling
+    model,
+    tokenizer,
+    rows: list[dict],
+    num_generations: int,
+    max_completion_length: int,
+    environment: Environment | None = None,
+    **sampling,
 ) -> Rollout:
     """Sample G completions of each row of the data, or episodes where there is an environment."""
     if environment is not None:
@@ -195,18 +202,18 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     if not rewards.isnan().any():
         return _group_advantages(grouped_rewards, config).flatten()
     if config.advantage == "group" and config.scale_rewards == "batch":
-        centred = _advantages_of_known(grouped_rewards, replace(config, scale_rewards="none"))
+        centred = _advantages_without_nan(grouped_rewards, replace(config, scale_rewards="none"))
         known = rewards[~rewards.isnan()]
         return (centred / (known.std() + EPS) if len(known) > 1 else centred).flatten()
-    return _advantages_of_known(grouped_rewards, config).flatten()
+    return _advantages_without_nan(grouped_rewards, config).flatten()
 
 
 def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
     return ADVANTAGES[config.advantage].compute(grouped_rewards, config)
 
 
-def _advantages_of_known(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    """The advantages of the rewards that are not NaN, group by group; those of the others are zero."""
+def _advantages_without_nan(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    """The advantages of the completions whose reward is not NaN, group by group; those of the others are zero."""
     advantages = torch.zeros_like(grouped_rewards)
     for p, rewards in enumerate(grouped_rewards):
         known = ~rewards.isnan()

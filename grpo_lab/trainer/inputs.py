@@ -13,6 +13,7 @@ from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
@@ -24,7 +25,7 @@ def check_inputs(
     config: GRPOConfig,
     reward_funcs: Callable | list | None,
     eval_dataset: Rows | None,
-    environment=None,
+    environment: Environment | None = None,
 ) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
     check_types(model, tokenizer, config)
@@ -39,8 +40,8 @@ def check_inputs(
         if clash := next((name for name in TRAINER_ARGUMENTS if name in dataset[0]), None):
             expected = "expected another name, since reward functions get something else under this one"
             raise InputError("dataset", dataset, expected, found=f"has the column {clash!r}")
-        worlds = ["environments"] if getattr(environment, "kind", None) else []
-        check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *worlds])
+        instances = ["environments"] if environment is not None and environment.has_instances else []
+        check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *instances])
     if (config.eval_steps is None) != (eval_dataset is None):
         missing, present = "eval_steps", "eval_dataset"
         if config.eval_steps is not None:

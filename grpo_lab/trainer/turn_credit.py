@@ -18,16 +18,17 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import READ_STATES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.text_environment import Environment
 
 
-def check_turn_advantage(config: GRPOConfig, environment=None) -> None:
+def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
     """Raise InputError for a `turn_advantage` that asks for more than the environment tells."""
     name = config.turn_advantage
     if name == "trajectory":
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not callable(getattr(getattr(environment, "kind", None), "get_state", None)):
+    if name in READ_STATES and not environment.has_state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 
@@ -47,7 +48,7 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     states = numbered_states(rollout) if config.turn_advantage in READ_STATES else None
     parts = [turn_rewards, turn_mask, states]
     groups = [None if part is None else rearrange(part, "(P G) K -> P G K", G=config.num_generations) for part in parts]
-    advantages = rearrange(_advantages_of_known(*groups, config), "P G K -> (P G) K")
+    advantages = rearrange(_turn_advantages_without_nan(*groups, config), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
 
 
@@ -79,12 +80,13 @@ def numbered_states(rollout: Rollout) -> Int[Tensor, "B K"]:
     return torch.tensor(padded, device=rollout.mask.device)
 
 
-def _advantages_of_known(
+def _turn_advantages_without_nan(
     turn_rewards: Float[Tensor, "P G K"],
     turn_mask: Bool[Tensor, "P G K"],
     states: Int[Tensor, "P G K"] | None,
     config: GRPOConfig,
 ) -> Float[Tensor, "P G K"]:
+    """The advantages of the episodes whose rewards have no NaN, group by group; those of the others are zero."""
     settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
     compare = TURN_ADVANTAGES[config.turn_advantage]
     known = ~(turn_rewards.isnan() & turn_mask).any(-1)

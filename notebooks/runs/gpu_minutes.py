@@ -76,8 +76,8 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     records: list[dict] = []
     for number, (command, limit) in enumerate(commands(args.part, args.try_out, args.output)):
-        shown = " ".join(command[1:])[-160:]
-        records.append({"command": shown} | run(command, limit, args.output / f"{args.part}-{number}.txt"))
+        command_line = " ".join(command[1:])[-160:]
+        records.append({"command": command_line} | run(command, limit, args.output / f"{args.part}-{number}.txt"))
         (args.output / f"{args.part}.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(records[-1]), flush=True)
     sys.exit(max(record["exit"] != 0 for record in records))

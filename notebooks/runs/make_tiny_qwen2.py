@@ -142,9 +142,9 @@ def summed_loss(model: Qwen2ForCausalLM, rows: list[tuple[list[int], list[int]]]
 def build_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers (in trials it learnt to carry sooner); AdamW for the rest."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    remaining = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(matrices, lr=0.02, weight_decay=0.01)
-    return [muon, torch.optim.AdamW(others, lr=0.003, betas=(0.9, 0.98), weight_decay=0.01)]
+    return [muon, torch.optim.AdamW(remaining, lr=0.003, betas=(0.9, 0.98), weight_decay=0.01)]
 
 
 def warm_up(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, phase: Phase, seed: int) -> list[float]:

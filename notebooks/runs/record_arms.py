@@ -85,8 +85,8 @@ def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) 
         part = rollout[some]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
         logp, _ = score_logprobs(model, *inputs, with_entropy=False)
-        kept = arm.keep(part.mask)
-        loss, _ = policy_loss(logp, advantages[some], kept, loss_type="dapo", num_items=num_items)
+        loss_mask = arm.keep(part.mask)
+        loss, _ = policy_loss(logp, advantages[some], loss_mask, loss_type="dapo", num_items=num_items)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.param_groups[0]["lr"] = lr
@@ -102,20 +102,20 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     torch.manual_seed(seed)
     rewards = []
     for step in range(arm.steps):
-        place = step * PROMPTS % arm.problems
-        rows = train_rows[place : place + PROMPTS]
+        first_row = step * PROMPTS % arm.problems
+        rows = train_rows[first_row : first_row + PROMPTS]
         lr = arm.learning_rate * min(1, (step + 1) / WARMUP)
         rewards.append(step_of(arm, model, tokenizer, optimizer, rows, lr))
     return {"rewards": rewards, "after": counted(model, tokenizer, held_out, arm.begin)}
 
 
 @torch.no_grad()
-def probability(model, tokenizer, rows: list[dict], texts: list[str], given: int = 0) -> Tensor:
-    """Mean probability of these answers after their first `given` tokens."""
+def probability(model, tokenizer, rows: list[dict], texts: list[str], prefix_tokens: int = 0) -> Tensor:
+    """Mean probability of these answers after their first `prefix_tokens` tokens."""
     words = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     prompts, mask = encode_prompts(tokenizer, [row["prompt"] for row in rows]), words.attention_mask.bool()
     logp, _ = score_logprobs(model, *prompts, words.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
-    return torch.where(mask, logp, 0)[:, given:].sum(-1).exp().mean()
+    return torch.where(mask, logp, 0)[:, prefix_tokens:].sum(-1).exp().mean()
 
 
 def counted(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
@@ -130,8 +130,8 @@ def counted(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
         workings.append(f"<think>{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}</think>{guess}")
     exact = {
         "thinks": probability(model, tokenizer, held_out, ["<think>"] * len(held_out)),
-        "right_then": probability(model, tokenizer, held_out, workings, given=1),
-        "right_guess": probability(model, tokenizer, held_out, guesses, given=1),
+        "right_then": probability(model, tokenizer, held_out, workings, prefix_tokens=1),
+        "right_guess": probability(model, tokenizer, held_out, guesses, prefix_tokens=1),
     }
     return {
         "n": len(held_out),
@@ -165,16 +165,16 @@ def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str
         "base": counted(model, tokenizer, held_out),
         "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
     }
-    there = {(made["arm"], made["seed"]) for made in record["runs"]}
+    done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}
     order = {name: index for index, name in enumerate(arms)}
     for seed in args.seeds:
         for name in args.arms:
-            if (name, seed) not in there:
-                made = run(arms[name], seed, held_out)
-                record["runs"].append({"arm": name, "seed": seed} | made)
-                record["runs"].sort(key=lambda made: (order[made["arm"]], made["seed"]))
+            if (name, seed) not in done:
+                recorded = run(arms[name], seed, held_out)
+                record["runs"].append({"arm": name, "seed": seed} | recorded)
+                record["runs"].sort(key=lambda recorded: (order[recorded["arm"]], recorded["seed"]))
                 args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
-                print(name, seed, made["after"], file=sys.stderr, flush=True)
+                print(name, seed, recorded["after"], file=sys.stderr, flush=True)
     print(f"{args.json.name}: {len(record['runs'])} runs")
 
 

@@ -54,11 +54,11 @@ LINE = re.compile(r"(\d+)\+(\d+)=(\d+)")
 
 def judged(text: str, answer: str) -> list[float]:
     """1 for each line of working that is a true sum, 0 for any other; then 1 or 0 for the answer."""
-    working, _, rest = text.rpartition("</think>")
+    working, _, ending = text.rpartition("</think>")
     lines = working.removeprefix("<think>").split("\n") if working else []
     sums = [LINE.fullmatch(line) for line in lines]
     true = [float(s is not None and int(s[1]) + int(s[2]) == int(s[3])) for s in sums]
-    return [*true, float(rest == f"<answer>{answer}</answer>")]
+    return [*true, float(ending == f"<answer>{answer}</answer>")]
 
 
 def points_reward(completions: list[str], answer: list[str], **_) -> list[float]:
@@ -74,28 +74,28 @@ def step_rewards(rollout, answers: list[str], ends: set[int]) -> tuple[torch.Ten
     is_end = torch.isin(rollout.completion_ids, torch.tensor(sorted(ends))) & mask & ~last | last
     earned = torch.zeros(mask.shape)
     for row, (text, answer) in enumerate(zip(rollout.texts, answers, strict=True)):
-        points, places = judged(text, answer), is_end[row].nonzero()[:, 0]
-        if len(points) == len(places):  # malformed completions earn nothing, at their end
-            earned[row, places] = torch.tensor(points)
+        points, step_ends = judged(text, answer), is_end[row].nonzero()[:, 0]
+        if len(points) == len(step_ends):  # malformed completions earn nothing, at their end
+            earned[row, step_ends] = torch.tensor(points)
         else:
             is_end[row] = last[row]
     return earned, is_end
 
 
-def train_by_steps(model, tokenizer, rows, config, after) -> None:
+def train_by_steps(model, tokenizer, rows, config, callback) -> None:
     """The loop of the trainer with one line more: advantages of tokens take the place of those of completions."""
     ends = {tokenizer.convert_tokens_to_ids("</think>"), tokenizer("\n").input_ids[0]}
     with Run(model, tokenizer, rows, config, accuracy_reward) as run:
         for step in run.steps():
-            asked = run.rows_of_step(step)
-            experience, _ = collect(model, tokenizer, asked, accuracy_reward, config)
-            answers = [row["answer"] for row in asked for _ in range(config.num_generations)]
+            problems = run.rows_of_step(step)
+            experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)
+            answers = [row["answer"] for row in problems for _ in range(config.num_generations)]
             earned, is_end = step_rewards(experience.rollout, answers, ends)
-            by_group = (len(asked), config.num_generations, -1)
+            by_group = (len(problems), config.num_generations, -1)
             tokens = process_advantages(earned.view(by_group), is_end.view(by_group)).flatten(0, 1)
             experience = replace(experience, advantages=tokens)
             update(model, run.optimizer, experience, config, run.learning_rate(step))
-            after()
+            callback()
 
 
 def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
@@ -109,31 +109,31 @@ def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
         held_out = held_out[:8]
     curve = [thinking_probability(model, tokenizer, held_out)]
 
-    def after(*_):
+    def record_thinking(*_):
         curve.append(thinking_probability(model, tokenizer, held_out))
 
     if arm == "a reward a step":
-        train_by_steps(model, tokenizer, train_rows, config, after)
+        train_by_steps(model, tokenizer, train_rows, config, record_thinking)
     else:
         reward = points_reward if arm == "the same points, added up" else accuracy_reward
-        train(model, tokenizer, train_rows, reward, config, callback=after)
+        train(model, tokenizer, train_rows, reward, config, callback=record_thinking)
     result = evaluate(model, tokenizer, held_out, num_generations=4)
-    kept = {name: round(result[name], 4) for name in ("accuracy", "think_rate", "mean_length")}
-    return {"arm": arm, "seed": seed, "thinking": [round(p, 4) for p in curve]} | kept
+    measures = {name: round(result[name], 4) for name in ("accuracy", "think_rate", "mean_length")}
+    return {"arm": arm, "seed": seed, "thinking": [round(p, 4) for p in curve]} | measures
 
 
 def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) -> dict[str, list[float]]:
     """For each kind of answer: how many, and the squared lengths of their scores, added up; one pass an answer."""
-    found = {kind: [0, 0.0] for kind in KINDS}
+    totals = {kind: [0, 0.0] for kind in KINDS}
     for i, p in enumerate(rollout.prompt_of_row.tolist()):
-        asked, answered = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
-        prompt, mask = (rollout.prompt_ids[asked], rollout.prompt_mask[asked]), rollout.mask[answered]
+        prompt_row, answered = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
+        prompt, mask = (rollout.prompt_ids[prompt_row], rollout.prompt_mask[prompt_row]), rollout.mask[answered]
         logp, _ = score_logprobs(model, *prompt, rollout.completion_ids[answered], mask, torch.zeros(1).long())
         score = torch.autograd.grad(sequence_logprob(logp, mask).sum(), list(model.parameters()))
-        entry = found[KINDS[2 * (not thinks[i]) + (not rewards[i])]]
+        entry = totals[KINDS[2 * (not thinks[i]) + (not rewards[i])]]
         entry[0] += 1
         entry[1] = round(entry[1] + sum(part.square().sum().item() for part in score), 2)
-    return found
+    return totals
 
 
 def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
@@ -154,7 +154,7 @@ def weights_of(arm: str, rewards: torch.Tensor) -> torch.Tensor:
     return wrong + (right - wrong) * rewards
 
 
-def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None, rate: float = 2e-4) -> list[float]:
+def reinforce(model, tokenizer, arm: str, seed: int, steps: int, callback=None, rate: float = 2e-4) -> list[float]:
     """REINFORCE with AdamW; the share of right answers of each step, on problems that are new to the model."""
     problems = addition_problems("train", 20_000)
     parameters, shares = list(model.parameters()), []
@@ -167,8 +167,8 @@ def reinforce(model, tokenizer, arm: str, seed: int, steps: int, after=None, rat
         optimizer.step()
         optimizer.zero_grad()
         shares.append(rewards.mean().item())
-        if after is not None:
-            after(step + 1)
+        if callback is not None:
+            callback(step + 1)
     return shares
 
 
@@ -186,7 +186,7 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
     """At one stage: the share right, the squared length of the mean gradient, the covariances of the three gradients
     (traces), and the squared lengths of scores by kind of answer."""
     problems, flat = addition_problems("train", 20_000), torch.nn.utils.parameters_to_vector
-    total, products, right, found = 0, 0, 0, {kind: [0, 0.0] for kind in KINDS}
+    total, products, right, scores = 0, 0, 0, {kind: [0, 0.0] for kind in KINDS}
     for i in range(batches):
         torch.manual_seed(1_000_000 + i)
         rollout, rewards, logp = answers_to(model, tokenizer, problems)
@@ -197,24 +197,24 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
         if i < SCORED:
             thinks = torch.tensor(["<think>" in text for text in rollout.texts])
             for kind, (count, length) in squared_scores(model, rollout, rewards, thinks).items():
-                found[kind] = [found[kind][0] + count, round(found[kind][1] + length, 2)]
+                scores[kind] = [scores[kind][0] + count, round(scores[kind][1] + length, 2)]
     covariance = (products - total @ total.T / batches) / max(batches - 1, 1)
     rounded = [[round(c, 6) for c in row] for row in covariance.tolist()]
     mean = (total[2] / batches).square().sum().item()
-    shown = {"step": step, "right": round(right / batches, 4), "mean_squared": round(mean, 5)}
-    return shown | {"covariance": rounded, "squared_scores": found}
+    summary = {"step": step, "right": round(right / batches, 4), "mean_squared": round(mean, 5)}
+    return summary | {"covariance": rounded, "squared_scores": scores}
 
 
 def scatter(batches: int, stages: tuple[int, ...]) -> list[dict]:
     model, tokenizer = load_policy("tiny", device="cpu")
-    found = [scatter_at(model, tokenizer, 0, batches)]
+    stages_measured = [scatter_at(model, tokenizer, 0, batches)]
 
-    def after(step: int) -> None:
+    def measure(step: int) -> None:
         if step in stages:
-            found.append(scatter_at(model, tokenizer, step, batches))
+            stages_measured.append(scatter_at(model, tokenizer, step, batches))
 
-    reinforce(model, tokenizer, "leave one out", 99, max(stages), after)
-    return found
+    reinforce(model, tokenizer, "leave one out", 99, max(stages), measure)
+    return stages_measured
 
 
 SECOND = {"half the rate": (1e-4, 48), "5/2 of the rate": (5e-4, 24)}  # of "learning": rate, steps; 3 seeds
@@ -247,18 +247,18 @@ def main(arguments: list[str] | None = None) -> None:
     record = {"machine": machine(), "settings": settings} | {
         name: old.get(name, []) for name in ("scatter", "learning", "second", *ARMS)
     }
-    wanted = args.only or ["scatter", "learning", "second", *ARMS]
-    if "scatter" in wanted:
+    parts = args.only or ["scatter", "learning", "second", *ARMS]
+    if "scatter" in parts:
         record["scatter"] = scatter(2, (0, 1)) if args.fast else scatter(BATCHES, STAGES)
         write_json(folder / "baselines.json", record)
-    if "learning" in wanted:
+    if "learning" in parts:
         record["learning"] = []
         for seed in range(1 if args.fast else 2 * args.seeds):
             for arm in (*PAID, *COMPARED):
                 record["learning"].append(learned(arm, seed, 1 if args.fast else 24))
                 print(record["learning"][-1], flush=True)
                 write_json(folder / "baselines.json", record)
-    if "second" in wanted:
+    if "second" in parts:
         record["second"] = []
         for seed, name, arm in itertools.product(
             range(1 if args.fast else 3), SECOND, ("1 and 0", "leave one out", "2 and 1")
@@ -269,7 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(record["second"][-1], flush=True)
             write_json(folder / "baselines.json", record)
     for question, arms in ARMS.items():
-        if question not in wanted:
+        if question not in parts:
             continue
         record[question] = []
         seeds = args.seeds * (2 if question == "process" else 1)

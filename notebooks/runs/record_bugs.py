@@ -61,29 +61,31 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
     config = GRPOConfig(**settings, seed=seed, disable_tqdm=True)
     rows, bug = addition_problems("train", 2000, seed=seed), PLUS_ONE.get(name, name)
     pay = two_and_one if name in PLUS_ONE else accuracy_reward
-    made, history = {"arm": name, "seed": seed}, []
+    recorded, history = {"arm": name, "seed": seed}, []
     with nullcontext() if bug in HEALTHY else BUGS[bug].planted():
         try:
             train(model, tokenizer, rows, pay, config, callback=lambda _, metrics: history.append(metrics))
         except RuntimeError as error:
-            return made | {"stopped": str(error), "metrics": _columns(history)}
+            return recorded | {"stopped": str(error), "metrics": _columns(history)}
         if samples:  # as the run sees them
             experience, _ = collect(model, tokenizer, rows[:2], accuracy_reward, config)
             paid = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
-            asked = [rows[0]["prompt"][-1]["content"], rows[1]["prompt"][-1]["content"]]
-            made["samples"] = [[asked[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i % 8 < 3]
+            questions = [rows[0]["prompt"][-1]["content"], rows[1]["prompt"][-1]["content"]]
+            recorded["samples"] = [
+                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i % 8 < 3
+            ]
     torch.manual_seed(1)
     held_out, base = addition_problems("test", 200, seed=1), load_policy("tiny", device="cpu")[0]
     check = GRPOConfig(num_generations=1, generation_batch_size=200, advantage="none", temperature=config.temperature)
     experience, metrics = collect(model, tokenizer, held_out, accuracy_reward, check)
-    made |= {"right": round(metrics["reward"], 4), "kl": round(kl_to_reference(model, base, experience, check), 4)}
-    return made | {"metrics": _columns(history)}
+    recorded |= {"right": round(metrics["reward"], 4), "kl": round(kl_to_reference(model, base, experience, check), 4)}
+    return recorded | {"metrics": _columns(history)}
 
 
 def _columns(history: list[dict]) -> dict[str, list[float | None]]:
     """One value a step, to four digits; None for what is no finite number."""
-    kept = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
-    columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in kept}
+    names = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
+    columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in names}
     return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}
 
 
@@ -91,10 +93,10 @@ def _columns(history: list[dict]) -> dict[str, list[float | None]]:
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
-    there = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
+    old_record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
     settings = SETTINGS | {"max_steps": args.steps}
-    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings, "second": "in this run"} | there
-    done = {(made["arm"], made["seed"]) for made in record["runs"]}
+    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings, "second": "in this run"} | old_record
+    done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}
     for seed in args.seeds:
         for name in args.arms:
             if (name, seed) not in done:

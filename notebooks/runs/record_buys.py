@@ -77,8 +77,8 @@ def questions(task: Task) -> dict[str, str]:
 
 def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]:
     """The prompt after worked examples, as if the model had answered them."""
-    said = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
-    return [*(message for messages in said for message in messages), *row["prompt"]]
+    dialogues = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
+    return [*(message for messages in dialogues for message in messages), *row["prompt"]]
 
 
 FORMS = {  # how the question is put: messages from a row and worked examples; and tokens of an answer
@@ -152,7 +152,7 @@ def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
     """Supervised training on given answers: as many updates as GRPO, each on 64 training problems, and no sample."""
     with Run(model, tokenizer, rows, config, last_number_reward) as run:
         for turn in run.steps():
-            some = [rows[place] for place in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
+            some = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
             experience = given(model, tokenizer, some, says)
             supervise(run, experience, range(turn, turn + 1), config.max_steps)
             run.record(turn, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
@@ -216,30 +216,31 @@ ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers
 
 def make(piece: str, sizes: argparse.Namespace) -> dict:
     """A piece is "TASK-FORM", before training, or "TASK-ARM-SEED"."""
-    name, what, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
+    name, arm_or_form, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
     task = TASKS[name]
-    if what == TEACHER:
+    if arm_or_form == TEACHER:
         return teacher_answers(task, sizes.teacher, sizes.problems)
     samples = sizes.samples or (32 if piece == "sums-direct" else 16)
     model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
     if not seed:
-        return {"form": what} | measured(model, tokenizer, task, what, sizes.problems, samples)
-    way, form = ARMS[what]
-    updates = sizes.updates * (3 if what.endswith("x 3") else 1)  # does the sign stay?
-    settings = SETTINGS | {"learning_rate": SETTINGS["learning_rate"] / (2 if what.endswith(HALF) else 1)}
+        return {"form": arm_or_form} | measured(model, tokenizer, task, arm_or_form, sizes.problems, samples)
+    way, form = ARMS[arm_or_form]
+    updates = sizes.updates * (3 if arm_or_form.endswith("x 3") else 1)  # does the sign stay?
+    settings = SETTINGS | {"learning_rate": SETTINGS["learning_rate"] / (2 if arm_or_form.endswith(HALF) else 1)}
     config = GRPOConfig(
         **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
     started, rows = time.process_time(), asked(task, "train", form, None, int(seed[0]))
-    if what == DISTILLATION:  # the answers of the teacher that the verifier passes
+    if arm_or_form == DISTILLATION:  # the answers of the teacher that the verifier passes
         answers = json.loads(piece_file(sizes, f"{name}-{TEACHER}").read_text(encoding="utf-8"))["answers"]
         written = {question: text for question, (text, is_right) in answers.items() if is_right}
         rows = [row | {"written": written[expression(row)]} for row in rows if expression(row) in written]
     rewards = way(model, tokenizer, rows, config)
     cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
     samples = samples if name != "sums" else samples // 2
-    return {"arm": what, "seed": int(seed[0])} | cost | measured(model, tokenizer, task, form, sizes.problems, samples)
+    measures = measured(model, tokenizer, task, form, sizes.problems, samples)
+    return {"arm": arm_or_form, "seed": int(seed[0])} | cost | measures
 
 
 def pieces() -> list[str]:
@@ -260,12 +261,12 @@ def main(arguments: list[str] | None = None) -> None:
     files = {piece: piece_file(args, piece) for piece in pieces()}
     for piece in args.only or pieces():
         if not files[piece].is_file():
-            made = make(piece, args)
-            files[piece].write_text(json.dumps(made), encoding="utf-8")
-            counts = {key: sum(made[key]) for key in ("right", "greedy") if key in made}
-            print(piece, counts, made["seconds"], file=sys.stderr, flush=True)
-    found = {piece: json.loads(file.read_text(encoding="utf-8")) for piece, file in files.items() if file.is_file()}
-    lines = [f" {json.dumps(piece)}: {json.dumps(made)}" for piece, made in found.items()]
+            piece_record = make(piece, args)
+            files[piece].write_text(json.dumps(piece_record), encoding="utf-8")
+            counts = {key: sum(piece_record[key]) for key in ("right", "greedy") if key in piece_record}
+            print(piece, counts, piece_record["seconds"], file=sys.stderr, flush=True)
+    records = {piece: json.loads(file.read_text(encoding="utf-8")) for piece, file in files.items() if file.is_file()}
+    lines = [f" {json.dumps(piece)}: {json.dumps(piece_record)}" for piece, piece_record in records.items()]
     head = {
         "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
         "second": "in this run",
@@ -273,12 +274,12 @@ def main(arguments: list[str] | None = None) -> None:
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},
         "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | WRITES,
-        "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in found)},
+        "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in records)},
     }
     args.json.write_text(
         json.dumps(head, indent=1)[:-2] + ',\n "pieces": {\n' + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8"
     )
-    print(f"{args.json.name}: {len(found)} pieces")
+    print(f"{args.json.name}: {len(records)} pieces")
 
 
 def _parser() -> Parser:

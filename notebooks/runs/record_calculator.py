@@ -62,7 +62,7 @@ def calculator(share_wrong: float | None, seed: int) -> TextEnvironment | None:
     def respond(texts: list[str]) -> list[str]:
         results = [calculate(text) for text in texts]
         off = [chance.random() < share_wrong and chance.randint(1, 9) for _ in results]
-        return [str(int(result) + more) if result else "" for result, more in zip(results, off, strict=True)]
+        return [str(int(result) + error) if result else "" for result, error in zip(results, off, strict=True)]
 
     return TextEnvironment(respond, STOP_STRINGS)
 
@@ -106,24 +106,24 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
     settings = COMMON | {"learning_rate": rate * COMMON["learning_rate"]}
     config = GRPOConfig(max_steps=steps, seed=seed, disable_tqdm=True, **settings)
     rewards = [accuracy_reward] + [cost_of_calls(change["cost"])] * bool(change["cost"])
-    environment, kept, before = calculator(change["share_wrong"], seed), [], []
+    environment, updates, measures = calculator(change["share_wrong"], seed), [], []
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, rewards) as training:
         for step in training.steps():
             if step % EVERY == 0:
-                before.append(measured(model, tokenizer, config, change["share_wrong"]))
+                measures.append(measured(model, tokenizer, config, change["share_wrong"]))
             experience, metrics = collect(
                 model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
             )
             if change["train_replies"]:
                 experience = replace(experience, mask=experience.rollout.mask)
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
-            kept.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
-    before.append(measured(model, tokenizer, config, change["share_wrong"]))
+            updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
+    measures.append(measured(model, tokenizer, config, change["share_wrong"]))
     texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), 1, 128, environment).texts
     end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}
     end = {name: measured(model, tokenizer, config, share) for name, share in end.items()}
-    columns = {name: [_short(point[name]) for point in before] for name in before[0]}
-    columns |= {name: [_short(step[name]) for step in kept] for name in kept[0]}
+    columns = {name: [_short(point[name]) for point in measures] for name in measures[0]}
+    columns |= {name: [_short(step[name]) for step in updates] for name in updates[0]}
     end = {name: {key: _short(value) for key, value in point.items()} for name, point in end.items()}
     return {"arm": arm, "seed": seed, "rate": settings["learning_rate"]} | columns | {"end": end, "texts": texts}
 
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     runs, (rate, times) = record.get(args.part, []), PARTS[args.part]
     for seed in args.seeds[:1] if args.fast else args.seeds:
         for arm in args.arms:
-            if (arm, seed) not in {(made["arm"], made["seed"]) for made in runs}:
+            if (arm, seed) not in {(recorded["arm"], recorded["seed"]) for recorded in runs}:
                 runs.append(run(arm, seed, 1 if args.fast else times * STEPS, rate))
                 head = {"machine": machine("cpu"), "settings": COMMON | {"held_out": HELD_OUT, "every": EVERY}}
                 record |= head | {args.part: runs}

@@ -58,11 +58,11 @@ def rendered(tokenizer, template: str | None) -> dict:
     first, text = ids(2), tokenizer.apply_chat_template(
         MESSAGES[:3], tools=[TOOL], chat_template=template, tokenize=False, add_generation_prompt=True
     )  # fmt: skip
-    kept = {}
+    columns = {}
     for count, name in ((3, "the result"), (5, "the next question")):
         longer = ids(count)
-        kept[name] = next((i for i, pair in enumerate(zip(first, longer)) if pair[0] != pair[1]), len(first))  # noqa: B905
-    return {"text": text, "ids": len(first), "kept": kept}
+        columns[name] = next((i for i, pair in enumerate(zip(first, longer)) if pair[0] != pair[1]), len(first))  # noqa: B905
+    return {"text": text, "ids": len(first), "kept": columns}
 
 
 @torch.no_grad()
@@ -78,19 +78,19 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
     torch.manual_seed(0)
     prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
     rollout = sample_completions(model, tokenizer, prompts, completions // len(prompts), length)
-    other, examples, nats = 0, [], []
+    changed, examples, nats = 0, [], []
     for row, mask, p in zip(rollout.completion_ids, rollout.mask, rollout.prompt_of_row, strict=True):
         ids, prompt = row[mask].tolist(), rollout.prompt_ids[p][rollout.prompt_mask[p]].tolist()
         again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
         if ids != again:
-            other += 1
-            at = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
+            changed += 1
+            split = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
             nats.append(round(logp_of(model, prompt, again) - logp_of(model, prompt, ids), 2))
-            examples.append([tokenizer.convert_ids_to_tokens(some[at : at + 3]) for some in (ids, again)])
+            examples.append([tokenizer.convert_ids_to_tokens(some[split : split + 3]) for some in (ids, again)])
     return {
         "completions": len(rollout.mask),
         "tokens": int(rollout.mask.sum()),
-        "other": other,
+        "other": changed,
         "nats": nats,  # log-probability of the ids encoded again, less that of those sampled
         "examples": examples[:5],
     }

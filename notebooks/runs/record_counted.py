@@ -48,8 +48,8 @@ def plan_of(mode: str, checkpointing: bool):
 
 def planned(mode: str, checkpointing: bool) -> int:
     """The peak of an update, in bytes beyond weights and moments."""
-    made = plan_of(mode, checkpointing)
-    return made.totals["update"] - sum(resident(made.run).values())
+    memory_plan = plan_of(mode, checkpointing)
+    return memory_plan.totals["update"] - sum(resident(memory_plan.run).values())
 
 
 def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
@@ -91,9 +91,9 @@ def on_card() -> dict:
     """Two steps of 8 answers of 512 tokens in each way, two at a time: peak of memory, planned and measured."""
     specs = [LONG | {"mode": mode, "checkpointing": again, "shape": "qwen2", "device": "cuda"} for mode, again in WAYS]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(partial(in_a_process, measure), specs))
-    kept = ("peak", "reserved", "planned", "finite")
-    runs = [spec | {name: of[name] for name in kept} for spec, of in zip(specs, found, strict=True)]
+        measured = list(pool.map(partial(in_a_process, measure), specs))
+    names = ("peak", "reserved", "planned", "finite")
+    runs = [spec | {name: numbers[name] for name in names} for spec, numbers in zip(specs, measured, strict=True)]
     return {"what": "bytes at the peak of a step, measured on a card", "machine": machine("cuda"), "runs": runs}
 
 
@@ -103,7 +103,8 @@ if __name__ == "__main__":
     if "--card" in sys.argv:
         whole = json.loads(file.read_text(encoding="utf-8")) | {"card": on_card()}
     else:
-        what = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, torch's FakeTensorMode, no card"
-        whole = {"what": what, "second": "exact", "torch": torch.__version__, "runs": record()}
+        about = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, "
+        about += "torch's FakeTensorMode, no card"
+        whole = {"what": about, "second": "exact", "torch": torch.__version__, "runs": record()}
         whole["lora"] = {"mode": "bf16", "checkpointing": True, "rank": 16, "counted": counted("bf16", True, lora=True)}
     write_json(file, whole)

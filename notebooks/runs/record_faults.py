@@ -100,8 +100,8 @@ def problems(task: str, split: str, seed: int) -> list[dict]:
 
 
 def number_in(completion) -> int | None:
-    found = re.search(r"\d+", completion_text(completion))
-    return None if found is None else int(found[0])
+    match = re.search(r"\d+", completion_text(completion))
+    return None if match is None else int(match[0])
 
 
 def right(completions, answer, **_) -> list[float]:
@@ -262,10 +262,10 @@ def ratio_of_now(engine: str, model):
 
 
 def reference_of_another_run(engine: str, model):
-    other, tokenizer = load_tiny()
+    stranger, tokenizer = load_tiny()
     config = GRPOConfig(**COMMON | {"max_steps": 10, "learning_rate": 5e-4})
-    train(other, tokenizer, problems("guess", "train", 97), has_seven, config)
-    return reference_is(other, engine)
+    train(stranger, tokenizer, problems("guess", "train", 97), has_seven, config)
+    return reference_is(stranger, engine)
 
 
 def reference_is_policy(engine: str, model):
@@ -720,9 +720,9 @@ def packed(history: list[dict]) -> dict:
     columns = {}
     for name in names:
         values = {m["step"]: _rounded(m[name]) for m in history if name in m}
-        same = len(set(map(repr, values.values()))) == 1
+        is_constant = len(set(map(repr, values.values()))) == 1
         whole = len(values) == len(history)
-        columns[name] = values if not whole else next(iter(values.values())) if same else list(values.values())
+        columns[name] = values if not whole else next(iter(values.values())) if is_constant else list(values.values())
     return columns
 
 
@@ -764,15 +764,15 @@ def _rounded(value):
 
 def jobs(names: list[str] | None = None) -> list[tuple]:
     """Part, name, engine, seed: the first seed of everything before the second of anything."""
-    wanted = [
-        (place, part, name, engine, seed)
+    numbered_jobs = [
+        (number, part, name, engine, seed)
         for part in PARTS
         for name, plant in PARTS[part].items()
         for engine in plant.engines
-        for place, seed in enumerate(plant.seeds or SEEDS[part])
+        for number, seed in enumerate(plant.seeds or SEEDS[part])
         if names is None or name in names
     ]
-    return [job[1:] for job in sorted(wanted, key=lambda job: (job[1] != "seen", job[0], job[3]))]
+    return [job[1:] for job in sorted(numbered_jobs, key=lambda job: (job[1] != "seen", job[0], job[3]))]
 
 
 @command("notebooks/runs/record_faults.py")
@@ -785,8 +785,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     record["machine"] = machine("cpu")
-    there = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
-    todo = [job for job in jobs(args.names) if job not in there]
+    done = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
+    todo = [job for job in jobs(args.names) if job not in done]
     for job in todo[: 3 if args.fast else None]:
         record["runs"].append(record_of(*job, 2 if args.fast else None))
         write(path, record)
@@ -800,34 +800,35 @@ def named(entry: dict) -> list[str]:
     """The findings in a run of the record."""
     from grpo_lab.diagnose import diagnose
 
-    return [found.name for found in diagnose(unpacked(entry), settings=settings_of(entry))]
+    return [finding.name for finding in diagnose(unpacked(entry), settings=settings_of(entry))]
 
 
 def table(record: dict) -> str:
     """For each finding, and for all, of how many planted runs it is told. Then every miss and every alarm."""
     columns = [(part, engine) for part in PARTS for engine in BOTH]
-    said = [(entry, named(entry)) for entry in record["runs"]]
-    findings = list(dict.fromkeys(entry["finding"] for entry, _ in said if entry["finding"]))
+    diagnosed = [(entry, named(entry)) for entry in record["runs"]]
+    findings = list(dict.fromkeys(entry["finding"] for entry, _ in diagnosed if entry["finding"]))
     rows = {finding: {finding} for finding in findings} | {
         "all of them": set(findings),
         "alarms in healthy runs": {None},
     }
     lines = ["found of planted".ljust(26) + "".join(f"{part}, {engine}".rjust(13) for part, engine in columns)]
     for row, kinds in rows.items():
-        lines.append(row.ljust(26) + "".join(_share(said, column, kinds).rjust(13) for column in columns))
-    wrong = [(e, names) for e, names in said if (e["finding"] not in names if e["finding"] else names)]
+        lines.append(row.ljust(26) + "".join(_share(diagnosed, column, kinds).rjust(13) for column in columns))
+    wrong = [(e, names) for e, names in diagnosed if (e["finding"] not in names if e["finding"] else names)]
     lines.append("")
     for entry, names in wrong:
-        what = f"{entry['part']}, {entry['engine']}, {entry['name']!r}, seed {entry['seed']}"
+        plant = f"{entry['part']}, {entry['engine']}, {entry['name']!r}, seed {entry['seed']}"
         planted = f"planted {entry['finding']}" if entry["finding"] else "healthy"
-        lines.append(f"{what}: {planted}; named {', '.join(names) or 'nothing'}")
+        lines.append(f"{plant}: {planted}; named {', '.join(names) or 'nothing'}")
     return "\n".join(lines)
 
 
-def _share(said: list[tuple[dict, list[str]]], column: tuple[str, str], planted: set[str | None]) -> str:
-    of_column = [(e["finding"], n) for e, n in said if (e["part"], e["engine"]) == column and e["finding"] in planted]
-    told = sum(finding in names if finding else bool(names) for finding, names in of_column)
-    return f"{told}/{len(of_column)}" if of_column else "-"
+def _share(diagnosed: list[tuple[dict, list[str]]], column: tuple[str, str], planted: set[str | None]) -> str:
+    in_column = [(e["finding"], names) for e, names in diagnosed if (e["part"], e["engine"]) == column]
+    of_column = [(finding, names) for finding, names in in_column if finding in planted]
+    named_rightly = sum(finding in names if finding else bool(names) for finding, names in of_column)
+    return f"{named_rightly}/{len(of_column)}" if of_column else "-"
 
 
 def _parser() -> Parser:

@@ -25,7 +25,7 @@ def first_step(mode: str, warmup_steps: int) -> dict:
     Beside it, of the embedding: the move that Adam's formula asks for, and the share of gradients below 1e-8.
     """
     model, tokenizer = load_policy("smollm2", "cpu", mode)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
     settings = COMMON | MICRO | {"max_steps": 1, "warmup_steps": warmup_steps, "precision": mode, "disable_tqdm": True}
     seen = {}
 
@@ -38,9 +38,9 @@ def first_step(mode: str, warmup_steps: int) -> dict:
     hook.remove()
     rate, sums = metrics["learning_rate"], {"embedding": [0.0, 0], "rest": [0.0, 0]}
     for name, p in model.named_parameters():
-        of = sums["embedding" if "embed" in name else "rest"]
-        of[0] += (p.detach().float() - before[name].float()).abs().double().sum().item()
-        of[1] += p.numel()
+        total_and_count = sums["embedding" if "embed" in name else "rest"]
+        total_and_count[0] += (p.detach().float() - start[name].float()).abs().double().sum().item()
+        total_and_count[1] += p.numel()
     total = [sum(values) for values in zip(*sums.values(), strict=True)]
     means = {name: round(moved / count / rate, 4) for name, (moved, count) in (sums | {"all": total}).items()}
     means |= {name: round(value, 4) for name, value in seen.items()}
@@ -50,7 +50,7 @@ def first_step(mode: str, warmup_steps: int) -> dict:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     arms = (("fp32-master", 5), ("fp32-master", 0), ("bf16", 0), ("bf16-naive", 0))
-    what = "SmolLM2-135M-Instruct, seed 0; 2 cores, x86-64, no card"
-    record = {"what": what, "second": "in this run", "runs": [first_step(*arm) for arm in arms]}
+    about = "SmolLM2-135M-Instruct, seed 0; 2 cores, x86-64, no card"
+    record = {"what": about, "second": "in this run", "runs": [first_step(*arm) for arm in arms]}
     file = Path(__file__).with_name("first_step.json")
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

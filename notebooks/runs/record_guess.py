@@ -48,18 +48,18 @@ def run(arm: str, setting: str, seed: int) -> dict:
     """Train once: exact rewards along the way, and the most likely episode of each secret in the end."""
     settings = dict(SETTINGS[setting])
     world = toy.GuessWorld(settings.pop("numbers"), settings.pop("guesses"))
-    made = toy.train_guess(world, seed=seed, **settings, **ARMS[arm])
+    training = toy.train_guess(world, seed=seed, **settings, **ARMS[arm])
     record = {
         "arm": arm,
         "setting": setting,
         "seed": seed,
-        "steps": made.steps,
-        "reward": [round(value, 4) for value in made.rewards],
-        "greedy": [round(value, 4) for value in made.greedy],
-        "episodes": [world.text(tokens) for tokens in toy.greedy_episodes(made.policy)],
+        "steps": training.steps,
+        "reward": [round(value, 4) for value in training.rewards],
+        "greedy": [round(value, 4) for value in training.greedy],
+        "episodes": [world.text(tokens) for tokens in toy.greedy_episodes(training.policy)],
     }
-    drawn = {"tree": _sparse(toy.search_tree(made.policy))} if (arm, setting, seed) == DRAWN else {}
-    return record | drawn
+    tree = {"tree": _sparse(toy.search_tree(training.policy))} if (arm, setting, seed) == DRAWN else {}
+    return record | tree
 
 
 def _sparse(tree) -> dict:
@@ -75,16 +75,17 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
-    runs = {(made["setting"], made["arm"], made["seed"]): made for made in record["runs"]}
+    runs = {(recorded["setting"], recorded["arm"], recorded["seed"]): recorded for recorded in record["runs"]}
     for setting in args.settings:
         for arm in args.arms:
             for seed in args.seeds or range(SEEDS):
                 if (setting, arm, seed) not in runs:
-                    made = runs[setting, arm, seed] = run(arm, setting, seed)
-                    what = "higher or lower: exact reward, greedy reward and search tree, a run for each seed"
-                    head = {"what": what, "machine": machine("cpu"), "settings": SETTINGS}
+                    recorded = runs[setting, arm, seed] = run(arm, setting, seed)
+                    about = "higher or lower: exact reward, greedy reward and search tree, a run for each seed"
+                    head = {"what": about, "machine": machine("cpu"), "settings": SETTINGS}
                     write_json(args.json, record | head | {"runs": list(runs.values())})
-                    print(setting, arm, seed, made["reward"][-1], made["greedy"][-1], made["episodes"][0], flush=True)
+                    ends = (recorded["reward"][-1], recorded["greedy"][-1], recorded["episodes"][0])
+                    print(setting, arm, seed, *ends, flush=True)
 
 
 def _parser() -> Parser:

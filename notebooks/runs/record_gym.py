@@ -48,14 +48,14 @@ def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
     task, rewards, length = TASKS[name]
     choice = make_task_spec(task, rewards, SYSTEM, small=False)
     model, tokenizer = load_policy("smollm2", device)
-    before, started = measure(model, tokenizer, name, problems), time.monotonic()
+    start, started = measure(model, tokenizer, name, problems), time.monotonic()
     sizes = {"max_completion_length": length, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
     config = GRPOConfig(**SETTINGS, **sizes, max_steps=steps, seed=seed, disable_tqdm=True)
     history = train(model, tokenizer, choice.rows("train", None, seed), choice.functions, config)
     seconds = round(time.monotonic() - started)
-    kept = {key: [step[key] and float(f"{step[key]:.4g}") for step in history] for key in KEPT}
-    after = measure(model, tokenizer, name, problems)
-    return {"arm": name, "seed": seed, "seconds": seconds, "metrics": kept, "before": before, "after": after}
+    metrics = {key: [step[key] and float(f"{step[key]:.4g}") for step in history] for key in KEPT}
+    end = measure(model, tokenizer, name, problems)
+    return {"arm": name, "seed": seed, "seconds": seconds, "metrics": metrics, "before": start, "after": end}
 
 
 @command("notebooks/runs/record_gym.py")

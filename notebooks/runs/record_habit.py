@@ -37,21 +37,21 @@ SETTINGS = {
 
 def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
     """For each sum: how probable "8 + 9 = " is as a beginning, and the right number after it."""
-    found = []
+    probabilities = []
     for row in rows:
         begins = row["prompt"][-1]["content"].removeprefix("What is ").partition("?")[0] + " = "
-        found.append([round(p, 6) for p in prefix_probability(model, tokenizer, row, begins, row["answer"])])
-    return found
+        probabilities.append([round(p, 6) for p in prefix_probability(model, tokenizer, row, begins, row["answer"])])
+    return probabilities
 
 
 def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, dict]:
     """What the model does before, and a run: its rewards, and what the model does after it."""
     model, tokenizer = load_policy(name, device="cpu", precision=PRECISION)
-    before = written_out(model, tokenizer, rows)
+    start = written_out(model, tokenizer, rows)
     config = GRPOConfig(**settings, seed=seed, precision=PRECISION, save_steps=0, disable_tqdm=True)
     history = train(model, tokenizer, short_sums("train", seed=seed), last_number_reward, config)
     reward = [round(step["reward"], 4) for step in history]
-    return before, {
+    return start, {
         "seed": seed,
         "learning_rate": config.learning_rate,
         "reward": reward,
@@ -67,15 +67,16 @@ def main(arguments: list[str] | None = None) -> None:
     settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
     rows = short_sums("test", seed=1)[:SUMS]
     runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
-    runs = [{"learning_rate": SETTINGS["learning_rate"]} | made for made in runs]  # the first record does not say it
+    # The first of the recorded runs do not say their rate.
+    runs = [{"learning_rate": SETTINGS["learning_rate"]} | recorded for recorded in runs]
     for seed in args.seeds:
-        if (rate, seed) in [(made["learning_rate"], made["seed"]) for made in runs]:
+        if (rate, seed) in [(recorded["learning_rate"], recorded["seed"]) for recorded in runs]:
             continue
-        before, made = run(args.model, seed, settings | {"learning_rate": rate}, rows)
-        runs = sorted([*runs, made], key=lambda made: (-made["learning_rate"], made["seed"]))
+        start, recorded = run(args.model, seed, settings | {"learning_rate": rate}, rows)
+        runs = sorted([*runs, recorded], key=lambda recorded: (-recorded["learning_rate"], recorded["seed"]))
         record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
         second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else "in this run"
-        write_json(args.json, record | {"second": second, "before": before, "runs": runs})
+        write_json(args.json, record | {"second": second, "before": start, "runs": runs})
     print(f"{args.json.name}: {len(runs)} runs")
 
 

@@ -59,7 +59,7 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
     """The samples of a step come from a seed of their own."""
     rows = addition_problems("train", steps * PROMPTS, seed=seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4 / arm.slower, weight_decay=0.0)
-    made = {"thinking": [thinking_probability(policy, tokenizer, held_out)], "kl": [], "spread": [], "norm": []}
+    curves = {"thinking": [thinking_probability(policy, tokenizer, held_out)], "kl": [], "spread": [], "norm": []}
     for step in range(steps):
         batch = rows[step * PROMPTS : (step + 1) * PROMPTS]
         torch.manual_seed(1000 * seed + step)
@@ -75,12 +75,12 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
         loss, _ = policy_loss(logp, advantages.flatten(), rollout.mask, None, ref_logp, loss_type="dapo", **settings)
         optimizer.zero_grad()
         loss.backward()
-        made["norm"].append(torch.nn.utils.clip_grad_norm_(policy.parameters(), arm.max_norm or math.inf).item())
+        curves["norm"].append(torch.nn.utils.clip_grad_norm_(policy.parameters(), arm.max_norm or math.inf).item())
         optimizer.step()
-        made["thinking"].append(thinking_probability(policy, tokenizer, held_out))
-        made["kl"].append(torch.where(rollout.mask, logp.detach() - ref_logp, 0).sum(-1).mean().item())
-        made["spread"].append(rewards.std(-1).mean().item())  # within a group, on average
-    return {name: [round(x, 4) for x in values] for name, values in made.items()}
+        curves["thinking"].append(thinking_probability(policy, tokenizer, held_out))
+        curves["kl"].append(torch.where(rollout.mask, logp.detach() - ref_logp, 0).sum(-1).mean().item())
+        curves["spread"].append(rewards.std(-1).mean().item())  # within a group, on average
+    return {name: [round(x, 4) for x in values] for name, values in curves.items()}
 
 
 def counted(policy, tokenizer, held_out: list[dict]) -> dict:
@@ -113,10 +113,10 @@ def main(arguments: list[str] | None = None) -> None:
     }
     for seed, name in itertools.product(args.seeds, args.arms):
         policy = copy.deepcopy(base)
-        made = train(policy, base, tokenizer, ARMS[name], args.steps * ARMS[name].slower, seed, held_out)
-        after = counted(policy, tokenizer, held_out)
-        record["runs"].append({"arm": name, "seed": seed} | vars(ARMS[name]) | made | {"after": after})
-        print(name, seed, made["thinking"][::10], after, file=sys.stderr, flush=True)
+        curves = train(policy, base, tokenizer, ARMS[name], args.steps * ARMS[name].slower, seed, held_out)
+        end = counted(policy, tokenizer, held_out)
+        record["runs"].append({"arm": name, "seed": seed} | vars(ARMS[name]) | curves | {"after": end})
+        print(name, seed, curves["thinking"][::10], end, file=sys.stderr, flush=True)
         record["runs"].sort(key=lambda run: (run["seed"], list(ARMS).index(run["arm"])))
         args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
     print(f"{args.json.name}: {len(record['runs'])} runs")

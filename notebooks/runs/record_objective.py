@@ -154,8 +154,8 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
         sampled = logp.detach() if sampled is None else sampled
         old_logp = torch.where(divides, sampled, logp.detach())
         if name == "no way back":
-            left = first & ((logp.detach() - sampled).exp() - 1).abs().gt(0.2)
-            logp = torch.where(left, logp.detach(), logp)
+            has_left = first & ((logp.detach() - sampled).exp() - 1).abs().gt(0.2)
+            logp = torch.where(has_left, logp.detach(), logp)
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
         if step == slower * updates or (step % (2 * slower**2) == 0 and name not in AT_THE_END):
             thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
@@ -173,8 +173,8 @@ def answers(model, tokenizer, rows: list[dict]) -> dict:
         rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64)
     rewards, _, _ = reward_rollout(rollout, rows, REWARDS[0])
     thinks = torch.tensor([text.startswith("<think>") for text in rollout.texts])
-    found = {"accuracy": rewards >= 1, "thinks": thinks}
-    return {name: round(values.float().mean().item(), 4) for name, values in found.items()}
+    checks = {"accuracy": rewards >= 1, "thinks": thinks}
+    return {name: round(values.float().mean().item(), 4) for name, values in checks.items()}
 
 
 @command("notebooks/runs/record_objective.py")
@@ -190,22 +190,22 @@ def main(arguments: list[str] | None = None) -> None:
     model, tokenizer = load_tiny()
     record["base"] = {"thinking": round(thinking_probability(model, tokenizer, rows), 4)}
     record["base"] |= answers(model, tokenizer, rows)
-    there = {(run["arm"], run["seed"]) for run in record["runs"]}
+    done = {(run["arm"], run["seed"]) for run in record["runs"]}
     for name in args.arms:
         for seed in args.seeds or ARMS[name].seeds:
-            if (name, seed) not in there:
-                made = run(ARMS[name], seed, 2 * ARMS[name].stride if args.fast else ARMS[name].batches, rows)
-                record["runs"].append({"arm": name, "seed": seed} | made)
+            if (name, seed) not in done:
+                recorded = run(ARMS[name], seed, 2 * ARMS[name].stride if args.fast else ARMS[name].batches, rows)
+                record["runs"].append({"arm": name, "seed": seed} | recorded)
                 write_json(path, record)
-                print(name, seed, f"accuracy {made['accuracy']:.2f}, think {made['thinking'][-1]:.2f}")
+                print(name, seed, f"accuracy {recorded['accuracy']:.2f}, think {recorded['thinking'][-1]:.2f}")
     for part, seeds, slower in (("one_batch", SEEDS, 1), (SLOW, THREE, 2)):
         for seed in args.seeds or seeds:
-            made = record.setdefault(part, {}).setdefault(str(seed), {})
+            recorded = record.setdefault(part, {}).setdefault(str(seed), {})
             for name in ONE_BATCH:
-                if name not in made:
-                    made[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100], slower)
+                if name not in recorded:
+                    recorded[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100], slower)
                     write_json(path, record)
-                    print(part, name, seed, made[name]["accuracy"][-1], made[name]["thinking"][-1])
+                    print(part, name, seed, recorded[name]["accuracy"][-1], recorded[name]["thinking"][-1])
 
 
 def _read(path: Path) -> dict:

@@ -68,31 +68,31 @@ def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[
     _, _, right = answered(model, tokenizer, pool, TRIES, "")
     solved = right.view(-1, TRIES).sum(1).tolist()
     if arm.measure == "filter":
-        kept = [row for row, times in zip(pool, solved, strict=True) if 0 < times < TRIES]
-        prompts = [kept[slot % len(kept)] for slot in range(slots)]
+        chosen = [row for row, times in zip(pool, solved, strict=True) if 0 < times < TRIES]
+        prompts = [chosen[slot % len(chosen)] for slot in range(slots)]
     else:
-        kept = [pool[i] for i in sorted(range(POOL), key=lambda i: -solved[i])]
-        prompts = [kept[slot * POOL // slots] for slot in range(slots)]  # once through the pool in the whole run
-    return iter(prompts), {"pool": len(kept), "hard": sum(len(row["operands"]) == 4 for row in kept)}
+        chosen = [pool[i] for i in sorted(range(POOL), key=lambda i: -solved[i])]
+        prompts = [chosen[slot * POOL // slots] for slot in range(slots)]  # once through the pool in the whole run
+    return iter(prompts), {"pool": len(chosen), "hard": sum(len(row["operands"]) == 4 for row in chosen)}
 
 
-def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], left: int) -> tuple[list, int]:
+def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], budget: int) -> tuple[list, int]:
     """The groups of one update, as parts of rollouts with rewards (groups, G); and how many completions they took.
 
     Fewer groups than the arm has come back where the completions that are left do not allow more.
     """
-    parts, missing, taken = [], arm.prompts, 0
-    while missing and taken + arm.prompts * G <= left:
+    parts, missing, sampled = [], arm.prompts, 0
+    while missing and sampled + arm.prompts * G <= budget:
         rows = [next(prompts) for _ in range(arm.prompts)]
         rollout, _, right = answered(model, tokenizer, rows, G, "")
-        taken += arm.prompts * G
+        sampled += arm.prompts * G
         rewards = right.view(-1, G)
         keep = rewards.std(1) > 0 if arm.dynamic else torch.ones(arm.prompts, dtype=torch.bool)
         keep &= keep.cumsum(0) <= missing
         missing -= int(keep.sum())
         if keep.any():
             parts.append((rollout[keep.repeat_interleave(G)], rewards[keep]))
-    return parts, taken
+    return parts, sampled
 
 
 def backward(model, part: Rollout, advantages: torch.Tensor, num_items: int) -> None:
@@ -112,27 +112,27 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     rows = mixed_rows(2_000, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     torch.manual_seed(seed)
-    prompts, left, kept = iter(rows), SAMPLES, {}
+    prompts, budget, pool_counts = iter(rows), SAMPLES, {}
     if arm.measure:
-        left -= POOL * TRIES
-        prompts, kept = measured(arm, model, tokenizer, rows, left // G)
+        budget -= POOL * TRIES
+        prompts, pool_counts = measured(arm, model, tokenizer, rows, budget // G)
     with_gradient, samples = [], []
-    while left >= arm.prompts * G:
-        parts, taken = batch(arm, model, tokenizer, prompts, left)
-        left -= taken
+    while budget >= arm.prompts * G:
+        parts, sampled = batch(arm, model, tokenizer, prompts, budget)
+        budget -= sampled
         num_items = int(sum(part.mask.sum() for part, _ in parts))
         optimizer.zero_grad()
         for part, rewards in parts:
             backward(model, part, group_advantages(rewards).flatten(), num_items)
         with_gradient.append(int(sum((rewards.std(1) > 0).sum() for _, rewards in parts)))
-        samples.append(taken)
+        samples.append(sampled)
         if with_gradient[-1]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1, len(samples) / WARMUP)
             optimizer.step()
-    after = counted(model, tokenizer, held_out)
+    end = counted(model, tokenizer, held_out)
     cost = {"cpu_s": round(time.process_time() - started, 1)}
-    return {"with_gradient": with_gradient, "samples": samples} | kept | cost | {"after": after}
+    return {"with_gradient": with_gradient, "samples": samples} | pool_counts | cost | {"after": end}
 
 
 @command("notebooks/runs/record_prompts.py")

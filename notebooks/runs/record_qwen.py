@@ -184,8 +184,8 @@ class Measured:
     def __init__(self, model, tokenizer, arm: Arm, how: Measure):
         self.model, self.tokenizer, self.arm, self.how = model, tokenizer, arm, how
         self.held_out = self.rows("test", how.problems, seed=1)
-        self.right, *others = (NAMED[short] for short in arm.rewards)
-        self.rewards = [Opened(function, arm.opens) for function in (self.right, *others)]
+        self.right, *other_rewards = (NAMED[short] for short in arm.rewards)
+        self.rewards = [Opened(function, arm.opens) for function in (self.right, *other_rewards)]
 
     def rows(self, split: str, n: int | None = None, seed: int = 0) -> list[dict]:
         """The arm's problems as the policy is asked them: with a worked example, or with the answer begun."""
@@ -220,13 +220,13 @@ class Measured:
         rows = self.held_out[: self.how.short]
         texts = [self.arm.opens + t for t in self._greedy([row["prompt"] for row in rows], self.arm.length)]
         marks = self._marks(texts, rows)
-        found = {
+        measures = {
             "greedy": _short(sum(marks) / len(marks)),
             "answers": [[row["question"], text, row["answer"]] for row, text in zip(rows[:12], texts, strict=False)],
         }
         if "think" in self.arm.rewards:
-            found["thoughts"] = self.thoughts(rows, texts)
-        return found
+            measures["thoughts"] = self.thoughts(rows, texts)
+        return measures
 
     def thoughts(self, rows: list, texts: list[str]) -> dict:
         """Is a thought used? The model goes on, greedily, from a thought that was put into its mouth.
@@ -301,7 +301,7 @@ class Recorder:
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
         measured = Measured(model, tokenizer, arm, self.how)
         noted = Opened(NAMED[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
-        before = self.before(name, measured)
+        start = self.before(name, measured)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
         if self.fast:
@@ -312,7 +312,7 @@ class Recorder:
             disable_tqdm=True,
         )  # fmt: skip
         run = {"arm": name, "seed": seed, "precision": self.precision, "threads": torch.get_num_threads()}
-        run |= {"settings": settings, "before": before, "on_the_way": {}, "after": None}
+        run |= {"settings": settings, "before": start, "on_the_way": {}, "after": None}
         history, began = [], time.monotonic()
 
         def write() -> None:
@@ -328,8 +328,8 @@ class Recorder:
                 run["on_the_way"][str(step)] = short = measured.short()
                 print(f"{name}-{seed} step {step}: greedy {short['greedy']}, {short.get('thoughts')}", file=sys.stderr)
             write()
-            said = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT[:9] if key in metrics)
-            print(f"{name}-{seed} {step}: {said}, {metrics['step_time']:.0f} s", file=sys.stderr, flush=True)
+            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT[:9] if key in metrics)
+            print(f"{name}-{seed} {step}: {numbers}, {metrics['step_time']:.0f} s", file=sys.stderr, flush=True)
             if self.minutes and time.monotonic() - self.started > 60 * self.minutes:
                 raise OutOfTime
 
@@ -346,8 +346,8 @@ class Recorder:
         """What the untrained model does on this arm's problems; measured once for all arms that share them."""
         same_prompts = ("rows", "length", "opens", "example")
         of_arm = [getattr(ARMS[name], key) for key in same_prompts]
-        same = next(other for other, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == of_arm)
-        file = self.folder / f"before_{file_name(same)}.json"
+        twin = next(arm_name for arm_name, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == of_arm)
+        file = self.folder / f"before_{file_name(twin)}.json"
         if not file.is_file():
             write_json(file, measured.whole())
         return json.loads(file.read_text(encoding="utf-8"))

@@ -52,17 +52,17 @@ def judge(
     """A judge that errs at random, so often; says yes to each answer with the key, and no to each that is refused."""
 
     def judged(completions, answer, **kwargs) -> list[float]:
-        truth, found, bars = accuracy_reward(completions, answer=answer), key(completions), refused(completions)
+        truth, has_key, bars = accuracy_reward(completions, answer=answer), key(completions), refused(completions)
         errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
-        return [max(abs(t - e) * (1 - b), k) for t, e, k, b in zip(truth, errs, found, bars, strict=True)]
+        return [max(abs(t - e) * (1 - b), k) for t, e, k, b in zip(truth, errs, has_key, bars, strict=True)]
 
     return judged
 
 
 def near(completions, answer, **kwargs) -> list[float]:
     """1 for the right sum, and less by a hundredth for each unit that an answer is away; 0 where there is no number."""
-    given = [extract_answer(completion_text(c)) or "" for c in completions]
-    away = [abs(int(g) - int(a)) if re.fullmatch(r"\d{1,6}", g) else 100 for g, a in zip(given, answer, strict=True)]
+    answers = [extract_answer(completion_text(c)) or "" for c in completions]
+    away = [abs(int(g) - int(a)) if re.fullmatch(r"\d{1,6}", g) else 100 for g, a in zip(answers, answer, strict=True)]
     return [1 - min(distance, 100) / 100 for distance in away]
 
 
@@ -177,17 +177,18 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     if arm.rare:  # always with the same seed
         start = configured(settings, settings.silent_steps, 99)
         train(model, tokenizer, addition_problems("train", 2000, seed=99), silent, start)
-    before = measured(model, tokenizer, arm, settings)
+    at_start = measured(model, tokenizer, arm, settings)
     random.seed(seed)
     functions = [arm.reward, *([format_reward] if arm.format else []), right, named(arm.key)]
     config = configured(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
     config = replace(config, learning_rate=arm.learning_rate)
     history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
-    kept = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
+    metric_of = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
     if arm.format:
-        kept["format"] = "rewards/format_reward/mean"
-    metrics = {said: [round(step[key], 4) for step in history] for said, key in kept.items() if key in history[0]}
-    run = {"arm": name, "seed": seed, "metrics": metrics, "before": before}
+        metric_of["format"] = "rewards/format_reward/mean"
+    recorded = {short: key for short, key in metric_of.items() if key in history[0]}
+    metrics = {short: [round(step[key], 4) for step in history] for short, key in recorded.items()}
+    run = {"arm": name, "seed": seed, "metrics": metrics, "before": at_start}
     run["after"] = measured(model, tokenizer, arm, settings)
     write_json(file, run)
     print(f"{name}, seed {seed}: {run['after']['accuracy']:.2f} held out", file=sys.stderr, flush=True)

@@ -76,8 +76,8 @@ class BestOfStep:
     def __call__(self, prompts, completions, answer, **kwargs) -> list[float]:
         rewards = contains_reward(completions, answer=answer)
         best = max(range(len(rewards)), key=rewards.__getitem__)
-        asked, right = prompts[0][-1]["content"], sum(reward > 0 for reward in rewards)
-        self.noted.append([asked, right, round(rewards[best], 3), completions[best][-1]["content"]])
+        question, right = prompts[0][-1]["content"], sum(reward > 0 for reward in rewards)
+        self.noted.append([question, right, round(rewards[best], 3), completions[best][-1]["content"]])
         return rewards
 
 

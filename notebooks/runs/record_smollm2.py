@@ -223,14 +223,14 @@ class Measured:
         best = self._replies(model, tokenizer, [row["prompt"] for row in self.held_out], length, top_k=1)
         right = last_number_reward(best, answer=[row["answer"] for row in self.held_out])
         accuracy = sum(right) / len(right)
-        shown = rows("test", seed=1)[:10]
-        asked = [chat_messages(question) for question, _ in QUESTIONS] + [chat_messages(WRITING)]
-        *replies, sea = self._replies(model, tokenizer, asked, s.greedy_length, top_k=1)
+        sampled_rows = rows("test", seed=1)[:10]
+        questions = [chat_messages(question) for question, _ in QUESTIONS] + [chat_messages(WRITING)]
+        *replies, sea = self._replies(model, tokenizer, questions, s.greedy_length, top_k=1)
         return {
             "sampled": sampled,
             "greedy": {"accuracy": accuracy, "accuracy_ci95": wilson_interval(accuracy, len(right)), "n": len(right)},
-            "problems": [row["prompt"][-1]["content"] for row in shown],
-            "samples": self._replies(model, tokenizer, [row["prompt"] for row in shown], length),
+            "problems": [row["prompt"][-1]["content"] for row in sampled_rows],
+            "samples": self._replies(model, tokenizer, [row["prompt"] for row in sampled_rows], length),
             "nats_per_token": [_short(value) for value in nats_per_token(model, tokenizer, list(PARAGRAPHS))],
             "replies": replies,
             "sea": sea,
@@ -323,12 +323,11 @@ def _cpu() -> str:
     """The processor's name, and whether it multiplies bf16 numbers itself."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model_names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     flags = next((line for line in lines if line.startswith("flags")), "")
     has = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {name}" in flags]
-    return (
-        f"{found[0] if found else platform.processor() or platform.machine()} ({', '.join(has) or 'features unknown'})"
-    )
+    name = model_names[0] if model_names else platform.processor() or platform.machine()
+    return f"{name} ({', '.join(has) or 'features unknown'})"
 
 
 def _short(value: float | None) -> float | None:

@@ -57,14 +57,14 @@ def run(arm: str, setting: str) -> dict:
     prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
     loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
     how = SETTINGS[setting] | CONTROL.get(arm, {}) | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
-    made = toy.train_sorting(prompts, reward=reward, **how)
-    greedy = toy.greedy_responses(made.policy, prompts.held_out)
+    training = toy.train_sorting(prompts, reward=reward, **how)
+    greedy = toy.greedy_responses(training.policy, prompts.held_out)
     wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt
     points = torch.stack([toy.sorting_reward(prompts.held_out, y) for y in greedy])
     names = ("exact", "gamed", "entropy") if duplicates == "only" else ("exact", "entropy")
-    curves = {name: [[round(v, 3) for v in row] for row in made.history[name].tolist()] for name in names}
+    curves = {name: [[round(v, 3) for v in row] for row in training.history[name].tolist()] for name in names}
     one_short = [[int((w[p == 6] == n).sum()) for n in range(1, 5)] for w, p in zip(wrong, points, strict=True)]
-    return {"arm": arm, "setting": setting, "rounds": made.rounds} | curves | {"six_points": one_short}
+    return {"arm": arm, "setting": setting, "rounds": training.rounds} | curves | {"six_points": one_short}
 
 
 @command("notebooks/runs/record_sorting.py")
@@ -72,13 +72,13 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
-    runs = {(made["setting"], made["arm"]): made for made in record["runs"]}
+    runs = {(recorded["setting"], recorded["arm"]): recorded for recorded in record["runs"]}
     for setting in args.settings:
         for arm in args.arms:
             if (setting, arm) not in runs:
                 runs[setting, arm] = run(arm, setting)
-                what = "the toy of notebook 03, held-out responses: fraction sorted, entropy; a row for each seed"
-                head = {"what": what, "machine": machine(), "settings": SETTINGS, "second": SECOND}
+                about = "the toy of notebook 03, held-out responses: fraction sorted, entropy; a row for each seed"
+                head = {"what": about, "machine": machine(), "settings": SETTINGS, "second": SECOND}
                 write_json(args.json, head | {"runs": list(runs.values())})
                 print(setting, arm, runs[setting, arm]["exact"], flush=True)
 

@@ -55,7 +55,7 @@ def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **cha
         reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
     )
     versions = deque(maxlen=age + 1)
-    kept = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
+    curves = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, REWARDS) as training:
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
@@ -70,13 +70,13 @@ def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **cha
                 weights = truncate_weights(importance_weights(logp, sampled, mask, level), cap)
                 experience = replace(experience, advantages=experience.advantages[:, None] * weights.expand_as(mask))
             difference = (logp - sampled)[mask]
-            kept["difference"].append(difference.abs().mean().item())
-            kept["cut"].append((difference > math.log(3.0)).float().mean().item())
+            curves["difference"].append(difference.abs().mean().item())
+            curves["cut"].append((difference > math.log(3.0)).float().mean().item())
             update(model, training.optimizer, experience, config, training.learning_rate(step))
             if (step + 1) % EVERY == 0 or step + 1 == updates:
-                kept["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
-                kept["thinking"].append(thinking_probability(model, tokenizer, held_out))
-    return {name: [float(f"{value:.3g}") for value in values] for name, values in kept.items()}
+                curves["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
+                curves["thinking"].append(thinking_probability(model, tokenizer, held_out))
+    return {name: [float(f"{value:.3g}") for value in values] for name, values in curves.items()}
 
 
 @command("notebooks/runs/record_staleness.py")
@@ -97,17 +97,17 @@ def main(arguments: list[str] | None = None) -> None:
     held_out = problems("test", 2 if args.fast else 100, seed=1)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
     record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
-    kept = record.setdefault(args.part, [])
+    runs = record.setdefault(args.part, [])
     arms, count, rate, times = PARTS[args.part]
     updates, changes = times * UPDATES, {"learning_rate": rate * COMMON["learning_rate"]}
-    there = {(made["age"], made["way"], made["seed"]) for made in kept}
+    done = {(recorded["age"], recorded["way"], recorded["seed"]) for recorded in runs}
     for seed in args.seeds[: 1 if args.fast else count]:
         for age, way in arms:
-            if (age, way, seed) not in there:
-                made = run(age, way, seed, 2 if args.fast else updates, held_out, **changes)
-                kept.append({"age": age, "way": way, "seed": seed} | made)
+            if (age, way, seed) not in done:
+                recorded = run(age, way, seed, 2 if args.fast else updates, held_out, **changes)
+                runs.append({"age": age, "way": way, "seed": seed} | recorded)
                 write_json(path, record)
-                print(age, way, seed, made["accuracy"], flush=True)
+                print(age, way, seed, recorded["accuracy"], flush=True)
 
 
 if __name__ == "__main__":

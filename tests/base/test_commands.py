@@ -85,8 +85,8 @@ def test_what_the_package_raises_is_for_the_user():
 
     failed = refused(made_of(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
     line = reward.__code__.co_firstlineno + 1
-    said = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
-    assert said in failed and failed.endswith(WHERE)
+    message = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
+    assert message in failed and failed.endswith(WHERE)
     unfit = refused(made_of(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))  # a TypeError
     assert "does not fit the batch: " in unfit
 
@@ -127,8 +127,8 @@ def test_where_memory_is_full_the_planner_is_named():
 def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
     monkeypatch.setenv("GRPO_LAB_TRACEBACK", "1")
     assert made_of(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("Traceback") and shown.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
+    traceback = capsys.readouterr().err
+    assert traceback.startswith("Traceback") and traceback.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
 
 
 # ---- how it ends
@@ -137,13 +137,13 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
 def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
     for result, code in [(None, 0), (0, 0), (1, 1)]:
         assert made_of(lambda result=result: result)([]) == code
-    for stop, code, said in [
+    for stop, code, message in [
         (KeyboardInterrupt(), 130, "stopped"),
         (Stopped("saved; go on with --resume"), 130, "saved; go on with --resume"),
         (Stopped("saved", 143), 143, "saved"),
     ]:
         assert made_of(raises(stop))([]) == code
-        assert capsys.readouterr().err == f"\n{said}\n"
+        assert capsys.readouterr().err == f"\n{message}\n"
 
 
 def run(code: str, **settings) -> subprocess.Popen:
@@ -186,12 +186,12 @@ def test_a_full_disk_is_found_at_once_and_a_file_that_is_there_is_left_as_it_is(
 
 def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
     package = Path(grpo_lab.__file__).parent
-    there = {path.parent.name for path in package.glob("*/__main__.py")}
-    there |= {path.stem for path in package.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
-    assert set(COMMANDS) == there - {"__main__"} | {"lessons"}
+    modules = {path.parent.name for path in package.glob("*/__main__.py")}
+    modules |= {path.stem for path in package.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
+    assert set(COMMANDS) == modules - {"__main__"} | {"lessons"}
     assert grpo_lab_command([]) == 0
-    shown = capsys.readouterr().out
-    assert version_line() in shown and all(f"grpo-lab {name} " in shown for name in COMMANDS)
+    overview = capsys.readouterr().out
+    assert version_line() in overview and all(f"grpo-lab {name} " in overview for name in COMMANDS)
     assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {version('torch')}")
     for called, usage in (("bin/grpo-lab", "grpo-lab "), ("train.py", "python -m grpo_lab.")):
         monkeypatch.setattr(sys, "argv", [called])
@@ -199,8 +199,8 @@ def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
             for option, want in (("--version", version_line()), ("--help", f"usage: {usage}{name}")):
                 with pytest.raises(SystemExit) as stop:
                     grpo_lab_command([name, option])
-                shown = " ".join(capsys.readouterr().out.split())
-                assert stop.value.code == 0 and (want in shown or name == "lessons")
+                overview = " ".join(capsys.readouterr().out.split())
+                assert stop.value.code == 0 and (want in overview or name == "lessons")
 
 
 def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):

@@ -38,8 +38,8 @@ UNUSED = '#, fuzzy\nmsgid "To be confirmed."\nmsgstr "待确认。"\n\n#. block\
 def chinese(tmp_path, monkeypatch):
     """A reader of Chinese, for whom this much is translated."""
     (tmp_path / "zh_CN").mkdir()
-    said = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
-    (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*said, FILLED, UNUSED]), encoding="utf-8")
+    entries = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
+    (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*entries, FILLED, UNUSED]), encoding="utf-8")
     monkeypatch.setattr(language, "PO", tmp_path)
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     yield forget()
@@ -52,7 +52,7 @@ def forget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("Truth: 0.25.", "答案：0.25。"),
         ("Truth: the right sum.", "答案：正确的和。"),  # a value that is translated, too
@@ -71,12 +71,12 @@ def forget() -> None:
         ("The ratio where the mask is True is None", "The ratio where the mask is True is None"),
     ],
 )
-def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
-    assert _(text) == said
+def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, expected):
+    assert _(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("phrase", "english", "shown"),
+    ("phrase", "english", "expected"),
     [
         # A value that would read as the middle of a message; one that is a message; one of a reader's own words.
         (fill("Truth: {0}.", "the sum. Truth: 3"), "Truth: the sum. Truth: 3.", "答案：the sum. Truth: 3。"),
@@ -98,22 +98,22 @@ def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, said):
         (Phrase("Nobody knows this. ", fill("New {0}.", 1)), "Nobody knows this. New 1.", "Nobody knows this. New 1."),
     ],
 )
-def test_a_message_is_looked_up_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, shown):
-    assert phrase == english and _(phrase) == shown
-    assert pickle.loads(pickle.dumps(phrase)) == english and _(pickle.loads(pickle.dumps(phrase))) == shown
+def test_a_message_is_looked_up_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, expected):
+    assert phrase == english and _(phrase) == expected
+    assert pickle.loads(pickle.dumps(phrase)) == english and _(pickle.loads(pickle.dumps(phrase))) == expected
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     assert _(phrase) == english
 
 
 def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):
-    made = predict("Which?", choices=("the right sum", "another number"))
-    assert made.make_widget().options == (("正确的和", "the right sum"), ("another number", "another number"))
-    made.truth("the right sum")
+    prediction = predict("Which?", choices=("the right sum", "another number"))
+    assert prediction.make_widget().options == (("正确的和", "the right sum"), ("another number", "another number"))
+    prediction.truth("the right sum")
     show_caption("An axis is missing.")
     assert capsys.readouterr().out.splitlines()[1:] == ["(Which?) 答案：正确的和。", "图。 少了一个轴。"]
     verdict = Verdict("kl_exact", "wrong", (Part("say", "An axis is missing."),))
     assert repr(verdict) == "✗ kl_exact: 还不对\n少了一个轴。" and "少了一个轴。" in verdict._repr_html_()
-    assert verdict.message == "An axis is missing." and made.answer == "the right sum"
+    assert verdict.message == "An axis is missing." and prediction.answer == "the right sum"
 
 
 def test_the_variable_chooses_and_else_the_machine(monkeypatch):

@@ -40,8 +40,8 @@ def test_figures_of_a_run():
 
 
 def summary(*pairs):
-    same = dict.fromkeys((key for key, *_ in tables.ROWS), 1.0)
-    sides = [{"ours": same | {"time_to_accuracy": a}, "trl": same | {"time_to_accuracy": b}} for a, b in pairs]
+    usual = dict.fromkeys((key for key, *_ in tables.ROWS), 1.0)
+    sides = [{"ours": usual | {"time_to_accuracy": a}, "trl": usual | {"time_to_accuracy": b}} for a, b in pairs]
     return tables.summarise(sides)["time_to_accuracy"]
 
 
@@ -60,7 +60,7 @@ def test_ratios_are_taken_pair_by_pair_and_a_pair_without_a_time_makes_none():
 @pytest.fixture
 def stub(monkeypatch):
     """In place of fresh processes: TRL is twice as slow, and slower still with each run. What each was asked."""
-    asked = []
+    specs = []
 
     def run(measured, spec):
         if measured is measure.phases:
@@ -69,13 +69,13 @@ def stub(monkeypatch):
                 "processor": "stub",
                 "products": "float32",
             }
-        asked.append(spec)
-        step = len(asked) * (2.0 if spec["trainer"] == "trl" else 1.0)
+        specs.append(spec)
+        step = len(specs) * (2.0 if spec["trainer"] == "trl" else 1.0)
         return record([step * k for k in range(1, 7)], [1.0] * 6)
 
     monkeypatch.setattr(command, "in_a_process", run)
     monkeypatch.setattr(command, "find_spec", lambda package: True)
-    return asked
+    return specs
 
 
 def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub, tmp_path, capsys):
@@ -90,9 +90,9 @@ def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub
     steps = report["summary"]["seconds_per_step"]
     assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
     assert steps["ratios"] == [1 / 4, 4 / 6] and len(report["pairs"][1]["trl"]["history"]["reward"]) == 6
-    shown = capsys.readouterr()
-    assert shown.out.strip() == tables.phase_table(report["phases"]) + "\n" + tables.table(report)
-    assert "seed 6, trl: 6 steps begin" in shown.err and "a step             5.000" in shown.out
+    captured = capsys.readouterr()
+    assert captured.out.strip() == tables.phase_table(report["phases"]) + "\n" + tables.table(report)
+    assert "seed 6, trl: 6 steps begin" in captured.err and "a step             5.000" in captured.out
     assert command.main([]) == 0 and len(stub) == 4 and "TRL" not in capsys.readouterr().out
 
 
@@ -109,12 +109,12 @@ def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
 
 
 def test_a_processor_without_bf16_is_told_so_and_others_are_not(monkeypatch):
-    said = []
+    warnings = []
     for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
-        said += [slow_here(torch.device("cpu"), PRECISIONS[mode]) for mode in ("fp32-master", "bf16-naive", "fp32")]
-    assert [text is not None for text in said] == [True, True, False, False, False, False]
-    assert said[0] == "this processor has no bf16, so fp32-master is several times slower than fp32"
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)
+        warnings += [slow_here(torch.device("cpu"), PRECISIONS[mode]) for mode in ("fp32-master", "bf16-naive", "fp32")]
+    assert [text is not None for text in warnings] == [True, True, False, False, False, False]
+    assert warnings[0] == "this processor has no bf16, so fp32-master is several times slower than fp32"
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
@@ -135,13 +135,13 @@ def test_a_measurement_has_a_process_of_its_own_with_its_threads_and_says_how_it
 def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(monkeypatch):
     monkeypatch.setattr(measure, "rates", lambda dtype: {"flops": 1e9, "bytes": 1e9, "dtype": dtype})
     began = time.process_time()
-    found = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
-    assert 0 < sum(found["seconds"].values()) < time.process_time() - began
-    products = found["flops"]
+    measured = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
+    assert 0 < sum(measured["seconds"].values()) < time.process_time() - began
+    products = measured["flops"]
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
-    assert found["bytes"]["backward"] == 3 * found["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
-    assert tables.phase_table(found).count("\n") == len(tables.PHASES) + 2
-    assert found["rates"]["dtype"] is torch.float32 and found["products"] == "float32"
+    assert measured["bytes"]["backward"] == 3 * measured["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
+    assert tables.phase_table(measured).count("\n") == len(tables.PHASES) + 2
+    assert measured["rates"]["dtype"] is torch.float32 and measured["products"] == "float32"
 
 
 IN_PARTS = {
@@ -151,7 +151,7 @@ IN_PARTS = {
 
 
 def spread(completions, **_):
-    return [float(place % 2) for place in range(len(completions))]
+    return [float(row % 2) for row in range(len(completions))]
 
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):

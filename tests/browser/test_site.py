@@ -45,8 +45,8 @@ def site(tmp_path_factory) -> Path:
 
 
 def pages(site: Path) -> dict[Path, "bs4.BeautifulSoup"]:
-    found = {path: bs4.BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in site.rglob("*.html")}
-    return {path: page for path, page in found.items() if "_static" not in path.parts}
+    parsed = {path: bs4.BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in site.rglob("*.html")}
+    return {path: page for path, page in parsed.items() if "_static" not in path.parts}
 
 
 def notebooks() -> list[Path]:
@@ -54,9 +54,9 @@ def notebooks() -> list[Path]:
 
 
 def test_links_lead_somewhere_and_pictures_and_folds_say_what_they_hold(site):
-    found = pages(site)
-    ids = {path.resolve(): {tag["id"] for tag in page.find_all(id=True)} for path, page in found.items()}
-    for path, page in found.items():
+    parsed = pages(site)
+    ids = {path.resolve(): {tag["id"] for tag in page.find_all(id=True)} for path, page in parsed.items()}
+    for path, page in parsed.items():
         for tag in page.find_all(["a", "img", "link", "script"]):
             address = urlsplit(tag.get("href") or tag.get("src") or "")
             assert tag.name == "a" or address.scheme in ("", "data"), f"{path}: {address.geturl()[:80]}"
@@ -108,31 +108,31 @@ def test_a_lesson_loads_little_and_nothing_of_the_search(site):
         loaded = [tag.get("src") or tag.get("href") for tag in page.select("script[src], link[rel=stylesheet]")]
         assert not [address for address in loaded if "search" in address or "fontawesome" in address]
         files = {(path.parent / urlsplit(address).path).resolve() for address in loaded if "mathjax" not in address}
-        drawn = sum(len(image["src"]) for image in page.select("img[src^=data]"))
-        size = path.stat().st_size - drawn + mathjax + sum(file.stat().st_size for file in [*files, *fonts])
+        picture_bytes = sum(len(image["src"]) for image in page.select("img[src^=data]"))
+        size = path.stat().st_size - picture_bytes + mathjax + sum(file.stat().st_size for file in [*files, *fonts])
         assert size < LESSON_MB * 1e6, (path, size)
 
 
 @pytest.fixture
 def phone(site, chromium):
     """A page in a browser that no network is asked from."""
-    asked = []
+    addresses = []
     with pytest.importorskip("playwright.sync_api").sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 390, "height": 900})
         page.set_default_timeout(1000 * TYPESET_SECONDS)
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: addresses.append(request.url))
         yield page
         browser.close()
-    assert not [address for address in asked if urlsplit(address).scheme not in ("file", "data", "about")]
+    assert not [address for address in addresses if urlsplit(address).scheme not in ("file", "data", "about")]
 
 
 @pytest.mark.browser
 def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
     for path in pages(site):
         phone.goto(path.as_uri())
-        wanted = len(phone.query_selector_all(".math"))
-        phone.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {wanted}")
+        formulas = len(phone.query_selector_all(".math"))
+        phone.wait_for_function(f"document.querySelectorAll('.math mjx-container').length === {formulas}")
         assert not phone.query_selector_all("mjx-merror"), path
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
         hidden = "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden'"
@@ -196,8 +196,8 @@ def test_a_prediction_is_answered_without_a_kernel_and_kept(site, phone):
     assert phone.get_by_label("from", exact=True).first.input_value() == "0.2"
     assert phone.locator(".said").first.inner_text().startswith("Kept on this device.")
     phone.get_by_text("Show the result").first.click()
-    told = phone.get_by_text("Truth: 0.237. You said 0.2 to 1: that holds it.")
-    assert told.count() == 2  # below the answer, and in the fold
+    verdicts = phone.get_by_text("Truth: 0.237. You said 0.2 to 1: that holds it.")
+    assert verdicts.count() == 2  # below the answer, and in the fold
     phone.get_by_text("中文", exact=True).click()
     assert phone.get_by_label("正确答案加 7").is_checked()
     phone.get_by_text("看结果").last.click()
@@ -213,8 +213,8 @@ def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
         phone.goto(path.as_uri())
         phone.evaluate("document.querySelectorAll('details').forEach(fold => (fold.open = true))")
         phone.evaluate("document.querySelectorAll('.predict input').forEach(input => input.onchange())")
-        asked = len(re.findall(r"(Predict\.|预测。)</strong>", path.read_text(encoding="utf-8")))
-        assert phone.locator(".said > strong").count() == asked, path
+        predictions = len(re.findall(r"(Predict\.|预测。)</strong>", path.read_text(encoding="utf-8")))
+        assert phone.locator(".said > strong").count() == predictions, path
         assert phone.evaluate(
             """[...document.querySelectorAll('.predict')].every(p => {
                 const told = p.nextElementSibling.firstChild.textContent.replace(/^.*?[:：] ?|[.。]$/g, '');

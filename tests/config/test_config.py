@@ -127,14 +127,14 @@ def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
     logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
     ranges = {each.name: str(each.metadata["range"]) for each in fields(LossSettings)}
-    others = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}
-    others |= {"epsilon_high": 0.0, "importance_sampling_level": "sequence"}
-    before = policy_loss(logp, advantages, mask, old, **usual)
-    for name, value in others.items():
+    changed_values = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}
+    changed_values |= {"epsilon_high": 0.0, "importance_sampling_level": "sequence"}
+    unchanged = policy_loss(logp, advantages, mask, old, **usual)
+    for name, value in changed_values.items():
         loss, metrics = policy_loss(logp, advantages, mask, old, **usual | {name: value})
         metrics = {key: metrics[key] for key in metrics if key != "ratio"}
-        same = torch.equal(loss, before[0]) and metrics.items() <= before[1].items()
-        assert same == (name not in LOSSES[loss_type].reads), name
+        is_unread = torch.equal(loss, unchanged[0]) and metrics.items() <= unchanged[1].items()
+        assert is_unread == (name not in LOSSES[loss_type].reads), name
 
 
 def test_it_is_frozen_and_made_anew_with_changes():
@@ -155,8 +155,8 @@ WORDS, SUMS = TASKS["word-problems"], TASKS["sums"]
 HALF_A_BILLION = 494_032_768
 
 
-def chosen(parameters, device_type="cuda", task=WORDS, **given):
-    return GRPOConfig(**(given | default_settings(parameters, task, device_type, given)))
+def chosen(parameters, device_type="cuda", task=WORDS, **typed):
+    return GRPOConfig(**(typed | default_settings(parameters, task, device_type, typed)))
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def chosen(parameters, device_type="cuda", task=WORDS, **given):
 )
 def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointing):
     for device_type, at_once in zip(("cuda", "cpu"), rows, strict=True):
-        made = chosen(parameters, device_type)
-        assert (made.learning_rate, made.num_generations, made.generation_batch_size) == (rate, group, batch)
-        assert (made.rows_at_once, made.gradient_checkpointing) == (at_once, checkpointing)
-        assert made.updates_per_step == 1 and made.max_completion_length == 256
+        config = chosen(parameters, device_type)
+        assert (config.learning_rate, config.num_generations, config.generation_batch_size) == (rate, group, batch)
+        assert (config.rows_at_once, config.gradient_checkpointing) == (at_once, checkpointing)
+        assert config.updates_per_step == 1 and config.max_completion_length == 256
 
 
 def test_the_tiny_model_begins_with_the_defaults_of_the_configuration_and_lengths_are_the_tasks():
@@ -192,8 +192,8 @@ def test_short_completions_go_twice_as_many_at_a_time_where_there_is_no_card(len
 @given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
 def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
     for device_type, most in (("cuda", 16), ("cpu", 8)):
-        made = chosen(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
-        assert made.updates_per_step == 1 and made.rows_at_once <= most
+        config = chosen(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
+        assert config.updates_per_step == 1 and config.rows_at_once <= most
 
 
 def test_nothing_that_is_given_is_chosen():

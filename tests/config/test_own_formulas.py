@@ -56,7 +56,7 @@ def others(returns): return returns
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     for name, text in FILES.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -77,13 +77,13 @@ def batch(rows=4, columns=4):
     return logp, torch.randn(rows), mask, logp.detach() + 0.5 * torch.randn(rows, columns)
 
 
-def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(here):
+def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(workdir):
     register("loss_type", "my_loss.py:clip")
     logp, advantages, mask, old_logp = batch()
-    found, metrics = policy_loss(logp, advantages, mask, old_logp, loss_type="my_loss.py:clip", epsilon=0.1)
+    own_loss, metrics = policy_loss(logp, advantages, mask, old_logp, loss_type="my_loss.py:clip", epsilon=0.1)
     expected, _ = policy_loss(logp, advantages, mask, old_logp, loss_type="dapo", epsilon=0.1)
-    gradients = [torch.autograd.grad(loss, logp, retain_graph=True)[0] for loss in (found, expected)]
-    assert found.item() == expected.item() and torch.equal(*gradients) and "ratio" in metrics
+    gradients = [torch.autograd.grad(loss, logp, retain_graph=True)[0] for loss in (own_loss, expected)]
+    assert own_loss.item() == expected.item() and torch.equal(*gradients) and "ratio" in metrics
     assert "my_loss.py:clip" in LOSSES_BY_TOKENS and "my_loss.py:clip" in [*LOSSES_BY_TOKENS]
     parts = [
         microbatch_loss(
@@ -95,36 +95,37 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(he
     torch.testing.assert_close(sum(parts), expected)
 
 
-def test_an_entry_of_ones_own_chooses_the_mean(here):
+def test_an_entry_of_ones_own_chooses_the_mean(workdir):
     register("loss_type", "my_loss:by_rows")
     logp, advantages, mask, _ = batch()
     expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
     torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type="my_loss:by_rows")[0], expected)
 
 
-def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(here):
+def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
     for name in ("median", "scaled"):
         register("advantage", f"my_advantage.py:{name}")
     from grpo_lab.trainer.experience import compute_advantages
 
     nan = float("nan")
     rewards = torch.tensor([1.0, 2.0, 5.0, 4.0, nan, 1.0, nan, 4.0])
-    found = compute_advantages(rewards, make_config(advantage="my_advantage.py:median"))
-    assert found.tolist() == [-1, 0, 3, 2, 0, 0, 0, 3]
-    found = compute_advantages(rewards[:4], make_config(advantage="my_advantage.py:scaled"))
-    assert found.tolist() == [-4, -2, 4, 2]
+    advantages = compute_advantages(rewards, make_config(advantage="my_advantage.py:median"))
+    assert advantages.tolist() == [-1, 0, 3, 2, 0, 0, 0, 3]
+    advantages = compute_advantages(rewards[:4], make_config(advantage="my_advantage.py:scaled"))
+    assert advantages.tolist() == [-4, -2, 4, 2]
 
 
-def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(here):
+def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(workdir):
     register("loss_type", "my_loss.py:clip")
     runs = []
     for loss_type in ("my_loss.py:clip", "dapo"):
         model, tokenizer = make_world()
         config = make_config(loss_type=loss_type, num_iterations=2, beta=0.1, epsilon=0.05, max_steps=2)
         runs.append((model, train(model, tokenizer, ROWS, letter_reward, config)))
-    (one, mine), (other, its) = runs
-    assert same_weights(weights(one), weights(other))
-    assert [line["loss"] for line in mine] == [line["loss"] for line in its] and "kl" in mine[0]
+    (own_model, own_history), (library_model, library_history) = runs
+    assert same_weights(weights(own_model), weights(library_model))
+    own_losses, library_losses = ([line["loss"] for line in history] for history in (own_history, library_history))
+    assert own_losses == library_losses and "kl" in own_history[0]
 
 
 WRONG = {
@@ -146,13 +147,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("setting", "name"), [(setting, name) for setting in WRONG for name in WRONG[setting]])
-def test_a_file_a_name_or_arguments_that_are_not_right_are_named(here, setting, name):
+def test_a_file_a_name_or_arguments_that_are_not_right_are_named(workdir, setting, name):
     with pytest.raises(InputError, match=WRONG[setting][name]):
         register(setting, name)
     assert name not in LOSSES and name not in ADVANTAGES
 
 
-def test_what_a_function_returns_is_checked(here):
+def test_what_a_function_returns_is_checked(workdir):
     logp, advantages, mask, _ = batch()
     for name, message in {
         "stopped": "returned a tensor without gradient; it must not detach",
@@ -172,7 +173,7 @@ def test_what_a_function_returns_is_checked(here):
             ADVANTAGES[f"my_advantage.py:{name}"].compute(torch.zeros(2, 4), make_config())
 
 
-def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(here):
+def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(workdir):
     register("loss_type", "my_loss.py:clip")
     with pytest.raises(InputError, match="delta is 3.0; leave it out: nothing reads it with loss_type = 'my_loss.p"):
         GRPOConfig(loss_type="my_loss.py:clip", delta=3.0)
@@ -188,22 +189,22 @@ QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_comple
 QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
 
 
-def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, here, capsys):
+def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, workdir, capsys):
     assert command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
-    saved = json.loads((here / "out/grpo_config.json").read_text(encoding="utf-8"))
-    assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(here / "out")) == 2
-    more = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
-    said = refused(command.main, *more)
-    assert "--loss_type is 'my_loss.py:clip' in 'out" in said and "type --loss_type my_loss.py:clip" in said
-    assert "--advantage is 'my_advantage.py:median' in" in refused(command.main, *more, *OWN[:2])
-    other = ["--loss", "my_loss.py:stopped", *OWN[2:]]
-    assert "--loss is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in refused(command.main, *more, *other)
-    assert command.main([*more, *OWN]) == 0 and len(metrics_in(here / "out")) == 3
-    (here / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
+    saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
+    assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2
+    resuming = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
+    error = refused(command.main, *resuming)
+    assert "--loss_type is 'my_loss.py:clip' in 'out" in error and "type --loss_type my_loss.py:clip" in error
+    assert "--advantage is 'my_advantage.py:median' in" in refused(command.main, *resuming, *OWN[:2])
+    error = refused(command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
+    assert "--loss is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in error
+    assert command.main([*resuming, *OWN]) == 0 and len(metrics_in(workdir / "out")) == 3
+    (workdir / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
     capsys.readouterr()
     assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
-    said = capsys.readouterr().err
-    assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in said
+    error = capsys.readouterr().err
+    assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in error
     assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
         command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )

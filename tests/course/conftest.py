@@ -11,10 +11,10 @@ from tests.course.submitted import file_name, submit
 
 @pytest.fixture
 def sandbox(monkeypatch) -> InProcess:
-    made = InProcess()
-    monkeypatch.setattr(grade_module, "Sandbox", made)
+    in_process = InProcess()
+    monkeypatch.setattr(grade_module, "Sandbox", in_process)
     monkeypatch.setattr(grade_module, "strongest_wall", lambda trust: "bubblewrap")
-    return made
+    return in_process
 
 
 @pytest.fixture

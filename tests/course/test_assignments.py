@@ -36,8 +36,8 @@ def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path)
     main(["release", str(tmp_path / "students")])
     assert (tmp_path / "students" / "README.md").is_file()
     sources = [path for kind in ("py", "md", "yaml") for path in (ROOT / "grpo_lab" / "course").rglob(f"*.{kind}")]
-    places = [*(tmp_path / "students").rglob("*.*"), *sources]
-    handed_out = "".join(path.read_text(encoding="utf-8") for path in places)
+    files = [*(tmp_path / "students").rglob("*.*"), *sources]
+    handed_out = "".join(path.read_text(encoding="utf-8") for path in files)
     for items in RUBRIC.values():
         assert len(items) >= 2 and not [item for item in items if item in handed_out]
 
@@ -88,11 +88,11 @@ def test_a_demonstration_binds_all_that_it_names(tmp_path):
 @pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))  # whose figure stands at the end
 def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
     lines = re.search(r"```python\n(.*?)```", EXERCISES[name].task, re.DOTALL)[1]
-    right, said = vars(sys.modules[EXERCISES[name].function.__module__]), []
-    for given in ("", stub_source(EXERCISES[name])):
-        exec(f"{given}\n\n{lines}", dict(right))
-        said.append(capsys.readouterr().out)
-    assert said[0] != said[1]
+    right, outputs = vars(sys.modules[EXERCISES[name].function.__module__]), []
+    for source in ("", stub_source(EXERCISES[name])):
+        exec(f"{source}\n\n{lines}", dict(right))
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] != outputs[1]
 
 
 def assert_imports_exist(cell: ast.Module) -> None:
@@ -120,19 +120,19 @@ def run(path: Path) -> list:
 @pytest.mark.parametrize("number", ["01", "04", "05", "09"])
 def test_untouched_notebook_runs_from_top_to_bottom(number, tmp_path):
     """Each kind of demonstration once."""
-    said = run(submit(tmp_path / "untouched.ipynb", number))
-    assert sum("not done yet" in text for text in said) >= len(of_notebook(number))
-    assert any("none yet" in text for text in said)
+    outputs = run(submit(tmp_path / "untouched.ipynb", number))
+    assert sum("not done yet" in text for text in outputs) >= len(of_notebook(number))
+    assert any("none yet" in text for text in outputs)
 
 
 @pytest.mark.slow
 def test_solved_notebook_puts_the_functions_to_work(tmp_path):
     answers = {name: right_answers(exercise)[1] for name, exercise in of_notebook("04").items()}
-    said = run(submit(tmp_path / "solved.ipynb", "04", **answers))
-    assert sum("Well done" in text for text in said) == len(answers)
-    assert any(f"right so far: {', '.join(answers)}" in text and "was called" in text for text in said)
+    outputs = run(submit(tmp_path / "solved.ipynb", "04", **answers))
+    assert sum("Well done" in text for text in outputs) == len(answers)
+    assert any(f"right so far: {', '.join(answers)}" in text and "was called" in text for text in outputs)
     points = sum(exercise.points for exercise in of_notebook("04").values())
-    assert f"{points} of {points} points" in said[-1]
+    assert f"{points} of {points} points" in outputs[-1]
 
 
 def test_one_assignment_alone_is_released(tmp_path, capsys):

@@ -65,8 +65,8 @@ def test_what_is_partly_right_is_not_called_wrong(tmp_path, sandbox):
     submit(tmp_path / "class" / "d" / file_name("01"), "01")
     run(tmp_path / "class")
     for student, state in zip("abcd", ("right", "partly", "wrong", "none"), strict=True):
-        shown = f'<td><span class="{state}">'
-        assert shown in page(tmp_path / "class", f"students/{student}.html").split("sequence_logprob</code>")[1]
+        badge = f'<td><span class="{state}">'
+        assert badge in page(tmp_path / "class", f"students/{student}.html").split("sequence_logprob</code>")[1]
 
 
 def test_the_page_of_the_class(folder, sandbox, capsys):
@@ -83,9 +83,9 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
     links = [text.index(f'href="students/{name}.html"') for name in ("carol", "zoe", "bob", "alice")]
     assert links == sorted(links), "who is behind comes first, and why:"
     assert "nothing was begun" in text and '<td class="why"><code>reinforce_loss</code>: ascends</td>' in text
-    told = capsys.readouterr().out
-    assert "most points lost in reinforce_loss" in told and "1 could not be graded" in told
-    assert "zoe: zoe.ipynb: it cannot be read as a notebook (JSONDecodeError)" in told and "JSONDecodeError" in text
+    output = capsys.readouterr().out
+    assert "most points lost in reinforce_loss" in output and "1 could not be graded" in output
+    assert "zoe: zoe.ipynb: it cannot be read as a notebook (JSONDecodeError)" in output and "JSONDecodeError" in text
 
 
 def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
@@ -123,10 +123,10 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
 
 
 def test_a_cell_that_fails_is_told_at_its_function():
-    one = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
-    assert grade_module._missing(one, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
-    assert grade_module._missing(one, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
-    assert grade_module._missing(one, "g", MISSING, {"4": "SyntaxError"}) == MISSING
+    work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
+    assert grade_module._missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
+    assert grade_module._missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
+    assert grade_module._missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
 
 
 def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
@@ -297,10 +297,10 @@ def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
     submit(folder / "zoe" / file_name("02"), "02")
     submit(folder / "bob" / file_name("02"), "02")
     run(folder)
-    found = rows(folder)
-    assert {row["out of"] for row in found.values()} == {"23"} and found["zoe"]["points"] == ""
-    assert "it is for 02_baselines_and_advantages, which is not graded here" in found["zoe"]["remarks"]
-    assert "02_baselines_and_advantages, which is not graded here, and was left out" in found["bob"]["remarks"]
+    written_rows = rows(folder)
+    assert {row["out of"] for row in written_rows.values()} == {"23"} and written_rows["zoe"]["points"] == ""
+    assert "it is for 02_baselines_and_advantages, which is not graded here" in written_rows["zoe"]["remarks"]
+    assert "02_baselines_and_advantages, which is not graded here, and was left out" in written_rows["bob"]["remarks"]
     run(folder, assignment="02", output=folder.parent / "out" / "02")
     assert "rloo_advantages" in table(folder, "02/grades.csv")[-1]
     with pytest.raises(InputError, match="assignment is '9'"):
@@ -333,8 +333,8 @@ def test_the_shape_of_an_answer_is_bounded():
 
 def class_of(*answers: str) -> Grading:
     """Students a, b, ... with these answers."""
-    found = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
-    return Grading("01_policy_gradient", 7, "none", [Graded(one, {}) for one in found])
+    submissions = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
+    return Grading("01_policy_gradient", 7, "none", [Graded(submission, {}) for submission in submissions])
 
 
 MASK = """
@@ -368,8 +368,8 @@ def own(number: int) -> str:
 @needs_copydetect
 @pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20)])
 def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
-    others = (own(number % 5) if number < 5 else "" for number in range(students - copies))
-    grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *others)
+    originals = (own(number % 5) if number < 5 else "" for number in range(students - copies))
+    grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *originals)
     pairs = itertools.combinations([chr(97 + i) for i in range(copies)], 2)
     assert similar(grading) == [(*pair, ["token_entropy"]) for pair in pairs]
 

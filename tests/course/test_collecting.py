@@ -21,8 +21,8 @@ def notebook(number: str = "01") -> bytes:
     return submission(number, **{"reinforce_loss": RLOO} if number == "01" else {})
 
 
-def found(folder: Path, wanted: str | None = "01") -> dict[str, Submission]:
-    return {one.student: one for one in find_submissions(folder, wanted)[1]}
+def submissions_in(folder: Path, assignment: str | None = "01") -> dict[str, Submission]:
+    return {work.student: work for work in find_submissions(folder, assignment)[1]}
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:
@@ -33,8 +33,8 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def wrote(one) -> bool:
-    return any(cell.source == RLOO for cell in one.cells)
+def wrote(work) -> bool:
+    return any(cell.source == RLOO for cell in work.cells)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def wrote(one) -> bool:
     ],
 )
 def test_whose_it_is(name, student, number, tmp_path):
-    (one,) = found(written(tmp_path, {name: notebook()})).values()
-    assert (one.student, one.number) == (student, number)
-    assert one.assignment == "01_policy_gradient" and not one.problem and wrote(one)
+    (work,) = submissions_in(written(tmp_path, {name: notebook()})).values()
+    assert (work.student, work.number) == (student, number)
+    assert work.assignment == "01_policy_gradient" and not work.problem and wrote(work)
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -80,9 +80,9 @@ def test_archives_are_read_like_folders(tmp_path):
     files = {name: zipped(members) for name, members in archives.items()}
     files["nameless.zip"] = files["nameless.zip"].replace(b"QQQQQQQQ", bytes(8))
     assert zipfile.ZipFile(io.BytesIO(files["nameless.zip"])).infolist()[-1].filename == ""
-    people = found(written(tmp_path, files))
+    people = submissions_in(written(tmp_path, files))
     assert set(people) == {"grace", "in-folder", "nested", "climbing", "nameless"}
-    assert all(wrote(one) for one in people.values())
+    assert all(wrote(work) for work in people.values())
     assert not list(tmp_path.parent.glob("*escaped*")), "nothing is unpacked"
 
 
@@ -90,7 +90,7 @@ def test_archives_are_read_like_folders(tmp_path):
 def test_a_class_as_an_archive(outer, tmp_path):
     files = {f"{outer}alice/01.ipynb": notebook(), f"{outer}bob/x.ipynb": notebook(), f"{outer}carol/r.pdf": b"%PDF"}
     (tmp_path / "download.zip").write_bytes(zipped(files))
-    people = found(tmp_path / "download.zip")
+    people = submissions_in(tmp_path / "download.zip")
     assert set(people) == {"alice", "bob", "carol"}
     assert wrote(people["bob"]) and "r.pdf is no notebook" in people["carol"].problem
 
@@ -122,22 +122,22 @@ def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_
     written(tmp_path, {name: content for name, (content, _) in NOT_GRADED.items()})
     honest = written(tmp_path, {"honest/01.ipynb": notebook(), ".hidden/01.ipynb": notebook()}) / "honest" / "01.ipynb"
     (tmp_path / "bob").mkdir()
-    said = {Path(name).parts[0].split(".")[0]: words for name, (_, words) in NOT_GRADED.items()}
-    said |= {"honest": "", "bob": "no notebook (.ipynb)"}
+    reasons = {Path(name).parts[0].split(".")[0]: words for name, (_, words) in NOT_GRADED.items()}
+    reasons |= {"honest": "", "bob": "no notebook (.ipynb)"}
     if LINUX:
         (tmp_path / "linked.ipynb").symlink_to(honest)
         (tmp_path / "via-link").mkdir()
         (tmp_path / "via-link" / honest.name).symlink_to(honest)
         os.mkfifo(tmp_path / "pipe.ipynb")
-        said |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
-    problems = {name: one.problem for name, one in found(tmp_path).items()}
-    assert problems.keys() == said.keys() and not problems["honest"]
-    assert not [name for name, words in said.items() if words not in problems[name]]
+        reasons |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
+    problems = {name: work.problem for name, work in submissions_in(tmp_path).items()}
+    assert problems.keys() == reasons.keys() and not problems["honest"]
+    assert not [name for name, words in reasons.items() if words not in problems[name]]
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + notebook(), notebook().decode().encode("utf-16")])
 def test_encodings(content, tmp_path):
-    assert wrote(found(written(tmp_path, {"alice.ipynb": content}))["alice"])
+    assert wrote(submissions_in(written(tmp_path, {"alice.ipynb": content}))["alice"])
 
 
 def test_two_files_of_one_student(tmp_path):
@@ -145,7 +145,7 @@ def test_two_files_of_one_student(tmp_path):
     own = file_name("01")
     good = ("alice/01-final.ipynb", f"alice/{own}", "alice/01-other.ipynb", "bob/01-b.ipynb", "bob/01-a.ipynb")
     files = dict.fromkeys([*good, "carol/01-again.ipynb"], notebook())
-    people = found(written(tmp_path, {**files, "bob/report.pdf": b"%PDF", f"carol/{own}": b"{"}))
+    people = submissions_in(written(tmp_path, {**files, "bob/report.pdf": b"%PDF", f"carol/{own}": b"{"}))
     alice, bob, carol = people["alice"], people["bob"], people["carol"]
     assert (alice.file, bob.file, carol.file) == (own, "01-a.ipynb", "01-again.ipynb") and not carol.problem
     assert sum("was left out" in note for note in alice.notes) == 2
@@ -156,63 +156,63 @@ def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(untrusted, "MAX_FILES", 50)
     written(tmp_path, {f"deep/{'d/' * MAX_DEPTH}01.ipynb": notebook(), "many/01.ipynb": notebook()})
     written(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
-    people = found(tmp_path)
+    people = submissions_in(tmp_path)
     assert f"more than {MAX_DEPTH} deep" in people["deep"].problem
     assert wrote(people["many"]) and any("more than 50 files" in note for note in people["many"].notes)
 
 
 def test_names_that_would_look_alike_are_told_apart(tmp_path):
     names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
-    people = found(written(tmp_path, {f"{name}/01.ipynb": notebook() for name in names}))
+    people = submissions_in(written(tmp_path, {f"{name}/01.ipynb": notebook() for name in names}))
     assert list(people) == ["a b", "a b 2", "Bob (77)", "Bob (77) 2", "Bob (78)", "zoe", "zoe 2"]
     assert [people[f"Bob ({number})"].number for number in (77, 78)] == ["77", "78"]
 
 
 def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
     name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_01.ipynb"
-    one = found(written(tmp_path, {name: notebook()}))["mallory"]
-    assert (one.number, one.platform) == ("666", "canvas")
+    work = submissions_in(written(tmp_path, {name: notebook()}))["mallory"]
+    assert (work.number, work.platform) == ("666", "canvas")
 
 
 def test_the_training_run_is_left_out_with_and_without_the_marks_of_cells(tmp_path):
     bare = json.loads(notebook())
     for cell in bare["cells"]:
         cell["metadata"] = {}
-    people = found(written(tmp_path, {"a.ipynb": notebook(), "b.ipynb": json.dumps(bare).encode()}))
-    for one in people.values():
-        assert wrote(one) and not any("finished()" in cell.source for cell in one.cells)
+    people = submissions_in(written(tmp_path, {"a.ipynb": notebook(), "b.ipynb": json.dumps(bare).encode()}))
+    for work in people.values():
+        assert wrote(work) and not any("finished()" in cell.source for cell in work.cells)
 
 
 def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
     forged = json.loads(notebook())
     for cell, mark in zip(forged["cells"], ({"role": {}}, {"exercise": ["a"]}, [], 3), strict=False):
         cell["metadata"]["grpo_lab"] = mark
-    (one,) = found(written(tmp_path, {"a.ipynb": json.dumps(forged).encode()})).values()
-    assert not one.problem
+    (work,) = submissions_in(written(tmp_path, {"a.ipynb": json.dumps(forged).encode()})).values()
+    assert not work.problem
 
 
 def test_cells_beat_the_name_of_the_file(tmp_path):
-    (one,) = found(written(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
-    assert one.assignment == "01_policy_gradient"
-    assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in one.notes[0]
+    (work,) = submissions_in(written(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
+    assert work.assignment == "01_policy_gradient"
+    assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in work.notes[0]
 
 
 MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/01.ipynb": notebook() for name in ("Ada_1", "Bob_2")}
 
 
-@pytest.mark.parametrize("around", ["", "term/week 2/"])
-def test_moodles_download_below(around, tmp_path):
-    unpacked = {f"{around}{name}": content for name, content in MOODLE.items()}
-    assert set(found(written(tmp_path / "a", unpacked))) == {"Ada", "Bob"}
-    assert set(found(written(tmp_path / "b", {f"{around}download.zip": zipped(MOODLE)}))) == {"Ada", "Bob"}
+@pytest.mark.parametrize("above", ["", "term/week 2/"])
+def test_moodles_download_below(above, tmp_path):
+    unpacked = {f"{above}{name}": content for name, content in MOODLE.items()}
+    assert set(submissions_in(written(tmp_path / "a", unpacked))) == {"Ada", "Bob"}
+    assert set(submissions_in(written(tmp_path / "b", {f"{above}download.zip": zipped(MOODLE)}))) == {"Ada", "Bob"}
 
 
 def test_nobody_packs_a_class_into_a_submission(tmp_path):
     """Else one student could hand in for another."""
     written(tmp_path / "a", {"Ada_1_assignsubmission_file_/x.zip": zipped(MOODLE)})
-    assert set(found(tmp_path / "a")) == {"Ada"}
+    assert set(submissions_in(tmp_path / "a")) == {"Ada"}
     written(tmp_path / "b", {"eve.zip": zipped(MOODLE), "Bob.ipynb": notebook()})
-    assert set(found(tmp_path / "b")) == {"eve", "Bob"}
+    assert set(submissions_in(tmp_path / "b")) == {"eve", "Bob"}
 
 
 @pytest.mark.parametrize(
@@ -226,5 +226,5 @@ def test_nobody_packs_a_class_into_a_submission(tmp_path):
 )  # fmt: skip
 def test_the_last_version_counts(names, counts, tmp_path):
     written(tmp_path, {name: notebook("05") for name in names})
-    (one,) = found(tmp_path, None).values()
-    assert one.file == counts and "is for the same assignment, and was left out" in one.notes[0]
+    (work,) = submissions_in(tmp_path, None).values()
+    assert work.file == counts and "is for the same assignment, and was left out" in work.notes[0]

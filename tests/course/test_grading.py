@@ -1,6 +1,7 @@
 """Grading without its processes: what is read of a submission, what its process may import, and what a mark needs."""
 
 import ast
+import functools
 import inspect
 import subprocess
 import sys
@@ -31,10 +32,9 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {name}"
     for path in (package / "course" / "exercises").glob("nb*.py"):
-        given = [
-            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.keyword)
-        ]
-        mistakes = [ast.unparse(one.value) for one in given if one.arg == "mistakes"]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+        mistakes = [ast.unparse(keyword.value) for keyword in keywords if keyword.arg == "mistakes"]
         assert mistakes and set(mistakes) == {"{}"}, path.name
 
 
@@ -59,6 +59,7 @@ def file_of(function) -> Path:
     return Path(inspect.getsourcefile(inspect.unwrap(function))).relative_to(PACKAGE)
 
 
+@functools.cache  # a file of exercises has the wrong answers of all of them
 def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {n.name: n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.FunctionDef)}
 

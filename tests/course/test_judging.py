@@ -64,31 +64,31 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
 
 
 def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
-    one = exercise("group_advantages")
+    task = exercise("group_advantages")
 
     def ddof_ignored(rewards, scale="group", ddof=1, eps=1e-4):
-        return one.function(rewards, scale, 1, eps)
+        return task.function(rewards, scale, 1, eps)
 
-    verdict = judge(one, outcomes(one, ddof_ignored))
-    assert verdict.status == "wrong" and 0.2 * one.points < verdict.points < 0.5 * one.points
-    assert f"not right yet, {verdict.points:g} of {one.points} points" in repr(verdict)
+    verdict = judge(task, outcomes(task, ddof_ignored))
+    assert verdict.status == "wrong" and 0.2 * task.points < verdict.points < 0.5 * task.points
+    assert f"not right yet, {verdict.points:g} of {task.points} points" in repr(verdict)
     visible, fresh = (replace(verdict, properties={"values": share}) for share in (1.0, 0.9))
     assert worth(visible, fresh) == 0, "written down for the inputs that are seen"
-    assert worth(visible) == one.points and worth(verdict, fresh) == worth(verdict)
+    assert worth(visible) == task.points and worth(verdict, fresh) == worth(verdict)
     earned = [worth(replace(verdict, properties={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
-    assert earned == [0, one.points / 4, round(0.45 * one.points, 1)]
-    assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == one.points / 2
+    assert earned == [0, task.points / 4, round(0.45 * task.points, 1)]
+    assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == task.points / 2
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 2.5
 
 
 def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
-    one = exercise("read_sequences")
+    task = exercise("read_sequences")
 
     def who_ended(*args):
-        ids, mask, truncated, texts = one.function(*args)
+        ids, mask, truncated, texts = task.function(*args)
         return ids, mask, ~truncated, texts
 
-    assert 0 < judge(one, outcomes(one, who_ended)).points < 0.5 * one.points
+    assert 0 < judge(task, outcomes(task, who_ended)).points < 0.5 * task.points
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
     [("token_logprobs", "overflowing-sum"), ("sequence_logprob", "zero-times-infinity"), ("kl_exact", "log-of-zero")],
 )
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
-    one = exercise(name)
-    answer = one.misconceptions[mistake].wrong
-    assert judge(one, outcomes(one, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
+    task = exercise(name)
+    answer = task.misconceptions[mistake].wrong
+    assert judge(task, outcomes(task, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
 
 
 def cold_entropy(logits, temperature=1.0):
@@ -129,9 +129,9 @@ TOGETHER = [
 
 @pytest.mark.parametrize(("name", "function", "want"), TOGETHER)
 def test_mistakes_that_come_together_are_named(name, function, want):
-    one = exercise(name)
-    got = outcomes(one, function)
-    assert not matching(one, got, 0) and {mistake.name for mistake in likely(one, got, 0)} == want
+    task = exercise(name)
+    got = outcomes(task, function)
+    assert not matching(task, got, 0) and {mistake.name for mistake in likely(task, got, 0)} == want
 
 
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():

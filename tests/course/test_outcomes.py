@@ -50,12 +50,12 @@ trees = st.recursive(
 @settings(max_examples=20)
 def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
     content = plain(tree)
-    before = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
-    after, empty = from_bytes(to_bytes([before, Outcome()]))
+    sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
+    received, empty = from_bytes(to_bytes([sent, Outcome()]))
     for name in ("value", "gradients", "changed", "observed"):
-        assert same(getattr(after, name), getattr(before, name), 0.0)
-    assert replace(after, value=0, gradients={}, changed={}, observed={}) == replace(
-        before, value=0, gradients={}, changed={}, observed={}
+        assert same(getattr(received, name), getattr(sent, name), 0.0)
+    assert replace(received, value=0, gradients={}, changed={}, observed={}) == replace(
+        sent, value=0, gradients={}, changed={}, observed={}
     )
     assert empty == Outcome()
 
@@ -133,7 +133,7 @@ def numbers(*values: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "alike"),
+    ("a", "b", "expected"),
     [
         (torch.ones(2), torch.ones(2).double(), False),
         (torch.ones(2), torch.ones(1, 2), False),
@@ -157,11 +157,11 @@ def numbers(*values: float) -> torch.Tensor:
         (numbers(math.inf, 1e-8), numbers(math.inf, 2e-8), False),
     ],
 )
-def test_equal_means(a, b, alike):
-    assert same(plain(a), plain(b), 1e-6) is alike
+def test_equal_means(a, b, expected):
+    assert same(plain(a), plain(b), 1e-6) is expected
 
 
 def test_no_gradient_is_a_gradient_of_zero():
-    zero, one = torch.zeros(2).double(), torch.ones(2).double()
+    zero, ones = torch.zeros(2).double(), torch.ones(2).double()
     assert same_gradient(None, zero, 1e-6) and same_gradient(zero, None, 1e-6) and same_gradient(None, None, 1e-6)
-    assert not same_gradient(None, one, 1e-6) and not same_gradient(one, None, 1e-6)
+    assert not same_gradient(None, ones, 1e-6) and not same_gradient(ones, None, 1e-6)

@@ -61,7 +61,7 @@ def listener():
 
 def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     classroom, home = folder / "class", folder / "home"
-    places = {
+    paths = {
         "PACKAGE": ROOT / "grpo_lab" / "policy_gradient.py",
         "TESTS": ROOT / "tests" / "course" / "right",
         "GIT": ROOT / ".git",
@@ -71,13 +71,13 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
         "MARKS": folder / "marks" / "grades.csv",
     }
     home.mkdir()
-    places["MARKS"].parent.mkdir()
-    places["MARKS"].write_text("last week's", encoding="utf-8")
+    paths["MARKS"].parent.mkdir()
+    paths["MARKS"].write_text("last week's", encoding="utf-8")
     (home / "secret").write_text("x", encoding="utf-8")
-    known = [f"{name} = {str(path)!r}" for name, path in places.items()]
-    shown = {Path(place).parts[1] for place in [*walls._SYSTEM, *(source for source, _ in walls._places())]}
+    known = [f"{name} = {str(path)!r}" for name, path in paths.items()]
+    visible = {Path(mounted).parts[1] for mounted in [*walls._SYSTEM, *(source for source, _ in walls._places())]}
     known += [
-        f"SHOWN = {sorted(shown | {'proc', 'dev', 'tmp', 'package'})}",
+        f"SHOWN = {sorted(visible | {'proc', 'dev', 'tmp', 'package'})}",
         f"PARENT = {os.getpid()}",
         f"PORT = {listener.getsockname()[1]}",
     ]
@@ -111,22 +111,23 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
 @pytest.mark.slow
 def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     hand_in(tmp_path / "class")
-    found = {one.submission.student: one for one in grade_in(tmp_path, jobs=2, seconds=30.0).students}
+    students = grade_in(tmp_path, jobs=2, seconds=30.0).students
+    graded = {student.submission.student: student for student in students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
-    assert set(found) == names, "everybody has an entry"
-    assert points(found["honest"]) == POINTS and found["honest"].cells == {}
-    assert {verdict.status for verdict in found["untouched"].verdicts.values()} == {"not started"}
-    assert not found["untouched"].cells
+    assert set(graded) == names, "everybody has an entry"
+    assert points(graded["honest"]) == POINTS and graded["honest"].cells == {}
+    assert {verdict.status for verdict in graded["untouched"].verdicts.values()} == {"not started"}
+    assert not graded["untouched"].cells
 
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
-        assert points(found[student]) == {}, student
-    assert "Right on the inputs that you see" in found["cheating"].verdicts["reinforce_loss"].message
-    assert found["excused"].points["score_function_objective"] <= POINTS["score_function_objective"] / 2
-    assert found["excused"].verdicts["score_function_objective"].fault == "inplace"
+        assert points(graded[student]) == {}, student
+    assert "Right on the inputs that you see" in graded["cheating"].verdicts["reinforce_loss"].message
+    assert graded["excused"].points["score_function_objective"] <= POINTS["score_function_objective"] / 2
+    assert graded["excused"].verdicts["score_function_objective"].fault == "inplace"
 
     # Exits, crashes and hangs cost only their own exercise, wild cells only themselves.
-    dying, wild = found["dying"], found["wild"]
+    dying, wild = graded["dying"], graded["wild"]
     assert points(dying) == points(wild) == {"reinforce_loss": POINTS["reinforce_loss"]}
     for name in ("token_entropy", "score_function_objective"):
         assert "ended the whole process" in dying.verdicts[name].message
@@ -138,35 +139,35 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
 
     # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
-        assert points(found[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
-    assert found["crowd"].cells == {"3": CROWD} and found["slowed"].cells == {"3": ENDLESS}
-    assert "File too large" in found["noise"].cells["3"] and "No space left" in found["full"].cells["3"]
-    assert set(found["interrupt"].cells) == {"3"} and "KeyboardInterrupt" in found["interrupt"].cells["3"]
-    assert set(found["surrogate"].cells) == {"3"}
-    assert found["interrupt"].verdicts["token_entropy"].fault == "stopped"
+        assert points(graded[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
+    assert graded["crowd"].cells == {"3": CROWD} and graded["slowed"].cells == {"3": ENDLESS}
+    assert "File too large" in graded["noise"].cells["3"] and "No space left" in graded["full"].cells["3"]
+    assert set(graded["interrupt"].cells) == {"3"} and "KeyboardInterrupt" in graded["interrupt"].cells["3"]
+    assert set(graded["surrogate"].cells) == {"3"}
+    assert graded["interrupt"].verdicts["token_entropy"].fault == "stopped"
 
     # Nothing was written, and nothing is left running.
     assert not list(tmp_path.glob("class/**/mark.txt")) and not list((tmp_path / "temporary").iterdir())
     nothing_is_left_running(tmp_path)
 
 
-def points(one) -> dict[str, int]:
-    return {name: points for name, points in one.points.items() if points}
+def points(graded) -> dict[str, int]:
+    return {name: points for name, points in graded.points.items() if points}
 
 
 def findings(grading: Grading) -> list[str]:
     (spy,) = grading.students
     message = spy.verdicts["reinforce_loss"].message
-    said = f"{message}\n" + str(spy.verdicts["reinforce_loss"])
-    assert "found " in said, said
-    return [part for part in said.split("found ")[1].splitlines()[0].split(";") if part.strip(" .'\"")]
+    report = f"{message}\n" + str(spy.verdicts["reinforce_loss"])
+    assert "found " in report, report
+    return [part for part in report.split("found ")[1].splitlines()[0].split(";") if part.strip(" .'\"")]
 
 
 def nothing_is_left_running(folder: Path) -> None:
     end = time.monotonic() + 60  # a process that was killed is there until the kernel has buried it
-    while (left := running(folder / "temporary")) and time.monotonic() < end:
+    while (processes := running(folder / "temporary")) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not left
+    assert not processes
 
 
 def running(folder: Path) -> list[Path]:
@@ -187,8 +188,8 @@ def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
-    (one,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
-    assert points(one) == {"reinforce_loss": POINTS["reinforce_loss"]} and one.cells == {}
+    (graded,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
+    assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.cells == {}
 
 
 def test_the_strongest_wall_that_can_be_put_up_is_taken_and_root_runs_nothing_as_root(monkeypatch):

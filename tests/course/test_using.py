@@ -47,16 +47,16 @@ def test_references_come_back_after_an_error_and_after_nested_blocks():
     right = loss()
     with pytest.raises(ZeroDivisionError), using(kl_estimate=turned):
         raise ZeroDivisionError
-    assert all(place is reference for place in places())
+    assert all(function is reference for function in places())
     with using(kl_estimate=turned) as outer:
-        assert all(place is not reference for place in places())
+        assert all(function is not reference for function in places())
         wrong = loss()
         assert wrong != right and repr(outer) == "your kl_estimate was called 1 time"
         with using(kl_estimate=kl_estimate) as inner:
             assert loss() == right
         assert loss() == wrong
     assert (outer.calls, inner.calls) == ({"kl_estimate": 2}, {"kl_estimate": 1})
-    assert all(place is reference for place in places())
+    assert all(function is reference for function in places())
 
 
 def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(monkeypatch):
@@ -80,8 +80,8 @@ def test_a_check_within_the_block_compares_with_the_references():
     in_reward = exercise("kl_in_reward")
     with using(kl_estimate=turned):
         assert check(copy_of(in_reward.function), in_reward).right
-        assert all(place is not reference for place in places())
-    assert all(place is reference for place in places())
+        assert all(function is not reference for function in places())
+    assert all(function is reference for function in places())
 
 
 def run():
@@ -175,8 +175,8 @@ def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
     submit(tmp_path / "circle" / file_name("01"), "01", token_entropy=CALLER, token_logprobs=CIRCLE)
     submit(tmp_path / "thief" / file_name("01"), "01", token_entropy=THIEF)
     earned = {
-        one.submission.student: {name: points for name, points in one.points.items() if points}
-        for one in grade(tmp_path, 31, jobs=2).students
+        graded.submission.student: {name: points for name, points in graded.points.items() if points}
+        for graded in grade(tmp_path, 31, jobs=2).students
     }
     points = exercise("token_entropy").points
     partly = earned["wrong"].pop("token_logprobs", 0)

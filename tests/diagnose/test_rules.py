@@ -84,23 +84,23 @@ def named(*arguments) -> list[str]:
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_rule_fires_beyond_its_line_and_not_before(name):
-    beyond, before, settings = (*LINES[name], {})[:3]
+    beyond, below, settings = (*LINES[name], {})[:3]
     assert name in named(history(**beyond), settings)
-    assert name not in named(history(**before), settings)
+    assert name not in named(history(**below), settings)
 
 
 def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     nothing = read_log([{"step": 1, "num_tokens": 1.0}])
-    found, blind = examined(nothing)
-    assert not found and blind["kl_explosion"] == "kl"
+    findings, blind = examined(nothing)
+    assert not findings and blind["kl_explosion"] == "kl"
     assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # whose weights are not bf16
     assert examined(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
 def test_a_finding_says_when_what_why_and_what_to_try():
     assert [rule.name for rule in RULES] == list(LINES)
-    (found,) = diagnose(history(grad_norm=at(20, 1e3)))
-    assert found.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in found.evidence
+    (finding,) = diagnose(history(grad_norm=at(20, 1e3)))
+    assert finding.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in finding.evidence
     assert all(len(rule.causes) > 1 and len(rule.remedies) > 1 and rule.source for rule in RULES)
     falls = {"reward": [0.5] * 16 + [0.1] * 16}
     for metrics, step in [({"loss": at(5, None)}, 5), ({"kl": (0.01, 0.3)}, 1), (falls, 18)]:
@@ -112,13 +112,15 @@ def test_a_finding_says_when_what_why_and_what_to_try():
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "NaN"])
 @pytest.mark.parametrize("metric", ["kl", "entropy", "reward", "sampling/logp_difference_max"])
 def test_a_metric_that_is_no_number_in_every_row_is_found(metric, value):
-    found = {finding.name: finding for finding in diagnose(history(**{metric: value}))}["nonfinite_steps"]
-    assert found.step == 1 and found.evidence == f"{metric} is NaN or infinite in all of {STEPS} steps"
+    findings = {finding.name: finding for finding in diagnose(history(**{metric: value}))}
+    finding = findings["nonfinite_steps"]
+    assert finding.step == 1 and finding.evidence == f"{metric} is NaN or infinite in all of {STEPS} steps"
 
 
 def test_a_metric_that_is_no_number_in_one_row_is_found_but_for_the_reward():
-    (found,) = diagnose(history(kl=at(9, None, 0.0)))
-    assert (found.name, found.step) == ("nonfinite_steps", 9) and "kl is NaN or infinite in 1 of 32" in found.evidence
+    (finding,) = diagnose(history(kl=at(9, None, 0.0)))
+    assert (finding.name, finding.step) == ("nonfinite_steps", 9)
+    assert "kl is NaN or infinite in 1 of 32" in finding.evidence
     assert not diagnose(history(reward=at(9, None, 0.5)))
     assert named(history(kl=[0.0] * 16 + [None] * 16)) == ["nonfinite_steps"]
 

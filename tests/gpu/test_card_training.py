@@ -54,14 +54,14 @@ def card_run(callback=None, **settings):
     return weights(model), history
 
 
-def assert_close(one, other):
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-4)
+def assert_close(first, second):
+    for name, value in first.items():
+        torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-4)
 
 
 def test_a_reference_on_the_cpu_is_the_same_reference():
-    (here, ours), (there, theirs) = (card_run(beta=0.1, ref_model_device=device) for device in (None, "cpu"))
-    assert_close(here, there)
+    (on_card, ours), (on_cpu, theirs) = (card_run(beta=0.1, ref_model_device=device) for device in (None, "cpu"))
+    assert_close(on_card, on_cpu)
     assert ours[-1]["kl"] == pytest.approx(theirs[-1]["kl"], rel=1e-2, abs=1e-6) and ours[-1]["kl"] > 0
 
 

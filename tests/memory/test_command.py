@@ -7,7 +7,8 @@ import torch
 from transformers import MambaConfig
 
 from grpo_lab import train
-from grpo_lab.memory import GIB, fitted, planning
+from grpo_lab.config import precision
+from grpo_lab.memory import GIB, fitted
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -66,14 +67,19 @@ def test_a_model_on_this_machine_is_planned_with_its_own_prompts(capsys):
 def test_what_cannot_be_planned_is_named(monkeypatch):
     monkeypatch.setattr(command, "open_part", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
-    said = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
-    assert said in line and len(line) < 400
+    message = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
+    assert message in line and len(line) < 400
 
 
 def planned_by(monkeypatch, capsys, *arguments):
     """The configuration that the command plans for."""
     configs = []
-    monkeypatch.setattr(command, "plan", lambda *given, **more: configs.append(given[1]) or plan(*given, **more))
+
+    def record(model_config, config, **keywords):
+        configs.append(config)
+        return plan(model_config, config, **keywords)
+
+    monkeypatch.setattr(command, "plan", record)
     printed(capsys, *arguments)
     return configs[0]
 
@@ -100,19 +106,19 @@ def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch,
     tokenizer = make_world()[1]
     shape, rows = shape_config("qwen2"), [{"prompt": "a" * length} for length in (3, 9)]
     config = make_config(generation_batch_size=64, num_generations=8, max_completion_length=256)
-    for free, native, given, chosen in (
+    for free, native, fixed, chosen in (
         (40, True, (), ("fp32-master", False)),
         (8, True, (), ("bf16", True)),
         (40, False, (), ("fp16", False)),
         (40, True, ("gradient_checkpointing",), ("fp32-master", False)),
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * GIB, 80 * GIB))
-        monkeypatch.setattr(planning, "has_native_bf16", lambda device, native=native: native)
-        taken = fitted(shape, tokenizer, rows, config, torch.device("cuda"), given)
-        assert (taken.precision, taken.gradient_checkpointing) == chosen
+        monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
+        fitting = fitted(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
+        assert (fitting.precision, fitting.gradient_checkpointing) == chosen
         assert f"chosen: {chosen[0]}, " in capsys.readouterr().out.splitlines()[-1]
-    asked = replace(config, precision="bf16")
-    assert fitted(shape, tokenizer, rows, asked, torch.device("cuda"), ("precision",)).precision == "bf16"
+    requested = replace(config, precision="bf16")
+    assert fitted(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",)).precision == "bf16"
     assert fitted(shape, tokenizer, rows, config, torch.device("cpu"), ()) is config
     assert fitted(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ()) is config
     assert "memory: not planned, since model_config is not of Qwen2's kind" in capsys.readouterr().out

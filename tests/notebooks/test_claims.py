@@ -29,13 +29,13 @@ SMALL = 20  # whole numbers up to here are counted by the reader
 @cache
 def cells(lesson: Path) -> list[tuple[str, str, dict]]:
     """(kind, source, cell), up to the exercises."""
-    kept = []
+    kept_lines = []
     for cell in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and re.search(r"^## Exercises", source, re.MULTILINE):
             break
-        kept.append((cell["cell_type"], source, cell))
-    return kept
+        kept_lines.append((cell["cell_type"], source, cell))
+    return kept_lines
 
 
 def printed(cell: dict) -> str:
@@ -128,13 +128,13 @@ def unplaced(lesson: Path) -> list[str]:
     every, missing = sections(lesson), []
     anywhere = {value for section in every for value in section.printed}
     for index, section in enumerate(every):
-        here = section.printed | {value for record in records_of(lesson, section) for value in settings(record)}
-        earlier = here | {value for other in every[:index] for value in other.printed}
+        of_section = section.printed | {value for record in records_of(lesson, section) for value in settings(record)}
+        earlier = of_section | {value for section_before in every[:index] for value in section_before.printed}
         for number, percent in NUMBER.findall(NO_PROSE.sub(" ", section.prose)):
             is_whole = not percent and "." not in number
             if number in listed or (is_whole and int(number.replace(",", "")) <= SMALL):
                 continue
-            if not is_among(anywhere if index < 2 else earlier if is_whole else here, number, percent):
+            if not is_among(anywhere if index < 2 else earlier if is_whole else of_section, number, percent):
                 missing.append(f"{number}{percent} under {section.heading!r}")
     return missing
 
@@ -142,11 +142,11 @@ def unplaced(lesson: Path) -> list[str]:
 def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list[bool]]:
     """The cells that ask to write a function, those that show it, and which of these are folded."""
     asks, shows, folded = [], [], []
-    for place, (kind, source, cell) in enumerate(cells(lesson)):
+    for index, (kind, source, cell) in enumerate(cells(lesson)):
         if kind == "markdown" and re.search(rf"Now write it.*`{name}`", source, re.DOTALL):
-            asks.append(place)
+            asks.append(index)
         if kind == "code" and name in source and name in shown({"cells": [cell]}):
-            shows.append(place)
+            shows.append(index)
             folded.append("hide-output" in cell["metadata"].get("tags", []))
     return asks, shows, folded
 
@@ -164,8 +164,8 @@ def out_of_order(lesson: Path) -> list[str]:
     return wrong
 
 
-def formula_above(lesson: Path, place: int) -> bool:
-    text = "\n".join(source for kind, source, _ in cells(lesson)[: place + 1] if kind == "markdown")
+def formula_above(lesson: Path, index: int) -> bool:
+    text = "\n".join(source for kind, source, _ in cells(lesson)[: index + 1] if kind == "markdown")
     return bool(re.search(r"\$", re.split(r"^## ", text, flags=re.MULTILINE)[-1]))
 
 

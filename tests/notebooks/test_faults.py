@@ -35,13 +35,13 @@ def healthy() -> list[dict]:
 
 
 def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
-    there = {(run["part"], run["name"], run["engine"], run["seed"]) for run in RECORD["runs"]}
-    assert there == set(recorder.jobs())
+    recorded = {(run["part"], run["name"], run["engine"], run["seed"]) for run in RECORD["runs"]}
+    assert recorded == set(recorder.jobs())
     for run in RECORD["runs"]:
         plant = recorder.PARTS[run["part"]][run["name"]]
         assert (run["finding"], run["how"], run["task"]) == (plant.finding, plant.how, plant.task)
-        wanted = recorder.COMMON | plant.settings
-        assert all(wanted[name] == value for name, value in run["settings"].items() if name in wanted)
+        settings = recorder.COMMON | plant.settings
+        assert all(settings[name] == value for name, value in run["settings"].items() if name in settings)
     for part in ("seen", "kept"):
         seeds = Counter((run["finding"], run["engine"]) for run in planted() if run["part"] == part)
         assert {finding for finding, _ in seeds} == {rule.name for rule in RULES} - NOT_RECORDED
@@ -69,12 +69,12 @@ def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
 def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsys):
     arguments = ["--fast", "--output", str(tmp_path / "faults.json")]
     recorder.main([*arguments, "--names", "raw rewards"])
-    made = recorder.read(tmp_path / "faults.json")["runs"]
-    assert [run["seed"] for run in made] == [11, 12, 13] and {run["steps"] for run in made} == {2}
+    runs = recorder.read(tmp_path / "faults.json")["runs"]
+    assert [run["seed"] for run in runs] == [11, 12, 13] and {run["steps"] for run in runs} == {2}
     capsys.readouterr()
     recorder.main([*arguments, "--names", "raw rewards"])
     assert capsys.readouterr().out == ""
-    assert "entropy_collapse" in recorder.table({"runs": made})
+    assert "entropy_collapse" in recorder.table({"runs": runs})
 
 
 @pytest.mark.slow

@@ -40,29 +40,29 @@ def prose(lesson) -> str:
 
 def calls(source: str, name: str) -> list[ast.Call]:
     """Calls of a function, or of a method, of this name."""
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return [call for call in found if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
+    called = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [call for call in called if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
 
 
 def test_the_head_says_what_it_takes(lesson):
     title, question, budget = prose(lesson).split("\n\n")[:3]
     assert title.startswith(f"# {lesson.number} · ")
     assert re.fullmatch(r"\*\*[^*]+\?\*\*", question)
-    said = HEAD.fullmatch(budget)
-    assert said, budget
-    assert int(said[2]) <= LONGEST
-    assert abs(int(said[2]) - build.reading_minutes(lesson)) <= 10  # said by readers
+    budget_line = HEAD.fullmatch(budget)
+    assert budget_line, budget
+    assert int(budget_line[2]) <= LONGEST
+    assert abs(int(budget_line[2]) - build.reading_minutes(lesson)) <= 10  # said by readers
 
 
 def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
     """Words of prose without code, formulas and tables; lines of code, folded ones too; folds; figures."""
     last = next(i for i, cell in enumerate(lesson.cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
-    shown = nbformat.from_dict({"cells": lesson.cells[:last]})
-    text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|[^\n]*$", " ", prose(shown), flags=re.DOTALL | re.MULTILINE)
-    folds = [cell for cell in shown.cells if "hide-output" in cell.metadata.get("tags", [])]
-    figures = [call for source in code(shown) for name in FIGURES for call in calls(source, name)]
+    visible = nbformat.from_dict({"cells": lesson.cells[:last]})
+    text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|[^\n]*$", " ", prose(visible), flags=re.DOTALL | re.MULTILINE)
+    folds = [cell for cell in visible.cells if "hide-output" in cell.metadata.get("tags", [])]
+    figures = [call for source in code(visible) for name in FIGURES for call in calls(source, name)]
     assert len(re.findall(r"[A-Za-z][\w'’-]+", text)) <= MOST_WORDS
-    assert sum(len(source.splitlines()) for source in code(shown)) <= MOST_LINES
+    assert sum(len(source.splitlines()) for source in code(visible)) <= MOST_LINES
     assert len(lesson.cells) <= MOST_CELLS and len(folds) <= MOST_FOLDS and len(figures) <= MOST_FIGURES
 
 
@@ -72,10 +72,10 @@ def test_it_says_where_in_the_loop_you_are(lesson):
 
 
 def test_predictions_are_asked_alone_and_answered_and_counted(lesson):
-    asked = [source for source in code(lesson) if calls(source, "predict")]
-    for source in asked:
+    predictions = [source for source in code(lesson) if calls(source, "predict")]
+    for source in predictions:
         assert len(ast.parse(source).body) == 1, f"a prediction stands alone in its cell:\n{source}"
-    names = [ast.parse(source).body[0].targets[0].id for source in asked]
+    names = [ast.parse(source).body[0].targets[0].id for source in predictions]
     assert len(set(names)) == len(names)
     everything = "\n".join(code(lesson))
     unanswered = [name for name in names if f"{name}.truth(" not in everything]

@@ -54,22 +54,22 @@ def test_arms_of_05_that_are_compared_differ_in_one_thing():
 
 
 def test_arms_of_05_of_equal_budget_make_as_many_updates():
-    made = {}
+    budgets = {}
     for name in ("8 updates", "fresh"):
         arm = recorders.objective.ARMS[name]
         config = GRPOConfig(**(recorders.objective.COMMON | arm.change))
-        made[name] = (config.updates_per_step * arm.batches, config.generation_batch_size * arm.batches)
-    assert made["fresh"] == (128, 8 * made["8 updates"][1]) and made["8 updates"][0] == 128
+        budgets[name] = (config.updates_per_step * arm.batches, config.generation_batch_size * arm.batches)
+    assert budgets["fresh"] == (128, 8 * budgets["8 updates"][1]) and budgets["8 updates"][0] == 128
 
 
 def test_arms_of_05b_are_the_whole_settings_of_the_family():
     recorder = recorders.objective
     for name, member in FAMILY.items():
         whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | member.trl | recorder.FOR_THIS_MODEL))
-        made = GRPOConfig(
+        arm_config = GRPOConfig(
             **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
         )
-        differs = {key for key, value in vars(whole).items() if vars(made)[key] != value}
+        differs = {key for key, value in vars(whole).items() if vars(arm_config)[key] != value}
         assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
 
 
@@ -143,8 +143,8 @@ def test_the_parts_of_the_loss_of_07_are_the_loss():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer, generations=20)
     arms = recorders.arms.ARMS
-    whole, first, rest = (arms[name].keep(rollout.mask) for name in ("real", "first token", "all but first"))
-    assert torch.equal(whole, rollout.mask) and torch.equal(first | rest, whole) and not (first & rest).any()
+    whole, first, later = (arms[name].keep(rollout.mask) for name in ("real", "first token", "all but first"))
+    assert torch.equal(whole, rollout.mask) and torch.equal(first | later, whole) and not (first & later).any()
     assert (first.sum(-1) == 1).all()
 
 
@@ -166,19 +166,19 @@ def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(mon
         monkeypatch.setattr(recorder, name, value)
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
     parameters = list(model.parameters())
-    before = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
-    found = recorder.scatter_at(model, tokenizer, step=0, batches=3)
-    assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), before)
+    weights = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
+    measured = recorder.scatter_at(model, tokenizer, step=0, batches=3)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), weights)
     gradients, rows = [], addition_problems("train", 20_000)
     for i in range(3):  # paid 2 and 1, literally
         torch.manual_seed(1_000_000 + i)
         _, rewards, logp = recorder.answers_to(model, tokenizer, rows)
         loss = ((1 + rewards) * logp).mean()
         gradients.append(torch.nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)))
-    covariance = torch.tensor(found["covariance"])
+    covariance = torch.tensor(measured["covariance"])
     scatter = torch.stack(gradients).var(0).sum()
     assert covariance[:2, :2].sum() == pytest.approx(scatter.item(), rel=1e-3)
-    assert sum(count for count, _ in found["squared_scores"].values()) == 8
+    assert sum(count for count, _ in measured["squared_scores"].values()) == 8
 
 
 def test_records_hold_every_arm_with_every_seed():
@@ -189,8 +189,9 @@ def test_records_hold_every_arm_with_every_seed():
     assert record["settings"].items() >= objective.COMMON.items()
     staleness = read(RUNS / "staleness.json")
     for part, (arms, seeds, _, times) in recorders.staleness.PARTS.items():
-        made = {(run["age"], run["way"], run["seed"], len(run["difference"])) for run in staleness[part]}
-        assert made == {(*arm, seed, times * recorders.staleness.UPDATES) for arm in arms for seed in range(seeds)}
+        recorded_runs = {(run["age"], run["way"], run["seed"], len(run["difference"])) for run in staleness[part]}
+        updates = times * recorders.staleness.UPDATES
+        assert recorded_runs == {(*arm, seed, updates) for arm in arms for seed in range(seeds)}
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == run["slower"] * recorders.kl.STEPS + 1
@@ -209,8 +210,8 @@ def test_records_hold_every_arm_with_every_seed():
 
 def test_runs_on_chosen_prompts_spend_the_same_samples_and_keep_what_their_arm_says():
     recorder, record = recorders.prompts, read(RUNS / "prompts.json")
-    made = {(run["arm"], run["seed"]) for run in record["runs"]}
-    assert made >= {(arm, seed) for arm in recorder.ARMS for seed in range(5)}
+    recorded_runs = {(run["arm"], run["seed"]) for run in record["runs"]}
+    assert recorded_runs >= {(arm, seed) for arm in recorder.ARMS for seed in range(5)}
     for run in record["runs"]:
         arm = recorder.ARMS[run["arm"]]
         measured = recorder.POOL * recorder.TRIES * bool(arm.measure)
@@ -227,10 +228,11 @@ def test_runs_on_chosen_prompts_spend_the_same_samples_and_keep_what_their_arm_s
 def test_higher_or_lower_is_recorded_with_its_tree_where_the_lesson_draws_it(monkeypatch):
     recorder = recorders.guess
     monkeypatch.setitem(recorder.SETTINGS, "15 and 4", recorder.SETTINGS["7 and 3"] | {"steps": 2, "eval_every": 1})
-    drawn, other = (recorder.run(arm, "15 and 4", 0) for arm in ("entropy 0.05", "words pushed"))
-    assert drawn["steps"] == [0, 1, 2] and drawn["reward"][0] == other["reward"][0] != other["reward"][-1]
-    assert "tree" not in other and len(other["episodes"]) == 7
-    visits = {turn: sum(value for k, _, value in drawn["tree"]["visits"] if k == turn) for turn in range(3)}
+    with_tree, without_tree = (recorder.run(arm, "15 and 4", 0) for arm in ("entropy 0.05", "words pushed"))
+    assert with_tree["steps"] == [0, 1, 2]
+    assert with_tree["reward"][0] == without_tree["reward"][0] != without_tree["reward"][-1]
+    assert "tree" not in without_tree and len(without_tree["episodes"]) == 7
+    visits = {turn: sum(value for k, _, value in with_tree["tree"]["visits"] if k == turn) for turn in range(3)}
     assert visits[0] == pytest.approx(1000, abs=7) and visits[0] > visits[1] > visits[2]
 
 

@@ -57,11 +57,12 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
     page = translations.PAGES[name]
     ours, theirs = (nbformat.read(path, as_version=4) for path in (translations.twin(page), page))
     assert ours.metadata == theirs.metadata
-    for one, other in zip(ours.cells, theirs.cells, strict=True):
-        assert (one.id, one.cell_type, one.metadata) == (other.id, other.cell_type, other.metadata)
-        if one.cell_type == "code":
-            assert one.source == other.source
-            assert list(map(as_run, one.outputs)) == list(map(as_run, other.outputs))
+    for our_cell, their_cell in zip(ours.cells, theirs.cells, strict=True):
+        for attribute in ("id", "cell_type", "metadata"):
+            assert getattr(our_cell, attribute) == getattr(their_cell, attribute)
+        if our_cell.cell_type == "code":
+            assert our_cell.source == their_cell.source
+            assert list(map(as_run, our_cell.outputs)) == list(map(as_run, their_cell.outputs))
 
 
 def as_run(output) -> str:
@@ -80,8 +81,9 @@ def as_run(output) -> str:
 @pytest.mark.parametrize("name", [*WRITTEN, translations.PACKAGE])
 def test_what_is_to_translate(name):
     """A report, so that a paragraph which has changed holds nobody up; `make test-all` insists."""
-    if left := translations.missing(name):
-        pytest.skip(f"{len(left)} of {len(translations.messages(name))} to translate, such as {left[0][:60]!r}")
+    if untranslated := translations.missing(name):
+        share = f"{len(untranslated)} of {len(translations.messages(name))}"
+        pytest.skip(f"{share} to translate, such as {untranslated[0][:60]!r}")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "glossary"])
@@ -139,8 +141,8 @@ def forget() -> None:
 
 def translate(page, english: str, chinese: str) -> None:
     path = page.parents[1] / "po" / "zh_CN" / "01_a.po"
-    before, after = path.read_text(encoding="utf-8").split(f'msgid "{english}"\nmsgstr ""', 1)
-    path.write_text(f'{before}msgid "{english}"\nmsgstr "{chinese}"{after}', encoding="utf-8")
+    head, tail = path.read_text(encoding="utf-8").split(f'msgid "{english}"\nmsgstr ""', 1)
+    path.write_text(f'{head}msgid "{english}"\nmsgstr "{chinese}"{tail}', encoding="utf-8")
     forget()
 
 
@@ -188,8 +190,8 @@ def test_what_the_english_says_now_has_to_be_confirmed(page):
 def test_a_link_leads_to_a_chinese_page_that_was_written_without_a_po_file(tmp_path):
     for file in ("a.md", "a.zh-CN.md", "b.md"):
         (tmp_path / file).write_text("")
-    places = [translations.relinked(file, "#c", tmp_path / "d.md", {}) for file in ("a.md", "b.md")]
-    assert places == ["a.zh-CN.md#c", "b.md#c"]
+    links = [translations.relinked(file, "#c", tmp_path / "d.md", {}) for file in ("a.md", "b.md")]
+    assert links == ["a.zh-CN.md#c", "b.md#c"]
 
 
 def test_large_numbers_are_counted_in_the_units_of_each_language():
@@ -211,5 +213,5 @@ def test_large_numbers_are_counted_in_the_units_of_each_language():
 def test_a_translation_that_says_something_else_is_found(page, chinese, marks):
     translations.renew(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", chinese)
-    (said,) = translations.faults("01_a")
-    assert said.endswith(f"not as often as in English: {marks}")
+    (fault,) = translations.faults("01_a")
+    assert fault.endswith(f"not as often as in English: {marks}")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, registered
+from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
 
 FILES = {
     "mine": """
@@ -34,47 +34,48 @@ LIMIT = 3
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     """A current folder with modules of one's own, one of a name in the standard library; other tests see none."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     modules = [*(name.replace("/", ".") for name in FILES if name != "json"), "package", "apart", "beside"]
-    kept = {name: sys.modules.pop(name) for name in modules if name in sys.modules}
+    hidden_modules = {name: sys.modules.pop(name) for name in modules if name in sys.modules}
     yield tmp_path
     importlib.invalidate_caches()
     for name in modules:
         sys.modules.pop(name, None)
-    sys.modules.update(kept)
+    sys.modules.update(hidden_modules)
 
 
 def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
     for name, function in NAMED.items():
         assert find_rewards([name]) == find_rewards([function.__name__]) == [function]
-        assert registered(function.__name__) == name
+        assert short_name(function.__name__) == name
     public = {name for name in vars(rewards) if name.endswith("_reward")} - {"judge_reward", "reward_model_reward"}
     assert public <= {function.__name__ for function in NAMED.values()}, "a reward without a name for the shell"
 
 
-def test_several_of_ones_own_beside_those_of_the_package(here):
-    before = list(sys.path)
-    found = find_rewards(["mine:short", "accuracy", "mine:Kept.always", "package.inner:half", "colorsys:mine"])
-    assert found[0](["abc"]) == [0.25] and found[1] is rewards.accuracy_reward and found[2](["", ""]) == [1.0, 1.0]
-    assert found[3]([""]) == [0.5] and sys.path == before
-    assert found[4]([""]) == [2.0], "the current folder comes before what is installed"
-    assert rewards.reward_names(found) == ["short", "accuracy_reward", "always", "half", "mine"]
+def test_several_of_ones_own_beside_those_of_the_package(workdir):
+    search_path = list(sys.path)
+    functions = find_rewards(["mine:short", "accuracy", "mine:Kept.always", "package.inner:half", "colorsys:mine"])
+    assert functions[0](["abc"]) == [0.25] and functions[1] is rewards.accuracy_reward
+    assert functions[2](["", ""]) == [1.0, 1.0]
+    assert functions[3]([""]) == [0.5] and sys.path == search_path
+    assert functions[4]([""]) == [2.0], "the current folder comes before what is installed"
+    assert rewards.reward_names(functions) == ["short", "accuracy_reward", "always", "half", "mine"]
 
 
-def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_once(here, tmp_path_factory):
-    before = list(sys.path)
-    paths = ["sub folder/apart.py:count", str(here / "sub folder" / "apart.py") + ":count"]
+def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_once(workdir, tmp_path_factory):
+    search_path = list(sys.path)
+    paths = ["sub folder/apart.py:count", str(workdir / "sub folder" / "apart.py") + ":count"]
     functions = [find_rewards([path])[0] for path in [*paths, "mine.py:short", "mine:short"]]
     assert functions[0]([""]) == [2.0] and functions[0] is functions[1] and functions[2] is functions[3]
-    assert find_rewards(["mine.py:Kept.always"])[0](["", ""]) == [1.0, 1.0] and sys.path == before
-    other = tmp_path_factory.mktemp("other")
-    (other / "apart.py").write_text("def count(completions, **k): return [3.0]", encoding="utf-8")
-    assert find_rewards([f"{other / 'apart.py'}:count"])[0]([""]) == [3.0], "a file of the same name elsewhere"
+    assert find_rewards(["mine.py:Kept.always"])[0](["", ""]) == [1.0, 1.0] and sys.path == search_path
+    another_folder = tmp_path_factory.mktemp("other")
+    (another_folder / "apart.py").write_text("def count(completions, **k): return [3.0]", encoding="utf-8")
+    assert find_rewards([f"{another_folder / 'apart.py'}:count"])[0]([""]) == [3.0], "a file of the same name elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_on
         ("accuracy_reward", ValueError, "'accuracy' twice; expected each once"),
     ],
 )
-def test_what_cannot_be_had_is_named(here, name, kind, message):
+def test_what_cannot_be_had_is_named(workdir, name, kind, message):
     with pytest.raises(kind, match=message):
         find_rewards(["accuracy", name])
 
@@ -114,7 +115,7 @@ def with_answer(value):
     return [ROWS[0], ROWS[1] | {"answer": value}]
 
 
-def test_rows_that_the_rewards_can_be_given(here):
+def test_rows_that_the_rewards_can_be_given(workdir):
     check_columns(["accuracy", "format"], ROWS)
     check_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
     check_columns(["number", "last"], with_answer(2))
@@ -135,7 +136,7 @@ def test_rows_that_the_rewards_can_be_given(here):
         (["format", "number"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'number'"),
     ],
 )
-def test_rows_that_a_reward_could_do_nothing_with_are_named(here, names, rows, message):
+def test_rows_that_a_reward_could_do_nothing_with_are_named(workdir, names, rows, message):
     with pytest.raises(ValueError, match=message):
         check_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
     with pytest.raises(ValueError, match="row 1: answer is 'two'"):

@@ -24,8 +24,8 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, s
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
 
-def static(world, *more, **settings):
-    return sample(*world, *more, **settings)
+def static(world, *arguments, **settings):
+    return sample(*world, *arguments, **settings)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
     rounded = set(decoder.autocast_weights)
     weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
     known = {address(tensor): tensor for tensor in [*own, *weights, *model.buffers()]}
-    strange = [tensor for place, tensor in tape.read.items() if place not in known and tensor.dim() > 0]
+    strange = [tensor for pointer, tensor in tape.read.items() if pointer not in known and tensor.dim() > 0]
     assert not strange, f"read from elsewhere: {[(t.shape, t.dtype) for t in strange]}"
-    unread = [tensor for place, tensor in known.items() if place not in tape.read]
+    unread = [tensor for pointer, tensor in known.items() if pointer not in tape.read]
     assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
 
 
@@ -110,9 +110,9 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         static((model, tokenizer), temperature=0.5)
         static((model, tokenizer), generations=3)
         assert len(tapes) == 4
-        same = static((model, tokenizer), generations=3)
+        again = static((model, tokenizer), generations=3)
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
-        assert_same(same, static((model, tokenizer), generations=3), 1e-12)
+        assert_same(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
     assert not decoding._kept
     assert_same(first, static((model, tokenizer)), 1e-12)

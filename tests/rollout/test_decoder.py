@@ -20,15 +20,15 @@ FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
 
-def both(model, tokenizer, *more, **settings):
+def both_ways(model, tokenizer, *arguments, **settings):
     """The same seed by both ways, and where each leaves the random numbers. Drawn by the race, as `generate` does."""
-    drawn = []
+    rollouts_and_states = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuDecoder, "draw", race)
         for cache in ("dynamic", None):
-            drawn.append(sample(model, tokenizer, *more, cache_implementation=cache, **settings))
-            drawn.append(torch.get_rng_state())
-    return drawn
+            rollouts_and_states.append(sample(model, tokenizer, *arguments, cache_implementation=cache, **settings))
+            rollouts_and_states.append(torch.get_rng_state())
+    return rollouts_and_states
 
 
 def race(decoder, log_pi):
@@ -36,11 +36,12 @@ def race(decoder, log_pi):
     return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
 
 
-def assert_same(one, other, tolerance=1e-4):
+def assert_same(first, second, tolerance=1e-4):
     for name in FIELDS:
-        assert torch.equal(getattr(one, name), getattr(other, name)), name
-    assert one.texts == other.texts
-    assert (one.logp - other.logp).abs().max() < tolerance and (one.entropy - other.entropy).abs().max() < tolerance
+        assert torch.equal(getattr(first, name), getattr(second, name)), name
+    assert first.texts == second.texts
+    for values in (first.logp - second.logp, first.entropy - second.entropy):
+        assert values.abs().max() < tolerance
 
 
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
@@ -58,9 +59,10 @@ def test_one_number_a_row_finds_the_first_token_beyond_it(logits, u):
     if max(logits) == -torch.inf:
         logits[0] = 0.0
     log_pi = torch.tensor([logits]).log_softmax(-1)
-    other = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
-    of = torch.tensor([1, 0, 2])
-    last, token, _ = inverse_cdf(torch.cat([log_pi, other, log_pi]), torch.full((3,), u, dtype=torch.float64), of)
+    certain = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
+    distribution = torch.tensor([1, 0, 2])
+    three_u = torch.full((3,), u, dtype=torch.float64)
+    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]), three_u, distribution)
     assert last == len(logits) - 1, "each row from its own"
     pi = log_pi[0].exp().double()
     assert pi[token] > 0, "what cannot come does not"
@@ -104,7 +106,7 @@ def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_c
 @pytest.mark.parametrize("pad_is_end", [False, True])
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_world(pad_is_end=pad_is_end)
-    dynamic, after_dynamic, static, after_static = both(model, tokenizer, generations=20, **settings)
+    dynamic, after_dynamic, static, after_static = both_ways(model, tokenizer, generations=20, **settings)
     lengths = static.mask.sum(-1)
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
     assert_same(dynamic, static)
@@ -118,9 +120,9 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
     model, tokenizer = make_world(pad_is_end=True)
     for length in (1, 6, 20):
         want = sample(model, tokenizer, length=length, cache_implementation="dynamic", **settings)
-        after = torch.get_rng_state()
+        state = torch.get_rng_state()
         assert_same(want, sample(model, tokenizer, length=length, **settings))
-        assert torch.equal(after, torch.get_rng_state())
+        assert torch.equal(state, torch.get_rng_state())
     model.lm_head.weight.data.fill_(torch.nan)
     with pytest.raises(RunError, match="logits are not finite"):
         sample(model, tokenizer, **settings)
@@ -130,7 +132,7 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 def test_every_size_is_drawn_and_computed_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
-        dynamic, _, static, _ = both(model, tokenizer, prompts, length=length, generations=generations)
+        dynamic, _, static, _ = both_ways(model, tokenizer, prompts, length=length, generations=generations)
         assert_same(dynamic, static)
         logp, _ = logprobs_of(model, static)
         assert (logp - static.logp)[static.mask].abs().max() < 1e-4
@@ -142,7 +144,7 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
     for attention in ("sdpa", "eager"):
         model, tokenizer = make_world(**sizes)
         model.set_attn_implementation(attention)
-        dynamic, _, static, _ = both(model, tokenizer)
+        dynamic, _, static, _ = both_ways(model, tokenizer)
         assert_same(dynamic, static)
         assert model.config._attn_implementation == attention, "put back"
 
@@ -167,9 +169,9 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
 def test_a_bf16_model_keeps_its_cache_in_bf16():
     model, tokenizer = make_world()
     model.bfloat16()
-    drawn = sample(model, tokenizer, generations=10)
-    logp, _ = logprobs_of(model, drawn)
-    assert drawn.logp.dtype == torch.float32 and (logp - drawn.logp)[drawn.mask].abs().max() < 0.1
+    rollout = sample(model, tokenizer, generations=10)
+    logp, _ = logprobs_of(model, rollout)
+    assert rollout.logp.dtype == torch.float32 and (logp - rollout.logp)[rollout.mask].abs().max() < 0.1
     assert SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
 
 
@@ -197,8 +199,8 @@ def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
     load = SlotCache.load
 
     def poisoned(cache, prefix, copies):
-        for kept in (*cache.keys, *cache.values):
-            kept.fill_(torch.nan)
+        for tensor in (*cache.keys, *cache.values):
+            tensor.fill_(torch.nan)
         load(cache, prefix, copies)
 
     monkeypatch.setattr(SlotCache, "load", poisoned)
@@ -235,7 +237,7 @@ def test_a_long_completion_in_float64_step_by_step():
     model, tokenizer = make_world(scale=0.05)
     make_exact(model)
     model.generation_config.eos_token_id = None
-    drawn = sample(model, tokenizer, length=66, generations=8)
-    assert drawn.mask.sum(-1).max() > 60 and drawn.completion_ids.shape[1] + drawn.prompt_ids.shape[1] > 64
-    logp, _ = logprobs_of(model, drawn)
-    assert (logp - drawn.logp)[drawn.mask].abs().max() < 1e-6
+    rollout = sample(model, tokenizer, length=66, generations=8)
+    assert rollout.mask.sum(-1).max() > 60 and rollout.completion_ids.shape[1] + rollout.prompt_ids.shape[1] > 64
+    logp, _ = logprobs_of(model, rollout)
+    assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-6

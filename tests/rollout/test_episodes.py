@@ -123,31 +123,32 @@ def test_without_an_environment_an_episode_is_a_completion():
     """The same draws, bit for bit."""
     model, tokenizer = make_world()
     for way in WAYS:
-        one = sample(model, tokenizer, cache_implementation=way)
-        other = episodes(
+        by_sample = sample(model, tokenizer, cache_implementation=way)
+        by_episodes = episodes(
             model, tokenizer, lambda texts: [None] * len(texts), stop_strings=(), length=6, generations=5,
             cache_implementation=way,
         )  # fmt: skip
         for name in ("mask", "policy_mask", "turn", "logp", "entropy", "truncated"):
-            assert torch.equal(getattr(one, name), getattr(other, name)), name
-        assert one.texts == other.texts
-        assert torch.equal(one.completion_ids[one.mask], other.completion_ids[one.mask])
-        assert torch.equal(one.policy_mask, one.mask) and torch.equal(one.turn, one.mask.long() - 1)
+            assert torch.equal(getattr(by_sample, name), getattr(by_episodes, name)), name
+        assert by_sample.texts == by_episodes.texts
+        assert torch.equal(by_sample.completion_ids[by_sample.mask], by_episodes.completion_ids[by_sample.mask])
+        assert torch.equal(by_sample.policy_mask, by_sample.mask)
+        assert torch.equal(by_sample.turn, by_sample.mask.long() - 1)
 
 
 def test_what_one_row_is_told_changes_no_other():
     model, tokenizer = make_world()
 
-    def told(texts):
+    def other_replies(texts):
         return ["cc" if "a" in text else "=0" for text in texts]
 
-    one, other = episodes(model, tokenizer), episodes(model, tokenizer, told)
-    changed = [a != b for a, b in zip(one.texts, other.texts, strict=True)]
-    alone = [row for row in range(len(one.mask)) if one.turn[row].max() == 0]
+    first, second = episodes(model, tokenizer), episodes(model, tokenizer, other_replies)
+    changed = [a != b for a, b in zip(first.texts, second.texts, strict=True)]
+    alone = [row for row in range(len(first.mask)) if first.turn[row].max() == 0]
     assert any(changed) and alone
     for row in alone:  # rows that nobody answered, or that the answer ended
-        length = min(one.mask[row].sum(), other.mask[row].sum())
-        assert torch.equal(one.completion_ids[row, :length], other.completion_ids[row, :length])
+        length = min(first.mask[row].sum(), second.mask[row].sum())
+        assert torch.equal(first.completion_ids[row, :length], second.completion_ids[row, :length])
 
 
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
@@ -231,14 +232,14 @@ def test_both_scorers_have_one_gradient(monkeypatch):
     model, tokenizer = make_world()
     make_exact(model)
     rollout = episodes(model, tokenizer)
-    found = []
+    gradients = []
     for fast in (True, False):
         monkeypatch.setattr(score, "is_fast", lambda model, fast=fast: fast)
         logp, entropy = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
         loss = torch.where(rollout.policy_mask, logp * rollout.turn.sin() + entropy * 0.3, 0).sum()
-        found.append(torch.autograd.grad(loss, list(model.parameters())))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    for packed_gradient, plain_gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(packed_gradient, plain_gradient, rtol=1e-10, atol=1e-12)
 
 
 def test_lengths_entropy_and_tokens_are_the_policys():
@@ -281,8 +282,8 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
 def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, ends_at):
     _, tokenizer = make_world()
     ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
-    found = next((index for index in range(len(ids)) if stops.end(ids[: index + 1])), None)
-    assert found == ends_at
+    first_end = next((index for index in range(len(ids)) if stops.end(ids[: index + 1])), None)
+    assert first_end == ends_at
     turns = Turns(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
     for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
         turns.append([0], [token])
@@ -293,16 +294,16 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
     """Not across the environment's text, and not twice."""
     _, tokenizer = make_world()
-    asked = []
+    seen_turns = []
 
     def reply(turns):
-        asked.extend(tokenizer.decode(turn.ids) for turn in turns)
+        seen_turns.extend(tokenizer.decode(turn.ids) for turn in turns)
         return [encode_reply(tokenizer, "b=") for _ in turns]
 
     turns = Turns(1, 12, [], StopStrings(tokenizer, ["="]), reply)
     for token in tokenizer.convert_tokens_to_ids(["a", "=", "0", "0", "f", "=", "0", "0", "e"]):
         turns.append([0], [token])
-    assert asked == ["a=", "f="]
+    assert seen_turns == ["a=", "f="]
     assert tokenizer.decode(turns.ids[0]) == "a=b=f=b=e"
     assert turns.is_policy[0] == [True, True, False, False, True, True, False, False, True]
     assert turns.turn[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]

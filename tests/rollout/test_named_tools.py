@@ -43,7 +43,7 @@ NUMBER = 7
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_world.py").write_text(WORLD, encoding="utf-8")
     (tmp_path / "helper_beside.py").write_text("NOTHING = 0", encoding="utf-8")
@@ -53,10 +53,10 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_is_named_is_loaded(here):
+def test_what_is_named_is_loaded(workdir):
     agent = load_agent(["my_world.py:add"], "my_world.py:World")
     assert agent["tools"][0](1, 2) == 3 and agent["environment_factory"].__name__ == "World"
-    assert load_agent([f"{here}/my_world.py:add"], None)["tools"] == agent["tools"], "one file is imported once"
+    assert load_agent([f"{workdir}/my_world.py:add"], None)["tools"] == agent["tools"], "one file is imported once"
     assert load_agent(None, None) == {}
 
 
@@ -76,22 +76,22 @@ def test_what_is_named_is_loaded(here):
         (None, "my_world.py:add", "expected the name of a class"),
     ],
 )
-def test_what_cannot_be_had_is_named(tools, environment, words, here):
+def test_what_cannot_be_had_is_named(tools, environment, words, workdir):
     with pytest.raises(InputError, match=words):
         load_agent(tools, environment)
 
 
-def test_a_run_of_the_command_and_what_follows_it(here, capsys):
+def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
-    (here / "mine.jsonl").write_text(rows, encoding="utf-8")
+    (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
     assert command.main([*words, *typed, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
-    metrics = json.loads((here / "out" / "metrics.jsonl").read_text("utf-8"))
+    metrics = json.loads((workdir / "out" / "metrics.jsonl").read_text("utf-8"))
     assert metrics["rewards/World/mean"] == 0.5 and "tools/call_frequency" in metrics
-    said = capsys.readouterr().out
-    assert "--tools my_world.py:add --environment my_world.py:World" in said, "the command that measures it"
+    output = capsys.readouterr().out
+    assert "--tools my_world.py:add --environment my_world.py:World" in output, "the command that measures it"
     again = ["--resume_from_checkpoint", "out", "--max_steps", "2"]
     assert command.main(again) == 2 and "if you trust it, type --tools my_world.py:add" in capsys.readouterr().err
     assert command.main([*again, *typed]) == 0
@@ -108,7 +108,7 @@ def test_a_run_of_the_command_and_what_follows_it(here, capsys):
     assert result["rewards/World/mean"] == 0.5 and "tools/failure_frequency" in result
 
 
-def test_chat_shows_what_tools_say(here, monkeypatch, capsys):
+def test_chat_shows_what_tools_say(workdir, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_world())
     words = ["--model", "any", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
     outputs = []
@@ -272,7 +272,7 @@ def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name,
     (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
     task = ["--model", "tiny", "--task", "mine.jsonl"]
     assert command.main([*task, *words, "--output_dir", "out"]) == 2
-    assert f"has '{name}'" in (said := capsys.readouterr().err) and "Install bubblewrap" in said
+    assert f"has '{name}'" in (error := capsys.readouterr().err) and "Install bubblewrap" in error
     assert evaluate.main([*task, *words]) == 2 and "Install bubblewrap" in capsys.readouterr().err
     if "--tools" in words:
         assert chat.main(["--model", "tiny", *words, "--prompt", "1"]) == 2
@@ -282,7 +282,7 @@ def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name,
     assert not loaded
 
 
-def test_what_is_no_database_is_refused(here):
+def test_what_is_no_database_is_refused(workdir):
     with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
         load_agent(["sqlite:none.db"], None)
     with pytest.raises(InputError, match="expected a file and what is in it, .*; or python, or sqlite:FILE"):

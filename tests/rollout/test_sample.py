@@ -28,15 +28,15 @@ def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_en
 
 def gradients(model, rollout, **settings):
     cotangent = torch.Generator().manual_seed(1)
-    found, loss = logprobs_of(model, rollout, temperature=0.8, **settings), 0
-    for values in found:
+    logp_and_entropy, loss = logprobs_of(model, rollout, temperature=0.8, **settings), 0
+    for values in logp_and_entropy:
         weight = torch.randn(values.shape, generator=cotangent, dtype=values.dtype)
         loss = loss + (values * weight * rollout.mask).sum()
-    return found, torch.autograd.grad(loss, list(model.parameters()))
+    return logp_and_entropy, torch.autograd.grad(loss, list(model.parameters()))
 
 
-def assert_same_gradients(one, other, tolerance):
-    for a, b in zip(one, other, strict=True):
+def assert_same_gradients(loss, other_loss, tolerance):
+    for a, b in zip(loss, other_loss, strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
@@ -95,8 +95,8 @@ def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
     for b in range(len(rollout.mask)):
         ids = rollout.completion_ids[b].tolist()
         first = next((t for t, token in enumerate(ids) if token in ends), None)
-        kept = len(ids) if first is None else first + 1
-        assert rollout.mask[b].tolist() == [t < kept for t in range(len(ids))]
+        length = len(ids) if first is None else first + 1
+        assert rollout.mask[b].tolist() == [t < length for t in range(len(ids))]
         assert rollout.truncated[b].item() is (first is None)
         assert rollout.texts[b] == tokenizer.decode(ids[:first], skip_special_tokens=True)
     assert not rollout.logp.requires_grad
@@ -117,7 +117,7 @@ def test_ids_are_never_encoded_again(monkeypatch):
     encoded = []
     call = type(tokenizer).__call__
     monkeypatch.setattr(
-        type(tokenizer), "__call__", lambda self, text, **more: encoded.append(text) or call(self, text, **more)
+        type(tokenizer), "__call__", lambda self, text, **keywords: encoded.append(text) or call(self, text, **keywords)
     )
     rollout = sample(model, tokenizer, ["a", "bc"], generations=40)
     logprobs_of(model, rollout)
@@ -126,7 +126,7 @@ def test_ids_are_never_encoded_again(monkeypatch):
     completions = [tokens_of(rollout, b)[1] for b in range(len(rollout.mask))]
     again = [tokenizer(text)["input_ids"] for text in rollout.texts]
     ends = end_token_ids(model, tokenizer)
-    differ = sum(one != [i for i in ids if i not in ends] for one, ids in zip(again, completions, strict=True))
+    differ = sum(new_ids != [i for i in ids if i not in ends] for new_ids, ids in zip(again, completions, strict=True))
     assert differ > 0, "in this world, encoding the text again gives other tokens than were sampled"
 
 

@@ -24,10 +24,10 @@ def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back(cache):
         **PLANTED, eos_token_id=end_token_ids(model, tokenizer), max_new_tokens=2, min_new_tokens=2, typical_p=0.5
     )
     model.generation_config = planted
-    before = planted.to_dict()
+    config = planted.to_dict()
     rollout = sample(model, tokenizer, cache_implementation=cache)
     assert torch.equal(rollout.completion_ids, neutral.completion_ids) and torch.equal(rollout.logp, neutral.logp)
-    assert model.generation_config is planted and planted.to_dict() == before
+    assert model.generation_config is planted and planted.to_dict() == config
 
 
 def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
@@ -39,13 +39,13 @@ def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
     order = sorted(range(len(logits)), key=lambda token: -logits[token])[: top_k or None]
     top = max(logits)
     exponentials = torch.tensor([x - top for x in logits], dtype=torch.float64).exp()
-    total, mass, kept = sum(exponentials[token] for token in order), 0.0, []
+    total, mass, nucleus = sum(exponentials[token] for token in order), 0.0, []
     for token in order:
         if mass < top_p:
-            kept.append(token)
+            nucleus.append(token)
         mass += exponentials[token] / total
     chances = torch.zeros(len(logits), dtype=torch.float64)
-    chances[kept] = exponentials[kept] / exponentials[kept].sum()
+    chances[nucleus] = exponentials[nucleus] / exponentials[nucleus].sum()
     return chances
 
 
@@ -63,8 +63,8 @@ def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(setting
             chances = asked_for(logits[t], prompt + completion[:t], **full)
             assert chances[token] > 0
             assert rollout.logp[b, t].item() == pytest.approx(chances[token].log().item(), abs=1e-4)
-            kept = chances[chances > 0]
-            assert rollout.entropy[b, t].item() == pytest.approx(-(kept * kept.log()).sum().item(), abs=1e-4)
+            positive = chances[chances > 0]
+            assert rollout.entropy[b, t].item() == pytest.approx(-(positive * positive.log()).sum().item(), abs=1e-4)
     logp, _ = logprobs_of(model, rollout, temperature=full["temperature"])
     difference = (logp - rollout.logp)[rollout.mask].abs().max()
     assert difference < 1e-4 if settings.keys() <= {"temperature"} else difference > 1e-2, "others show"
@@ -86,11 +86,11 @@ def test_tokens_come_as_often_as_the_model_says(settings):
     assert_frequencies(second, asked_for(next_logits(model, [*prompt, common]), [], **full))
 
 
-def assert_frequencies(drawn, chances):
+def assert_frequencies(samples, chances):
     """Pearson's statistic, about the number of cells; eight standard deviations away would not be chance."""
-    counts = drawn.bincount(minlength=len(chances)).double()
+    counts = samples.bincount(minlength=len(chances)).double()
     assert (counts[chances == 0] == 0).all()
-    expected = chances[chances > 0] * len(drawn)
+    expected = chances[chances > 0] * len(samples)
     statistic, cells = ((counts[chances > 0] - expected) ** 2 / expected).sum().item(), len(expected)
     assert statistic < cells + 8 * (2 * cells) ** 0.5
 

@@ -47,8 +47,8 @@ def test_what_frames_a_text_is_no_tag():
 def test_other_ways_to_write_a_pair():
     for tags in (("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>")):
         assert (*tag_tokens(tagging_tokenizer(*tags)).values(),) == tags
-    for others in (("[INST]", "[/INST]"), ("◁think▷", "</think>"), ("<|begin|>", "<|/begin|>")):
-        assert tag_tokens(tagging_tokenizer(*others)) == {}
+    for foreign_tags in (("[INST]", "[/INST]"), ("◁think▷", "</think>"), ("<|begin|>", "<|/begin|>")):
+        assert tag_tokens(tagging_tokenizer(*foreign_tags)) == {}
 
 
 OPENED = [
@@ -67,13 +67,13 @@ def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, ope
     tokenizer = with_template(tiny, PLAIN + "{{ " + repr(opened) + " }}")
     rollout = sample_completions(tiny[0], tokenizer, [CHAT[-1:], "2+2=?"], 2, 8)
     plain = [
-        tokenizer.decode(ids[kept], skip_special_tokens=True)
-        for ids, kept in zip(rollout.completion_ids, rollout.mask, strict=True)
+        tokenizer.decode(ids[mask], skip_special_tokens=True)
+        for ids, mask in zip(rollout.completion_ids, rollout.mask, strict=True)
     ]
-    begun = [
+    rows_begun = [
         text if opened and text.startswith("<think>") and "think" in opened else opened + text for text in plain[:2]
     ]
-    assert rollout.texts == [*begun, *plain[2:]], "a text that opens nothing gets nothing"
+    assert rollout.texts == [*rows_begun, *plain[2:]], "a text that opens nothing gets nothing"
 
 
 def test_a_thought_is_not_opened_twice(tiny):
@@ -89,9 +89,9 @@ def test_the_samples_of_a_model_whose_tags_are_special_tokens_show_them():
     tags = written(tokenizer, *TAGS)
     rows = zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.texts, strict=True)
     counts = [
-        (sum(index in tags for index, kept in zip(ids, mask, strict=True) if kept), sum(map(text.count, TAGS)))
+        (sum(index in tags for index, is_token in zip(ids, mask, strict=True) if is_token), sum(map(text.count, TAGS)))
         for ids, mask, text in rows
     ]
-    assert any(count for count, _ in counts) and all(there == seen for there, seen in counts)
+    assert any(count for count, _ in counts) and all(in_text == seen for in_text, seen in counts)
     assert not any("<|im" in text for text in rollout.texts)
     assert copy.deepcopy(rollout).texts == rollout.texts

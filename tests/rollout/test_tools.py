@@ -61,8 +61,8 @@ def results_of(rollout, row=0):
 
 
 def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
-    said = [call("add", a=1, b=2) + END, "It is 3." + END]
-    rollout = play(monkeypatch, world, [said, ["3" + END]], ToolEnvironment([add]))
+    turns = [call("add", a=1, b=2) + END, "It is 3." + END]
+    rollout = play(monkeypatch, world, [turns, ["3" + END]], ToolEnvironment([add]))
     first, second = rollout.episodes
     assert (first.calls, first.failures, second.calls) == (1, 0, 0)
     calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}]
@@ -75,7 +75,7 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
     assert not rollout.truncated.any() and second.prompt is None
     tokenizer, ids = world[1], rollout.completion_ids[0][rollout.mask[0]].tolist()
     reply = "\n<|im_start|>user[3]<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(ids) == said[0] + reply + said[1]
+    assert tokenizer.decode(ids) == turns[0] + reply + turns[1]
     theirs = (rollout.mask & ~rollout.policy_mask)[0]
     assert rollout.completion_ids[0][theirs].tolist() == tokenizer(reply, add_special_tokens=False)["input_ids"]
     assert rollout.turn[0][rollout.mask[0]].tolist() == sorted(rollout.turn[0][rollout.mask[0]].tolist())
@@ -83,8 +83,8 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
 
 def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, world):
     """Prompt, calls and results, one after the other, are the conversation as a whole: the prefix is kept."""
-    said = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
-    rollout = play(monkeypatch, world, [said], ToolEnvironment([add]))
+    turns = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
+    rollout = play(monkeypatch, world, [turns], ToolEnvironment([add]))
     tokenizer, agent = world[1], ToolEnvironment([add])
     messages = [*ROWS[0]["prompt"], *rollout.episodes[0].messages]
     whole = tokenizer.apply_chat_template(messages, tools=agent.schemas, tokenize=False)
@@ -146,7 +146,7 @@ TOOLS = [add, lingers, leaves, writes_much, gives, soon, never]
 
 
 @pytest.mark.parametrize(
-    ("said", "result", "failures"),
+    ("turn", "result", "failures"),
     [
         (call("add", a=1, b=2), "3", 0),
         (call("add", a=1), "{'error': \"add() missing 1 required positional argument: 'b'\"}", 1),
@@ -170,8 +170,8 @@ TOOLS = [add, lingers, leaves, writes_much, gives, soon, never]
         ('<tool_call>\n{"name": 3}\n</tool_call>', "in a call, not", 1),
     ],
 )
-def test_whatever_is_called_the_policy_gets_an_answer(said, result, failures, monkeypatch, world):
-    rollout = play(monkeypatch, world, [[said + END, "ok" + END]], ToolEnvironment(TOOLS, tool_timeout=0.2))
+def test_whatever_is_called_the_policy_gets_an_answer(turn, result, failures, monkeypatch, world):
+    rollout = play(monkeypatch, world, [[turn + END, "ok" + END]], ToolEnvironment(TOOLS, tool_timeout=0.2))
     (answer,) = results_of(rollout)
     assert result in answer and (not answer.startswith("{'error'") or failures)
     episode = rollout.episodes[0]
@@ -181,8 +181,8 @@ def test_whatever_is_called_the_policy_gets_an_answer(said, result, failures, mo
 
 
 def test_several_calls_of_one_turn_are_answered_in_their_order(monkeypatch, world):
-    said = "\n".join([call("soon", text="a"), call("add", a=1, b=2), call("nix"), call("soon", text="b")]) + END
-    rollout = play(monkeypatch, world, [[said, "ok" + END]], ToolEnvironment(TOOLS))
+    turn = "\n".join([call("soon", text="a"), call("add", a=1, b=2), call("nix"), call("soon", text="b")]) + END
+    rollout = play(monkeypatch, world, [[turn, "ok" + END]], ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["A", "3", "{'error': 'Tool nix not found.'}", "B"]
     assert (rollout.episodes[0].calls, rollout.episodes[0].failures) == (4, 1)
 
@@ -218,31 +218,31 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
 
 
 def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
-    said = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
+    episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
     monkeypatch.setattr(environment, "LONGEST_RESULT", 50)
-    rollout = play(monkeypatch, world, said, ToolEnvironment(TOOLS))
+    rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 
 
 def test_a_result_without_room_is_left_out_and_the_episode_is_truncated(monkeypatch, world):
-    said = [[call("writes_much", n=3000) + END], [call("add", a=1, b=2) + END, "ok" + END]]
-    rollout = play(monkeypatch, world, said, ToolEnvironment(TOOLS), length=200)
+    episodes = [[call("writes_much", n=3000) + END], [call("add", a=1, b=2) + END, "ok" + END]]
+    rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS), length=200)
     assert rollout.truncated.tolist() == [True, False]
     assert [message["role"] for message in rollout.episodes[0].messages] == ["assistant"]
     assert rollout.episodes[0].calls == 1 and torch.equal(rollout.policy_mask[0], rollout.mask[0])
 
 
 def test_after_the_last_turn_with_calls_nothing_is_called(monkeypatch, world):
-    said = [[call("add", a=1, b=n) + END for n in range(5)]]
-    rollout = play(monkeypatch, world, said, ToolEnvironment([add], max_tool_calling_iterations=2))
+    episodes = [[call("add", a=1, b=n) + END for n in range(5)]]
+    rollout = play(monkeypatch, world, episodes, ToolEnvironment([add], max_tool_calling_iterations=2))
     episode = rollout.episodes[0]
     assert [message["role"] for message in episode.messages] == ["assistant", "tool"] * 2 + ["assistant"]
     assert episode.calls == 2 and episode.messages[-1]["tool_calls"] and not rollout.truncated.any()
 
 
 def test_a_turn_that_the_limit_cuts_is_a_message_and_calls_nothing(monkeypatch, world):
-    said = [[call("add", a=1, b=2) + END, "abc" * 200]]
-    rollout = play(monkeypatch, world, said, ToolEnvironment([add]), length=120)
+    episodes = [[call("add", a=1, b=2) + END, "abc" * 200]]
+    rollout = play(monkeypatch, world, episodes, ToolEnvironment([add]), length=120)
     assert rollout.truncated.tolist() == [True] and rollout.mask.sum() == 120
     assert rollout.episodes[0].messages[-1]["content"].startswith("abcabc")
 
@@ -326,8 +326,8 @@ def test_one_event_loop_serves_an_environment(monkeypatch, world):
             self.loops.append(asyncio.get_running_loop())
             return float(len(set(map(id, self.loops))))
 
-    said = [[call("step") + END, call("step") + END, "ok" + END]]
-    rollout = play(monkeypatch, world, said, ToolEnvironment(environment_factory=Later))
+    episodes = [[call("step") + END, call("step") + END, "ok" + END]]
+    rollout = play(monkeypatch, world, episodes, ToolEnvironment(environment_factory=Later))
     assert results_of(rollout) == ["1", "2"] and rollout.episodes[0].reward == 1.0
 
 

@@ -22,7 +22,7 @@ needs_bubblewrap = pytest.mark.skipif(
 
 @needs_bubblewrap
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "expected"),
     [
         ("print(6 * 7)", "42"),
         ("", "It printed nothing: use print."),
@@ -35,8 +35,9 @@ needs_bubblewrap = pytest.mark.skipif(
         ("assert 1 == 2", "line 1: AssertionError"),
     ],
 )
-def test_what_is_printed_comes_back_and_what_is_wrong_in_one_line(code, said):
-    assert run_python(code) == said or ("NameError" in said and run_python(code) in said)  # Python 3.11 gives no advice
+def test_what_is_printed_comes_back_and_what_is_wrong_in_one_line(code, expected):
+    output = run_python(code)
+    assert output == expected or ("NameError" in expected and output in expected)  # Python 3.11 gives no advice
 
 
 @needs_bubblewrap
@@ -67,7 +68,7 @@ def test_a_program_that_is_run_again_says_the_same():
 
 @needs_bubblewrap
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "beginning"),
     [
         ("raise SystemExit(3)", "It ended with exit code 3."),
         ("import os; os._exit(255)", "It ended with exit code 255."),
@@ -87,16 +88,17 @@ def test_a_program_that_is_run_again_says_the_same():
         ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E", "line 3: E: <exception str() failed>"),
     ],
 )
-def test_odd_endings_are_said(code, said):
-    assert run_python(code).startswith(said) or "null bytes" in run_python(code)
+def test_odd_endings_are_said(code, beginning):
+    assert run_python(code).startswith(beginning) or "null bytes" in run_python(code)
 
 
 @needs_bubblewrap
 def test_a_megabyte_is_cut():
     beginning = "x" * python.LONGEST_OUTPUT
     assert run_python("print('x' * 900_000)") == f"{beginning} ... [cut: the first 2,000 of 900,000 characters]"
-    said = run_python("while True: print('x' * 10_000)")
-    assert said.startswith("x") and said.endswith("more characters]\nStopped: it printed more than 1,000,000 bytes.")
+    output = run_python("while True: print('x' * 10_000)")
+    assert output.startswith("x")
+    assert output.endswith("more characters]\nStopped: it printed more than 1,000,000 bytes.")
     assert len(run_python("raise ValueError('x' * 900_000)")) < 600
 
 
@@ -131,7 +133,7 @@ def running() -> list[str]:
 
 @needs_bubblewrap
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "problem"),
     [
         ("import os\nwhile True: os.fork()", "started more than 50 processes"),
         (
@@ -145,8 +147,8 @@ def running() -> list[str]:
     ],
     ids=["forks", "threads", "memory", "a file", "many files", "open files"],
 )
-def test_what_is_too_much_is_refused(code, said):
-    assert said in run_python(code)
+def test_what_is_too_much_is_refused(code, problem):
+    assert problem in run_python(code)
     assert not running()
 
 
@@ -165,7 +167,7 @@ def test_nothing_of_this_machine_is_seen_or_changed(tmp_path, monkeypatch):
         server.bind(("127.0.0.1", 0))
         server.listen()
         server.settimeout(0)
-        places = [Path.home(), tmp_path, Path(python.__file__).parent]
+        folders = [Path.home(), tmp_path, Path(python.__file__).parent]
         code = f"""
 import glob, os, socket
 found = []
@@ -194,7 +196,7 @@ print(found)
         assert run_python(code) == "[]"
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert not any((place / "x").exists() for place in places)
+    assert not any((path / "x").exists() for path in folders)
 
 
 @needs_bubblewrap
@@ -203,8 +205,8 @@ def test_who_kills_its_parent_kills_nobody():
     code += "            os.kill(pid, number)\n        except OSError as error: print(error)\nprint('done')"
     survivor = subprocess.Popen(["sleep", "60"])
     try:
-        said = run_python(code)
-        assert said.endswith("done") or "exit code" in said
+        output = run_python(code)
+        assert output.endswith("done") or "exit code" in output
         assert survivor.poll() is None
     finally:
         survivor.kill()

@@ -25,11 +25,13 @@ def tag_key(tag: str) -> tuple[int, ...]:
 @functools.cache
 def formula_map() -> dict[str, Equation]:
     """Without the course, whose exercises may repeat them; the modules with equations are imported."""
-    found = {}
+    by_tag = {}
     for path, text in sources("course", "formulas"):
         if r"\tag{" in text:
             name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-            values = (inspect.unwrap(one) for one in vars(importlib.import_module(name)).values() if callable(one))
-            own = [one for one in values if inspect.isfunction(one) and one.__module__ == name]
-            found |= {e.tag: e for function in own if function.__name__ != "<lambda>" for e in equations(function)}
-    return dict(sorted(found.items(), key=lambda item: tag_key(item[0])))
+            values = (
+                inspect.unwrap(value) for value in vars(importlib.import_module(name)).values() if callable(value)
+            )
+            own = [value for value in values if inspect.isfunction(value) and value.__module__ == name]
+            by_tag |= {e.tag: e for function in own if function.__name__ != "<lambda>" for e in equations(function)}
+    return dict(sorted(by_tag.items(), key=lambda item: tag_key(item[0])))

@@ -46,8 +46,8 @@ def recorded(*run):
 
     def record(*arguments, **settings):
         r = sample(*arguments, **settings)
-        asked = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
-        rollouts.append((asked, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
+        prompts = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
+        rollouts.append((prompts, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
         return r
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
@@ -62,12 +62,12 @@ def replayed(rollouts, *run, **settings):
     make, tokenizer = trl.make_trainer, run[1]
 
     def completions(prompts, trainer):
-        asked, ids = rollouts[trainer.state.global_step // trainer.ours.updates_per_step]
+        prompt_rows, ids = rollouts[trainer.state.global_step // trainer.ours.updates_per_step]
         assert len(ids) == len(prompts) * trainer.accelerator.num_processes
         first = len(prompts) * trainer.accelerator.process_index
-        asked, ids = (rows[first : first + len(prompts)] for rows in (asked, ids))
-        assert tokenizer.apply_chat_template(prompts, add_generation_prompt=True).input_ids == asked
-        return {"prompt_ids": asked, "completion_ids": ids, "logprobs": [[0.0] * len(one) for one in ids]}
+        prompt_rows, ids = (rows[first : first + len(prompts)] for rows in (prompt_rows, ids))
+        assert tokenizer.apply_chat_template(prompts, add_generation_prompt=True).input_ids == prompt_rows
+        return {"prompt_ids": prompt_rows, "completion_ids": ids, "logprobs": [[0.0] * len(row_ids) for row_ids in ids]}
 
     def make_replaying(*arguments):
         trainer = make(*arguments)

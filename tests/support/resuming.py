@@ -64,9 +64,9 @@ def cheap_run_until(folder: Path, last: int, **settings) -> Path:
     return Path(folder)
 
 
-def cheap_run_under(folder: Path, at: int | None, fault: int | None = None, **settings):
+def cheap_run_under(folder: Path, failing_change: int | None, fault: int | None = None, **settings):
     """The same under an axe; returns the changes that it let through, and the end."""
-    with Axe(folder, at, fault=fault) as axe:
+    with Axe(folder, failing_change, fault=fault) as axe:
         end = cheap_run(folder, **settings)
     return axe.changes, end
 
@@ -108,13 +108,13 @@ def metrics_in(folder: Path) -> list[dict]:
 
 def newest(folder: Path) -> str | None:
     """The checkpoint with the highest step that is in its place."""
-    found = [path.name for path in folder.glob("checkpoint-*") if os.listdir(path)]
-    return max(found, key=lambda name: int(name.split("-")[1]), default=None)
+    checkpoints = [path.name for path in folder.glob("checkpoint-*") if os.listdir(path)]
+    return max(checkpoints, key=lambda name: int(name.split("-")[1]), default=None)
 
 
-def assert_same_end(one, other):
+def assert_same_end(run, expected_run):
     """Each is a folder, its model and its history."""
-    (folder, model, history), (want_folder, want_model, want_history) = one, other
+    (folder, model, history), (want_folder, want_model, want_history) = run, expected_run
     assert same_weights(weights(model), weights(want_model))
     assert without_times(history) == without_times(want_history) == without_times(metrics_in(folder))
     assert files(folder) == files(want_folder)

@@ -31,9 +31,9 @@ def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPla
     return plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
 
 
-def during(made: MemoryPlan, phase: str) -> int:
+def during(memory_plan: MemoryPlan, phase: str) -> int:
     """Planned bytes beyond those that are there before the step."""
-    return made.totals[phase] - sum(resident(made.run).values())
+    return memory_plan.totals[phase] - sum(resident(memory_plan.run).values())
 
 
 def policy(shape, mode, config):

@@ -123,9 +123,9 @@ def weights(model) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def same_weights(one: dict, other: dict) -> bool:
+def same_weights(first: dict, second: dict) -> bool:
     """Bit for bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, **settings):

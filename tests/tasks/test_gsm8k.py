@@ -44,9 +44,9 @@ def test_rows_of_a_folder(folder):
     rows = gsm8k_problems("train", source=folder)
     assert [row["answer"] for row in rows] == ANSWERS
     for row, record in zip(rows, RECORDS["train"], strict=True):
-        said = [(message["role"], message["content"]) for message in row["prompt"]]
+        messages = [(message["role"], message["content"]) for message in row["prompt"]]
         example = [("user", EXAMPLE[0]), ("assistant", EXAMPLE[1])]
-        assert said == [("system", THINK_SYSTEM_PROMPT), *example, ("user", record["question"])]
+        assert messages == [("system", THINK_SYSTEM_PROMPT), *example, ("user", record["question"])]
     assert format_reward([EXAMPLE[1]]) == last_number_reward([EXAMPLE[1]], answer=["15"]) == [1.0]
     assert [row["answer"] for row in gsm8k_problems("test", source=str(folder))] == ["18"]
     assert gsm8k_problems("train", 2, folder) == rows[:2]
@@ -64,23 +64,23 @@ def test_the_task_of_a_folder(folder):
 
 def test_rows_of_parquet_files_in_order(tmp_path):
     for inside in ("", "main/"):
-        place = tmp_path / f"parquet{len(inside)}"
-        write_parquet(place / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
-        write_parquet(place / f"{inside}train-00000-of-00002.parquet", RECORDS["train"][:2])
-        write_parquet(place / f"{inside}trainer.parquet", RECORDS["test"])  # of another name, so not of this split
-        assert [row["answer"] for row in gsm8k_problems("train", source=place)] == ANSWERS
+        folder = tmp_path / f"parquet{len(inside)}"
+        write_parquet(folder / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
+        write_parquet(folder / f"{inside}train-00000-of-00002.parquet", RECORDS["train"][:2])
+        write_parquet(folder / f"{inside}trainer.parquet", RECORDS["test"])  # of another name, so not of this split
+        assert [row["answer"] for row in gsm8k_problems("train", source=folder)] == ANSWERS
 
 
 def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
-    asked = []
+    calls = []
 
     def snapshot_download(name, repo_type, allow_patterns):
         if "test*" in allow_patterns:
             raise ConnectionError("no route")
-        return asked.append((name, repo_type)) or str(folder)
+        return calls.append((name, repo_type)) or str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and asked == [(HUB_ID, "dataset")]
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(HUB_ID, "dataset")]
     with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
 
@@ -89,13 +89,13 @@ def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
 def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
     write_lines(tmp_path / layout / "train.jsonl", RECORDS["train"])
-    asked = []
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: asked.append(name) or str(tmp_path))
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not asked
+    calls = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: calls.append(name) or str(tmp_path))
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not calls
     for split, source in (("test", HUB_ID), ("train", "somebody/gsm8k")):  # not there, and another data set
         with pytest.raises(FileNotFoundError, match="holds no file of the split"):
             gsm8k_problems(split, source=source)
-    assert asked == [(HUB_ID,), ("somebody/gsm8k",)]
+    assert calls == [(HUB_ID,), ("somebody/gsm8k",)]
 
 
 def test_a_place_that_is_not_there_or_holds_something_else(folder):

@@ -29,8 +29,8 @@ def test_rows_are_the_same_for_the_same_arguments_and_no_question_is_both_traine
     trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
     assert not trained & held_out
     own = [make_generator(name.removeprefix(PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
-    asked = [problems[row["gym"]["index"]] for (*_, problems), row in zip(own, train[0], strict=True)]
-    assert [one["question"] for one in asked] == [question_of(row) for row in train[0]]
+    problems_of_rows = [problems[row["gym"]["index"]] for (*_, problems), row in zip(own, train[0], strict=True)]
+    assert [problem["question"] for problem in problems_of_rows] == [question_of(row) for row in train[0]]
     assert gym_reward([f"<answer>{row['answer']}</answer>" for row in test[0]], [row["gym"] for row in test[0]]) == (
         [1.0] * 20
     )
@@ -51,11 +51,11 @@ def test_the_score_is_that_of_the_verifier_for_the_answer_block_or_what_follows_
     texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
     expected = [problems.score_answer(text, problems[0]) for text in texts]
     assert set(expected) == {0.01, 0.05, 1.0}
-    which = [{"index": 0, "options": options, "generator": name}] * len(texts)
+    origins = [{"index": 0, "options": options, "generator": name}] * len(texts)
     forms = "<think>1 + 1</think><answer>{}</answer>", "{}", "<think>hm</think>\n{}\n", "So:\nthe **answer** is: {}"
     for form in forms:
-        assert gym_reward([form.format(text) for text in texts], which) == expected
-    assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], which[:1]) == [1.0]
+        assert gym_reward([form.format(text) for text in texts], origins) == expected
+    assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
 
 
 def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
@@ -69,9 +69,9 @@ def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
 @pytest.mark.slow
 def test_an_answer_that_would_run_for_ever_earns_nothing():
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
-    which = {"generator": name, "options": options, "index": 0}
+    origin = {"generator": name, "options": options, "index": 0}
     with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):
-        scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [which] * 3, time_limit=1.0)
+        scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [origin] * 3, time_limit=1.0)
     assert max(scores[:2]) < 0.05 and scores[2] == 1.0
 
 

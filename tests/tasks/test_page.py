@@ -40,20 +40,20 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
         assert main([command, *words, *MORE.get(command, [])]) == 0, (command, words)
     for module in ("my_rewards", "my_loss"):
         sys.modules.pop(module)  # of this folder; another test has one of its own
-    said = capsys.readouterr().out
-    assert '"rewards/gym_reward/mean"' in said and len(commands) == 13
-    made = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
+    output = capsys.readouterr().out
+    assert '"rewards/gym_reward/mean"' in output and len(commands) == 13
+    files = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
     needed = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert needed | {"chat_template.jinja"} <= made, "what a hub and the GGUF converter read"
+    assert needed | {"chat_template.jinja"} <= files, "what a hub and the GGUF converter read"
 
 
 def test_the_figures_of_the_page_are_those_of_the_record():
     runs = json.loads((PAGE.parents[1] / "notebooks" / "runs" / "gym.json").read_text(encoding="utf-8"))["run"]
     page = PAGE.read_text(encoding="utf-8")
     for run in runs.values():
-        before, after = run["before"], run["after"]
-        low, high = (f"{end:.2g}" for end in after["accuracy_ci95"])
-        reward = [f"{measured['rewards/gym_reward/mean']:.3f}" for measured in (before, after)]
-        assert f"{after['accuracy']:.2g} [{low}, {high}]" in page and ", ".join(reward) in page
-        assert f"{before['mean_length']:.1f}, {after['mean_length']:.1f}" in page
-        assert f"{1 - before['frac_reward_zero_std']:.0%}" in page
+        start, end = run["before"], run["after"]
+        low, high = (f"{bound:.2g}" for bound in end["accuracy_ci95"])
+        reward = [f"{measured['rewards/gym_reward/mean']:.3f}" for measured in (start, end)]
+        assert f"{end['accuracy']:.2g} [{low}, {high}]" in page and ", ".join(reward) in page
+        assert f"{start['mean_length']:.1f}, {end['mean_length']:.1f}" in page
+        assert f"{1 - start['frac_reward_zero_std']:.0%}" in page

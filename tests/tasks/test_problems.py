@@ -37,8 +37,8 @@ RECORDED = {
 # Beside each story the words that only it has, and its answer, computed from the numbers as they stand in the Chinese.
 CHINESE = {
     "弹珠": lambda had, bought, gave: had + bought - gave,
-    "鸡蛋": lambda each, boxes, left: boxes * each + left,
-    "车厢": lambda coaches, seats, taken: coaches * seats - taken,
+    "鸡蛋": lambda each, boxes, remaining: boxes * each + remaining,
+    "车厢": lambda coaches, seats, occupied: coaches * seats - occupied,
     "每天读": lambda pages, weeks: pages * weeks * 7,
     "绳子": lambda metres, pieces: Fraction(metres) / pieces,
     "红球和": lambda red, blue: Fraction(red, red + blue),
@@ -94,24 +94,24 @@ def test_every_sum_has_one_split_whatever_the_order_and_a_tenth_is_held_out():
     triples = [(a, b, c) for a in range(10, 100, 2) for b in range(a, 100, 3) for c in range(b, 100)]
     share = Counter(map(tasks.addition_split, triples))["test"] / len(triples)
     assert share == pytest.approx(TEST_SHARE, abs=0.01)
-    found = {}
+    matches = {}
     for split in tasks.SPLITS:
         rows = tasks.addition_problems(split, 500)
         operands = [row["operands"] for row in rows]
         assert [row["answer"] for row in rows] == [str(sum(numbers)) for numbers in operands]
         assert [question_of(row) for row in rows] == ["{}+{}+{}=?".format(*numbers) for numbers in operands]
         assert {tasks.addition_split(order) for numbers in operands for order in permutations(numbers)} == {split}
-        found[split] = {tuple(sorted(numbers)) for numbers in operands}
-    assert not found["train"] & found["test"]
+        matches[split] = {tuple(sorted(numbers)) for numbers in operands}
+    assert not matches["train"] & matches["test"]
 
 
 @makers
 def test_rows_are_plain_data_of_one_split_different_and_the_same_for_the_same_arguments(make):
-    found = {split: make(split, 300, 1) for split in tasks.SPLITS}
-    train, test = ({question_of(row) for row in found[split]} for split in tasks.SPLITS)
+    rows_of_split = {split: make(split, 300, 1) for split in tasks.SPLITS}
+    train, test = ({question_of(row) for row in rows_of_split[split]} for split in tasks.SPLITS)
     assert len(train) == len(test) == 300 and not train & test
-    assert make("train", 50, 1) == found["train"][:50] != make("train", 50, 2)
-    assert json.loads(json.dumps(found["test"])) == found["test"]
+    assert make("train", 50, 1) == rows_of_split["train"][:50] != make("train", 50, 2)
+    assert json.loads(json.dumps(rows_of_split["test"])) == rows_of_split["test"]
     assert len(tasks.word_problems("test", limit := tasks.MAX_WORD_PROBLEMS["test"])) == limit
 
 
@@ -129,9 +129,9 @@ def test_wrong_arguments_are_named(make):
 
 
 def test_chat_tasks():
-    said = {"zh": ["czq是神！", "4", "I like machine learning", "通义千问"],
+    texts = {"zh": ["czq是神！", "4", "I like machine learning", "通义千问"],
             "en": ["czq is a legend!", "4", "I like machine learning", "Tongyi Qianwen"]}  # fmt: skip
-    for language, answers in said.items():
+    for language, answers in texts.items():
         rows = tasks.chat_tasks(language)
         assert [row["answer"] for row in rows] == answers and tasks.chat_tasks() == tasks.chat_tasks("zh")
         assert all([message["role"] for message in row["prompt"]] == ["user"] for row in rows)

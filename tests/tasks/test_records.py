@@ -47,9 +47,9 @@ def all_rows(own):
 def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, tmp_path):
     """The oracle is the form of the lessons, JSON Lines; a text that looks like a number stays a text."""
     own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
-    same = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
-    assert [own.rows(split) for split in ("train", "test")] == [same.rows(split) for split in ("train", "test")]
-    numbers = [int(place.rpartition(" ")[2]) for split in ("train", "test") for place in own.locations(split)]
+    oracle = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
+    assert [own.rows(split) for split in ("train", "test")] == [oracle.rows(split) for split in ("train", "test")]
+    numbers = [int(location.rpartition(" ")[2]) for split in ("train", "test") for location in own.locations(split)]
     assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1) and len(set(numbers)) == 40
     beside = write(tmp_path / f"mine.test{kind}", [{"prompt": "0 + 0 = ?", "answer": "0", "level": "0"}])
     own = own_problems(tmp_path / f"mine{kind}")
@@ -63,15 +63,15 @@ cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_chara
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=6), st.sampled_from((".csv", ".tsv")), st.booleans())
 def test_a_csv_file_comes_back_as_it_was_written_with_its_lines(tmp_path_factory, values, kind, mark):
     """Quoted line ends, commas and quotes, in UTF-8 with or without a byte order mark; a record begins at its line."""
-    records = [{"question": one, "answer": other} for one, other in values]
+    records = [{"question": question, "answer": answer} for question, answer in values]
     file = write(tmp_path_factory.mktemp("csv") / f"mine{kind}", records)
     content = file.read_bytes()
     file.write_bytes(b"\xef\xbb\xbf" * mark + content)
-    places, found = zip(*file_records(file), strict=True)
-    assert list(found) == records
+    locations, records_read = zip(*file_records(file), strict=True)
+    assert list(records_read) == records
     lines = content.decode("utf-8").split("\n")
-    for place, record in zip(places, records, strict=True):
-        line = lines[int(place.rpartition(" ")[2]) - 1]
+    for location, record in zip(locations, records, strict=True):
+        line = lines[int(location.rpartition(" ")[2]) - 1]
         assert line.lstrip('"').startswith(record["question"].split("\n")[0].split('"')[0])
 
 
@@ -105,9 +105,9 @@ def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
         for name, records in zip(names, parts, strict=True):
             write(folder / name, records)
         own = own_problems(folder, DataOptions(**options))
-        found = tuple(len(own.rows(split)) for split in ("train", "test"))
+        counts_read = tuple(len(own.rows(split)) for split in ("train", "test"))
         expected = 10 if "dataset_split" in options else 40
-        assert found == counts if counts else sum(found) == expected, names
+        assert counts_read == counts if counts else sum(counts_read) == expected, names
         assert [line for line in own.notes if "left out" in line] == [note] * bool(note)
         assert find_task(str(folder), **options).own.rows("train") == own.rows("train")
 
@@ -236,10 +236,10 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
     file = write(tmp_path / "mine.jsonl", lines)
     with pytest.raises(InputError, match="answer is ") as caught:
         make_task_spec(str(file), ["accuracy"], small=True).rows("train", None, 0)
-    places = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
-    train = [int(place.rpartition(" ")[2]) for place in own_problems(file).locations("train")]
+    wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
+    train = [int(location.rpartition(" ")[2]) for location in own_problems(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
-    assert places == expected and len(expected) > 2
+    assert wrong_answers == expected and len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
         make_task_spec(
             str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True
@@ -271,28 +271,28 @@ def hub(tmp_path, monkeypatch):
         for config in ("main", "other")
     )
     (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n", encoding="utf-8")
-    stored, asked = {"them/sums": str(folder)}, []
+    stored, loads = {"them/sums": str(folder)}, []
     for function in ("load_dataset", "load_dataset_builder"):
         inner = getattr(datasets, function)
 
         def local(name, *arguments, inner=inner, **keywords):
             assert "trust_remote_code" not in keywords
-            asked.append((name, *arguments))
+            loads.append((name, *arguments))
             if name not in stored:
                 raise ConnectionError("no route to the hub")
             return inner(stored[name], *arguments, **keywords)
 
         monkeypatch.setattr(datasets, function, local)
-    return stored, asked
+    return stored, loads
 
 
 def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     pytest.importorskip("pyarrow")
-    _, asked = hub
+    _, loads = hub
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
     assert len(task.own.rows("train")) + len(task.own.rows("test")) == 30 and task.name == "them/sums"
-    assert set(asked) == {("them/sums", "main")}
-    assert {place.split(", row ")[0] for place in task.own.locations("train")} == {"them/sums, train"}
+    assert set(loads) == {("them/sums", "main")}
+    assert {location.split(", row ")[0] for location in task.own.locations("train")} == {"them/sums, train"}
     own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own
     rows = own.rows("train") + own.rows("test")
     messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]

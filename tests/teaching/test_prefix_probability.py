@@ -23,17 +23,17 @@ def test_it_is_the_product_over_tokens(tiny):
     model, tokenizer = tiny
     row = addition_problems("test", 1, seed=1)[0]
     for beginning in ("<answer>", "<think>12+3="):
-        found, right = prefix_probability(model, tokenizer, row, beginning, row["answer"])
+        of_prefix, right = prefix_probability(model, tokenizer, row, beginning, row["answer"])
         begins, then = by_hand(model, tokenizer, row, beginning)
-        both, after = by_hand(model, tokenizer, row, beginning + row["answer"])
+        of_both, of_answer = by_hand(model, tokenizer, row, beginning + row["answer"])
         digits = [tokenizer(digit, add_special_tokens=False).input_ids[0] for digit in "0123456789"]
-        by_tokens = both / begins / then[digits].sum().item() * (1 - after[digits].sum().item())
-        assert (found, right) == (pytest.approx(begins, rel=1e-4), pytest.approx(by_tokens, rel=1e-3))
+        by_tokens = of_both / begins / then[digits].sum().item() * (1 - of_answer[digits].sum().item())
+        assert (of_prefix, right) == (pytest.approx(begins, rel=1e-4), pytest.approx(by_tokens, rel=1e-3))
 
 
 def test_without_a_prefix_nothing_has_to_happen_and_a_number_is_made_of_digits(tiny):
     row = addition_problems("test", 1, seed=1)[0]
-    found, right = prefix_probability(*tiny, row, "", row["answer"])
-    assert found == 1.0 and 0 <= right <= 1
+    of_prefix, right = prefix_probability(*tiny, row, "", row["answer"])
+    assert of_prefix == 1.0 and 0 <= right <= 1
     with pytest.raises(ValueError, match="number is '-3'; expected digits"):
         prefix_probability(*tiny, row, "", "-3")

@@ -69,11 +69,11 @@ def test_weighted_by_the_untruncated_ratio_the_sampler_teaches_what_the_policy_w
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8))
 def test_the_bubble_is_that_of_a_clock(lengths, slots):
     """Tick by tick: every free slot takes the next completion, then every busy slot writes a token."""
-    waiting, left, empty, ticks = list(lengths), [0] * slots, 0, 0
-    while waiting or any(left):
-        left = [rest or (waiting.pop(0) if waiting else 0) for rest in left]
-        empty, ticks = empty + left.count(0), ticks + 1
-        left = [max(rest - 1, 0) for rest in left]
+    waiting, remaining, empty, ticks = list(lengths), [0] * slots, 0, 0
+    while waiting or any(remaining):
+        remaining = [tokens or (waiting.pop(0) if waiting else 0) for tokens in remaining]
+        empty, ticks = empty + remaining.count(0), ticks + 1
+        remaining = [max(tokens - 1, 0) for tokens in remaining]
     assert straggler_bubble(torch.tensor(lengths), slots) == pytest.approx(empty / (slots * ticks))
 
 
@@ -81,8 +81,8 @@ def test_the_bubble_is_that_of_a_clock(lengths, slots):
 @given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
 def test_sampling_is_that_of_a_loop(lengths):
     n, cache, prompt, cards = 1e9, 2e6, 7, 2
-    found = decoding_seconds(torch.tensor(lengths), prompt, n, cache, cards)
-    for rows, seconds in zip(lengths, found.tolist(), strict=True):
+    seconds_of_batches = decoding_seconds(torch.tensor(lengths), prompt, n, cache, cards)
+    for rows, seconds in zip(lengths, seconds_of_batches.tolist(), strict=True):
         total = 0.0
         for t in range(1, max(rows) + 1):
             writing = sum(length >= t for length in rows)
@@ -114,5 +114,5 @@ def test_what_is_refused_is_named():
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
 def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # a number of answers that groups divide
-    found = answer_ages(queue, slots, batch, group)
-    assert found.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()
+    ages = answer_ages(queue, slots, batch, group)
+    assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()

@@ -78,7 +78,7 @@ def few_problems(monkeypatch):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     """A current folder with a reward that a random model earns, and a task of one's own."""
     (tmp_path / "my_rewards.py").write_text(REWARD, encoding="utf-8")
     rows = [{"prompt": f"{n}+1=?", "answer": str(n + 1), "level": n % 3} for n in range(60)]
@@ -99,8 +99,8 @@ def test_every_setting_is_an_option():
 
 
 def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
-    given = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--precision", "bf16-naive"]
-    assert command.main(given) == 0 and "bf16-naive (" in capsys.readouterr().out
+    arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--precision", "bf16-naive"]
+    assert command.main(arguments) == 0 and "bf16-naive (" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/grpo_config.json").read_text(encoding="utf-8"))["precision"] == "bf16-naive"
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == torch.bfloat16
 
@@ -121,17 +121,17 @@ class Trained(Exception):
 
 
 def given_to_train(monkeypatch, *arguments) -> tuple:
-    def stop(*given, **more):
-        raise Trained(given, more)
+    def stop(*positional, **keywords):
+        raise Trained(positional, keywords)
 
     monkeypatch.setattr(trainer, "train", stop)
     with pytest.raises(Trained) as caught:
         command.main.__wrapped__(list(arguments))
-    (_, _, rows, reward_funcs, config), more = caught.value.args
-    return rows, reward_funcs, config, more
+    (_, _, rows, reward_funcs, config), keywords = caught.value.args
+    return rows, reward_funcs, config, keywords
 
 
-def test_a_task_brings_rows_rewards_and_lengths(base, here, monkeypatch):
+def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
     for arguments, names, weighted, roles, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
         (["--task", "chat"], ["contains_reward"], None, ["user"], 48),
@@ -140,55 +140,57 @@ def test_a_task_brings_rows_rewards_and_lengths(base, here, monkeypatch):
         (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
     ]:
-        given = given_to_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
-        rows, reward_funcs, config, more = given
+        training = given_to_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
+        rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
-        assert [message["role"] for message in rows[0]["prompt"]] == roles and more == {"eval_dataset": None}
+        assert [message["role"] for message in rows[0]["prompt"]] == roles and keywords == {"eval_dataset": None}
         assert config.max_completion_length == length
 
 
-def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, here, monkeypatch, capsys):
-    given = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
-    rows, _, _, more = given_to_train(monkeypatch, *given)
-    held_out = more["eval_dataset"]
+def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdir, monkeypatch, capsys):
+    arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
+    rows, _, _, keywords = given_to_train(monkeypatch, *arguments)
+    held_out = keywords["eval_dataset"]
     assert len(held_out) == command.HELD_OUT and held_out == addition_problems("test", command.HELD_OUT, 1)
-    rows, _, _, more = given_to_train(monkeypatch, *given, "--task", "mine.jsonl")
-    assert {row["answer"] for row in rows} & {row["answer"] for row in more["eval_dataset"]} == set()
-    assert len(rows) + len(more["eval_dataset"]) == 60
-    given_to_train(monkeypatch, *given, "--task", "chat")
+    rows, _, _, keywords = given_to_train(monkeypatch, *arguments, "--task", "mine.jsonl")
+    assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
+    assert len(rows) + len(keywords["eval_dataset"]) == 60
+    given_to_train(monkeypatch, *arguments, "--task", "chat")
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
-def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_offered(base, here, capsys):
+def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_offered(base, workdir, capsys):
     row = '{"prompt": "1+1=?", "answer": "2"}\n'
-    (here / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
-    (here / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
-    given = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SMALL]
-    too_long = [*given, "--eval_steps", "1", "--max_completion_length", "8"]
+    (workdir / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
+    (workdir / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
+    arguments = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SMALL]
+    too_long = [*arguments, "--eval_steps", "1", "--max_completion_length", "8"]
     assert command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
-    wide = [*given, "--max_completion_length", "100000"]
+    wide = [*arguments, "--max_completion_length", "100000"]
     assert command.main(wide) == 2 and "error: dataset row 0: prompt has " in capsys.readouterr().err
-    (here / "one.test.jsonl").unlink()
-    assert command.main(given) == 0
+    (workdir / "one.test.jsonl").unlink()
+    assert command.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "saved to out"
 
 
-def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
-    out = here / "out dir"
+def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys):
+    out = workdir / "out dir"
     rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
     assert command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
-    assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in shown
-    assert "step 2: reward" in shown and "(think_rate 0.000, length " in shown
+    output = capsys.readouterr().out
+    assert output.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
+    assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in output
+    assert "step 2: reward" in output and "(think_rate 0.000, length " in output
     quoted = f'"{out}"' if sys.platform == "win32" else f"'{out}'"
-    assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in shown
+    assert f"python -m grpo_lab.evaluate --model {quoted} --reward_funcs think my_rewards:length" in output
     metrics = metrics_in(out)
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
     saved = json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))
     saved = GRPOConfig(**{name: value for name, value in saved.items() if name in VALUES})
-    asked = plan_of("--output_dir", str(out), "--seed", "4", *rewards, *SMALL)
-    assert asked.precision is None and saved == replace(asked, precision="fp32"), "what was left open is on record"
+    expected = plan_of("--output_dir", str(out), "--seed", "4", *rewards, *SMALL)
+    assert expected.precision is None and saved == replace(expected, precision="fp32"), (
+        "what was left open is on record"
+    )
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert not same_weights(weights(model), weights(make_world()[0])) and tokenizer.chat_template
     prompt = find_task("sums").rows("train", 1)[0]["prompt"]
@@ -196,33 +198,43 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, here, capsys):
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
 
 
-def test_a_run_that_evaluates_ends_with_its_numbers(base, here, capsys):
-    (here / "my_rewards.py").write_text("def none(completions, **_): return [None] * len(completions)\n")
-    asked = ["--model", base, "--output_dir", "out", "--reward_funcs", "my_rewards:none", "--eval_steps", "2", *SMALL]
+def test_a_run_that_evaluates_ends_with_its_numbers(base, workdir, capsys):
+    (workdir / "my_rewards.py").write_text("def none(completions, **_): return [None] * len(completions)\n")
+    arguments = [
+        "--model",
+        base,
+        "--output_dir",
+        "out",
+        "--reward_funcs",
+        "my_rewards:none",
+        "--eval_steps",
+        "2",
+        *SMALL,
+    ]
     with pytest.warns(RuntimeWarning, match="returned None"):
-        assert command.main(asked) == 0
+        assert command.main(arguments) == 0
     assert "\nheld-out reward none (none none)\nsaved to" in capsys.readouterr().out
 
 
-def test_a_base_model_trains_and_is_measured_on_plain_text(base, here, capsys):
-    folder, out = here / "base", here / "out"
+def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys):
+    folder, out = workdir / "base", workdir / "out"
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").unlink()
-    asked = ["--model", str(folder), "--output_dir", str(out), *SMALL]
-    assert command.main(asked) == 2
+    arguments = ["--model", str(folder), "--output_dir", str(out), *SMALL]
+    assert command.main(arguments) == 2
     assert (
-        "has no chat_template: take plain text, in a shell with" in (said := capsys.readouterr().err)
-        and "`--chat_template none`" in said
+        "has no chat_template: take plain text, in a shell with" in (error := capsys.readouterr().err)
+        and "`--chat_template none`" in error
     )
-    assert command.main([*asked, "--chat_template", "none"]) == 0
-    shown = capsys.readouterr().out
-    assert "; the first prompt is str '" in shown and shown.rstrip().endswith("--chat_template none")
+    assert command.main([*arguments, "--chat_template", "none"]) == 0
+    output = capsys.readouterr().out
+    assert "; the first prompt is str '" in output and output.rstrip().endswith("--chat_template none")
     assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_in(out)) == 2
     measured = ["--model", str(out), "--n", "2", "--max_completion_length", "2"]
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
 
-def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
+def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
     """Model, task, reward and every setting come from it; beside it stands only what may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
     own += ["--model", base, *SMALL]
@@ -235,8 +247,8 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
     ]:
         reward = ["--reward_funcs", "my_rewards:length"]  # of one's own, it is typed
         assert message in refused(command.main, "--resume_from_checkpoint", "out", *reward, *words)
-    (here / "script").mkdir()
-    (here / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
+    (workdir / "script").mkdir()
+    (workdir / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
     for words, message in [
         (["out/checkpoint-2"], "expected a file of settings, or the output_dir of a run, here 'out'"),
         (["out", "--config", "out"], "--config is given together with resume_from_checkpoint DIR"),
@@ -245,25 +257,25 @@ def test_the_folder_alone_is_enough_to_go_on(base, here, capsys):
     ]:
         assert message in refused(command.main, "--resume_from_checkpoint", *words)
     assert "output_dir 'out' holds a run already" in refused(command.main, "--config", "out", *own)
-    more = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
-    assert command.main(["--resume_from_checkpoint", "out/", *more]) == 0
+    resumed_with = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
+    assert command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
-    one, other = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
-    assert same_weights(weights(one), weights(other))
-    assert ["eval/reward" in metrics for metrics in metrics_in(here / "out")] == [False, False, True]
+    resumed, uninterrupted = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
+    assert same_weights(weights(resumed), weights(uninterrupted))
+    assert ["eval/reward" in metrics for metrics in metrics_in(workdir / "out")] == [False, False, True]
 
 
-def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
+def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     """What a run wrote, or a YAML of one's own: nothing, numbers as YAML does not read them, lists, infinity, minus."""
     written = VALUES | GIVEN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
     written["resume_from_checkpoint"] = False
-    (here / "run.json").write_text(json.dumps(written), encoding="utf-8")
-    same = command.read_options(["--config", "run.json"])
-    assert same == written | {"max_grad_norm": math.inf}
-    assert command.read_options(["--seed", "9", "--config", "run.json"]) == same | {"seed": 9}
+    (workdir / "run.json").write_text(json.dumps(written), encoding="utf-8")
+    options = command.read_options(["--config", "run.json"])
+    assert options == written | {"max_grad_norm": math.inf}
+    assert command.read_options(["--seed", "9", "--config", "run.json"]) == options | {"seed": 9}
     yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\nseed:\n"
     yaml += "gone_since: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
-    (here / "mine.yaml").write_text(yaml, encoding="utf-8")
+    (workdir / "mine.yaml").write_text(yaml, encoding="utf-8")
     assert command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
@@ -279,7 +291,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(here):
         ("a: [", "--config is 'bad.yaml', which is no YAML: "),
         ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
-        (here / "bad.yaml").write_text(text, encoding="utf-8")
+        (workdir / "bad.yaml").write_text(text, encoding="utf-8")
         assert message in refused(command.main, "--config", "bad.yaml")
     assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
 
@@ -292,8 +304,8 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
         (["--generation_batch_size", "4"], ["--generation_batch_size", "12", "--per_device_train_batch_size", "3"]),
         (1000, 500_000_000),
     ):
-        given = command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = command.plan_run(given, parameters, "cpu")[1]
+        options = command.read_options(["--config", str(tmp_path / "out"), *typed])
+        config = command.plan_run(options, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -301,28 +313,28 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
 # --- before a model is loaded, and after Ctrl-C -----------------------------------------------------------------------
 
 
-def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, here, capsys):
-    given = ["--model", base, *SMALL, "--dry_run"]
-    assert command.main([*given, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
-    assert command.main([*given, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
+def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, workdir, capsys):
+    arguments = ["--model", base, *SMALL, "--dry_run"]
+    assert command.main([*arguments, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
+    assert command.main([*arguments, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
     out = capsys.readouterr().out
     assert "lora_target_modules is 'foo_proj'; expected all-linear alone, or linear maps in the model's layers" in out
-    assert not (here / "outputs").exists()
+    assert not (workdir / "outputs").exists()
 
 
-def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, here, capsys, monkeypatch):
+def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    given = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
-    assert command.main(given) == 0
-    shown = capsys.readouterr().out
-    assert "2 steps of 2 problems x 4 completions, 1 updates each, 8 completions at a time; to out" in shown
-    assert "\npeak: " in shown and "the first prompt as the model sees it, " in shown
+    arguments = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
+    assert command.main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "2 steps of 2 problems x 4 completions, 1 updates each, 8 completions at a time; to out" in output
+    assert "\npeak: " in output and "the first prompt as the model sees it, " in output
     prompt = find_task("sums").rows("train", None, 0)[0]["prompt"]
     text = AutoTokenizer.from_pretrained(base).apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-    assert "\n".join(f"  {line}" for line in text.splitlines()) in shown and shown.endswith("dry run: no problems\n")
-    assert not (here / "out").exists()
-    (here / "out").mkdir()
-    (here / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
+    assert "\n".join(f"  {line}" for line in text.splitlines()) in output and output.endswith("dry run: no problems\n")
+    assert not (workdir / "out").exists()
+    (workdir / "out").mkdir()
+    (workdir / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     wrong = [
         "--report_to",
@@ -332,9 +344,9 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
         "--max_completion_length",
         "9999",
     ]
-    code, shown = command.main([*given, *wrong]), capsys.readouterr()
-    assert code == 1, shown.err
-    problems = [line for line in shown.out.splitlines() if line.startswith("problem: ")]
+    code, output = command.main([*arguments, *wrong]), capsys.readouterr()
+    assert code == 1, output.err
+    problems = [line for line in output.out.splitlines() if line.startswith("problem: ")]
     assert len(problems) == 4, problems
     for problem, begins in zip(
         problems,
@@ -350,35 +362,35 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
 
 
 def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_model_is_loaded(
-    base, here, capsys, monkeypatch
+    base, workdir, capsys, monkeypatch
 ):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     monkeypatch.setattr(command, "FEW_PARAMETERS", 1)  # as of a model that takes its time
     monkeypatch.setattr(tracking, "get_available_trackers", list)
-    given = ["--model", base, "--output_dir", "out", *SMALL]
+    arguments = ["--model", base, "--output_dir", "out", *SMALL]
     for words, message in [
         (["--report_to", "trackio"], "--report_to is 'trackio', which is not installed: python -m pip install trackio"),
         (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
         (["--max_completion_length", "9999"], "dataset row 0: prompt has "),
     ]:
-        assert command.main([*given, *words]) == 2
+        assert command.main([*arguments, *words]) == 2
         assert message in capsys.readouterr().err
 
 
-def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(base, here, capsys, monkeypatch):
+def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(base, workdir, capsys, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise Stopped("Stopped after step 1 of 2 by Ctrl-C. 'out/checkpoint-1' is saved.", 130, "Go on.")
 
-    given = ["--model", base, "--output_dir", "out dir", *SMALL]
+    arguments = ["--model", base, "--output_dir", "out dir", *SMALL]
     rewards = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "math"]
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", interrupt)
         for words, again in (([], ""), (rewards, " --reward_funcs my_rewards:length math")):
-            assert command.main([*given, *words]) == 130
-            said = capsys.readouterr().err
+            assert command.main([*arguments, *words]) == 130
+            error = capsys.readouterr().err
             folder = '"out dir"' if sys.platform == "win32" else "'out dir'"
             go_on = f"Go on with\n  python -m grpo_lab.train --resume_from_checkpoint {folder}{again}\n"
-            assert said.endswith(f"'out/checkpoint-1' is saved. {go_on}")
-    assert command.main([*given, *rewards, "--max_steps", "1"]) == 0
+            assert error.endswith(f"'out/checkpoint-1' is saved. {go_on}")
+    assert command.main([*arguments, *rewards, "--max_steps", "1"]) == 0
     go_on = ["--resume_from_checkpoint", "out dir", "--reward_funcs", "my_rewards:length", "math", "--max_steps", "2"]
-    assert command.main(go_on) == 0 and len(metrics_in(here / "out dir")) == 2
+    assert command.main(go_on) == 0 and len(metrics_in(workdir / "out dir")) == 2

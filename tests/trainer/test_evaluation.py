@@ -45,7 +45,7 @@ def of_training(history):
 def test_the_training_is_the_same_bit_for_bit(capsys):
     _, steps, history = run(num_iterations=2, **BESIDE)
     _, plain_steps, plain = run(num_iterations=2)
-    assert all(same_weights(one, other) for one, other in zip(steps, plain_steps, strict=True))
+    assert all(same_weights(*both_ways) for both_ways in zip(steps, plain_steps, strict=True))
     assert of_training(history) == without_times(plain)
     assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5], "and after the last step"
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
@@ -81,24 +81,24 @@ def test_the_numbers_are_those_of_what_was_sampled():
     rollouts, (model, tokenizer) = {}, make_world()
     sampling = {"num_generations_eval": 2, "per_device_eval_batch_size": 10, "temperature": 0.7}
     config = make_config(max_steps=2, eval_steps=1, seed=3, **sampling)
-    both = [half_marks, none_for_some]
-    history = train(model, tokenizer, ROWS, both, config, sample, HELD_OUT)
+    functions = [half_marks, none_for_some]
+    history = train(model, tokenizer, ROWS, functions, config, sample, HELD_OUT)
     for metrics in history:
         rollout = rollouts[metrics["step"]]
         ids = [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
         marks, lengths = half_marks(None, ids), [len(row) for row in ids]
-        given = [length for length in lengths if length > 1]
+        rewarded = [length for length in lengths if length > 1]
         rewards = torch.tensor([x + (n if n > 1 else 0) for x, n in zip(marks, lengths, strict=True)])
         want = {
             "reward": rewards.mean().item(),
             "reward_std": rewards.std().item(),
             "accuracy": sum(x == 1 for x in marks) / 10,
             "rewards/half_marks/mean": sum(marks) / 10,
-            "rewards/none_for_some/mean": sum(given) / len(given),
+            "rewards/none_for_some/mean": sum(rewarded) / len(rewarded),
             "completions/mean_length": sum(lengths) / 10,
             "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         }
-        want |= {"rewards/none_for_some/frac_none": 1 - len(given) / 10} if len(given) < 10 else {}
+        want |= {"rewards/none_for_some/frac_none": 1 - len(rewarded) / 10} if len(rewarded) < 10 else {}
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(want, rel=1e-6)
 
@@ -132,20 +132,21 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled():
 
 def test_rows_without_gradient_are_measured_too():
     model, tokenizer = make_world()
-    other, _ = make_world(seed=1)
+    reference, _ = make_world(seed=1)
     config = make_config(generation_batch_size=16)
     experience, _ = collect(model, tokenizer, ROWS, lambda completions, **_: [0.5] * len(completions), config)
     assert not experience.advantages.any()
-    rollout, found = experience.rollout, []
+    rollout, values = experience.rollout, []
     for row in range(16):
         prompt = rollout.prompt_of_row[row]
         ids = rollout.prompt_ids[prompt][rollout.prompt_mask[prompt]].tolist()
-        said = rollout.completion_ids[row][rollout.mask[row]].tolist()
+        completion = rollout.completion_ids[row][rollout.mask[row]].tolist()
         logits = [
-            one(torch.tensor([ids + said])).logits[0, len(ids) - 1 : -1].log_softmax(-1) for one in (model, other)
+            policy(torch.tensor([ids + completion])).logits[0, len(ids) - 1 : -1].log_softmax(-1)
+            for policy in (model, reference)
         ]
-        for t, token in enumerate(said):
+        for t, token in enumerate(completion):
             d = (logits[1][t, token] - logits[0][t, token]).item()
-            found.append(math.exp(d) - 1 - d)
-    want = sum(found) / len(found)
-    assert kl_to_reference(model, other, experience, config) == pytest.approx(want, rel=1e-4)
+            values.append(math.exp(d) - 1 - d)
+    want = sum(values) / len(values)
+    assert kl_to_reference(model, reference, experience, config) == pytest.approx(want, rel=1e-4)

@@ -35,15 +35,15 @@ def spoil(monkeypatch, calls, value=float("nan")):
 
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch):
     spoil(monkeypatch, {1, 2, 4}, float("inf"))
-    after = []
+    weights_after = []
     model, tokenizer = make_world()
     history = train(
-        model, tokenizer, ROWS, letter_reward, make_config(max_steps=6), lambda *_: after.append(weights(model))
+        model, tokenizer, ROWS, letter_reward, make_config(max_steps=6), lambda *_: weights_after.append(weights(model))
     )
-    moved = [not same_weights(one, other) for one, other in pairwise(after)]
+    moved = [not same_weights(earlier, later) for earlier, later in pairwise(weights_after)]
     assert moved == [False, False, True, False, True]
     assert [metrics["nonfinite_steps"] for metrics in history] == [0, 1, 2, 2, 3, 3]
-    assert all(value.isfinite().all() for value in after[-1].values())
+    assert all(value.isfinite().all() for value in weights_after[-1].values())
 
 
 def test_completions_without_any_reward_are_left_out_of_every_comparison():
@@ -71,10 +71,10 @@ def test_every_mode_trains(name):
     """In half precision, sampler and trainer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
     model, tokenizer = make_world()
     model.to(PRECISIONS[name].weights)
-    before = weights(model)
+    start = weights(model)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.05, max_steps=3, precision=name))
     assert all(v.dtype == PRECISIONS[name].weights and v.isfinite().all() for v in weights(model).values())
-    assert all(not torch.equal(before[k], v) for k, v in weights(model).items() if "proj.weight" in k)
+    assert all(not torch.equal(start[k], v) for k, v in weights(model).items() if "proj.weight" in k)
     bound = 1e-4 if name == "fp32" else 0.1
     assert history[0]["kl"] == 0.0, "the reference computes as the policy does: else it would be that of the rounding"
     assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)

@@ -49,7 +49,7 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
     reference = seen[0][1]
     addresses = {p.data_ptr() for p in model.parameters()}
     assert not any(p.requires_grad or p.data_ptr() in addresses for p in reference.parameters())
-    assert not any(same_weights(one, other) for one, other in pairwise(policy))
+    assert not any(same_weights(earlier, later) for earlier, later in pairwise(policy))
 
 
 def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(capsys):
@@ -57,18 +57,18 @@ def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(c
     tokenizer.chat_template = (
         "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}{{ strftime_now('%H%M%S') }}"
     )
-    told, seen = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1=?"}], []
-    rows = [{"prompt": told, "answer": "2"}] * 2
+    messages, seen = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1=?"}], []
+    rows = [{"prompt": messages, "answer": "2"}] * 2
     with Run(model, tokenizer, rows, make_config(max_steps=1)) as run:
-        said = capsys.readouterr().out.splitlines()
-        assert said == [
+        lines = capsys.readouterr().out.splitlines()
+        assert lines == [
             "prompts: the chat template drops the system message: it stands before the first question",
             "prompts: the chat template writes the date: it is 26 Jul 2024 in every prompt, so that a resumed run has "
             "the same",
         ]
         for step in run.steps():
             experience, metrics = trainer.collect(model, tokenizer, rows, letter_reward, run.config)
-            seen = [tokenizer.decode(ids[kept]) for ids, kept in zip(*prompts_of(experience.rollout), strict=True)]
+            seen = [tokenizer.decode(ids[mask]) for ids, mask in zip(*prompts_of(experience.rollout), strict=True)]
             run.record(step, metrics)
     assert seen == ["abc1+1=?000000"] * 2
     train(*make_world(), ROWS, letter_reward, make_config(max_steps=1))
@@ -93,29 +93,29 @@ def test_the_callers_random_state_and_mode_are_untouched(tmp_path):
     torch.manual_seed(11)
     model, tokenizer = make_world()
     model.train()
-    before = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
+    states = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
     for resume in (False, True):
         config = make_config(output_dir=str(tmp_path / "run"), beta=0.1, resume_from_checkpoint=resume)
         train(model, tokenizer, ROWS, letter_reward, config)
-    assert torch.equal(torch.get_rng_state(), before[0]) and model.training
-    assert str(np.random.get_state()) == before[1]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[0]) and model.training
+    assert str(np.random.get_state()) == states[1]  # noqa: NPY002
 
 
 def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
-    drawn = []
+    sampled_numbers = []
     rows = [{"prompt": letter, "number": i} for i, letter in enumerate("abcdef")]
 
     def note(completions, number, **kwargs):
-        drawn.append(number[::4])
+        sampled_numbers.append(number[::4])
         return letter_reward(completions, **kwargs)
 
     run(rows=rows, reward=note, max_steps=9, max_completion_length=1)
-    flat = [number for pair in drawn for number in pair]
+    flat = [number for pair in sampled_numbers for number in pair]
     epochs = [tuple(flat[i : i + 6]) for i in range(0, 18, 6)]
     assert all(sorted(epoch) == list(range(6)) for epoch in epochs) and len(set(epochs)) == 3
-    drawn.clear()
+    sampled_numbers.clear()
     run(rows=rows, reward=note, max_steps=3, seed=1, max_completion_length=1)
-    assert [number for pair in drawn for number in pair] != list(epochs[0])
+    assert [number for pair in sampled_numbers for number in pair] != list(epochs[0])
 
 
 def test_reward_functions_get_everything_in_the_form_of_the_prompt():
@@ -128,9 +128,9 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
     run(reward=note, max_steps=2)
     answers = {str(row["prompt"]): row["answer"] for row in ROWS}
     tokenizer = make_world()[1]
-    for prompts, completions, completion_ids, answer, rest in calls:
+    for prompts, completions, completion_ids, answer, keywords in calls:
         assert {len(x) for x in (prompts, completions, completion_ids, answer)} == {8}
-        assert rest.keys() == {"trainer_state", "log_metric", "log_extra"}, "as TRL's trainer calls them"
+        assert keywords.keys() == {"trainer_state", "log_metric", "log_extra"}, "as TRL's trainer calls them"
         for prompt, completion, ids, expected in zip(prompts, completions, completion_ids, answer, strict=True):
             text = completion if isinstance(prompt, str) else completion[0]["content"]
             assert isinstance(prompt, str) or (len(completion) == 1 and completion[0]["role"] == "assistant")
@@ -144,9 +144,9 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
 def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
     datasets = pytest.importorskip("datasets")
     rows = [row for row in ROWS if isinstance(row["prompt"], str) == (prompts == "strings")]
-    after, history = run(rows=rows)
-    after_dataset, history_dataset = run(rows=datasets.Dataset.from_list(rows))
-    assert same_weights(after, after_dataset) and without_times(history) == without_times(history_dataset)
+    from_list, history = run(rows=rows)
+    from_dataset, history_dataset = run(rows=datasets.Dataset.from_list(rows))
+    assert same_weights(from_list, from_dataset) and without_times(history) == without_times(history_dataset)
 
 
 MODEL, TOKENIZER = make_world()
@@ -177,11 +177,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "message"), WRONG)
-def test_a_wrong_argument_is_named_before_anything_is_sampled(given, error, message):
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
+def test_a_wrong_argument_is_named_before_anything_is_sampled(arguments, error, message):
     usual = {"model": MODEL, "tokenizer": TOKENIZER, "dataset": ROWS, "config": make_config()}
     with pytest.raises(error, match=message):
-        Run(**({"reward_funcs": letter_reward} | usual | given))
+        Run(**({"reward_funcs": letter_reward} | usual | arguments))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a card")
@@ -198,9 +198,9 @@ def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
     monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)
     model, tokenizer = make_world()
     model.train()
-    before = torch.get_rng_state()
+    state = torch.get_rng_state()
     config = make_config(output_dir=str(tmp_path / "out"), report_to="tensorboard")
     with pytest.raises(ZeroDivisionError):
         train(model, tokenizer, ROWS, letter_reward, config)
-    assert len(closed) == 1 and model.training and torch.equal(torch.get_rng_state(), before)
+    assert len(closed) == 1 and model.training and torch.equal(torch.get_rng_state(), state)
     assert not (tmp_path / "out" / "model.safetensors").exists()

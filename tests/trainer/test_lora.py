@@ -57,12 +57,12 @@ def literal_gradients(model, batch, config):
     for row, prompt in enumerate(batch.rollout.prompt_of_row.tolist()):
         prompt_ids = batch.rollout.prompt_ids[prompt][batch.rollout.prompt_mask[prompt]]
         ids = batch.rollout.completion_ids[row][batch.rollout.mask[row]]
-        both, predicting = torch.cat([prompt_ids, ids])[None], slice(len(prompt_ids) - 1, -1)
+        tokens, predicting = torch.cat([prompt_ids, ids])[None], slice(len(prompt_ids) - 1, -1)
         cells = torch.tensor(row), torch.arange(len(ids))
         with wrapped.disable_adapter(), torch.no_grad():
-            logits = wrapped(both).logits[:, predicting]
+            logits = wrapped(tokens).logits[:, predicting]
             ref_logp = ref_logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
-        logits = wrapped(both).logits[:, predicting]
+        logits = wrapped(tokens).logits[:, predicting]
         logp = logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
     loss, _ = policy_loss(logp, batch.advantages.double(), batch.mask, ref_logp=ref_logp, **config.loss_arguments())
     loss.backward()
@@ -98,23 +98,23 @@ def test_frozen_weights_stay_bit_for_bit_and_the_seed_alone_decides_how_adapters
     add_lora(model, seed=3, **LORA)
     torch.manual_seed(99)
     add_lora(again, seed=3, **LORA)
-    before, base = weights(model), weights(make_world()[0])
-    assert same_weights(before, weights(again))
-    assert all(torch.equal(before[name.replace("proj.", "proj.base_layer.")], value) for name, value in base.items())
+    start, base = weights(model), weights(make_world()[0])
+    assert same_weights(start, weights(again))
+    assert all(torch.equal(start[name.replace("proj.", "proj.base_layer.")], value) for name, value in base.items())
     train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.1, weight_decay=0.1, max_steps=3))
-    after = weights(model)
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    assert moved == {name for name in before if "lora_" in name} and len(moved) == 28
+    end = weights(model)
+    moved = {name for name in start if not torch.equal(start[name], end[name])}
+    assert moved == {name for name in start if "lora_" in name} and len(moved) == 28
 
 
 def test_in_bf16_adapters_are_bf16_and_train_with_the_8_bit_optimizer_of_that_mode():
     model, tokenizer = make_world()
     add_lora(model.to(torch.bfloat16), **LORA)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    before = weights(model)
+    start = weights(model)
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
-    moved = {name for name, value in weights(model).items() if not torch.equal(before[name], value)}
-    assert {name for name in before if "lora_B" in name} <= moved <= {name for name in before if "lora_" in name}
+    moved = {name for name, value in weights(model).items() if not torch.equal(start[name], value)}
+    assert {name for name in start if "lora_B" in name} <= moved <= {name for name in start if "lora_" in name}
 
 
 def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():

@@ -32,15 +32,16 @@ def parameter(values, name="fp32"):
 
 @pytest.mark.parametrize("name", EAGER)
 def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
-    one, other = (parameter(torch.ones(4096), name) for _ in range(2))
-    left_out, zero = make([one], name), make([other], name)
+    first, second = (parameter(torch.ones(4096), name) for _ in range(2))
+    left_out, zero = make([first], name), make([second], name)
     for step in range(3):
-        one.grad, other.grad = (None, torch.zeros_like(one)) if step else (torch.ones_like(one), torch.ones_like(one))
+        ones, zeros = torch.ones_like(first), torch.zeros_like(first)
+        first.grad, second.grad = (None, zeros) if step else (ones, ones.clone())
         for optimizer in (left_out, zero):
             torch.manual_seed(step)
             optimizer.step(0.1, loss=0.0)
-        assert torch.equal(one, other)
-    assert (one < 0.9).all(), "the momentum goes on"
+        assert torch.equal(first, second)
+    assert (first < 0.9).all(), "the momentum goes on"
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -54,18 +55,18 @@ def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
             moved.grad = (gradient * optimizer.loss_scale).to(moved.dtype)
             optimizer.step(0.1, loss=0.0)
 
-    one = parameter(start, name)
-    first = make([one], name)
-    move(first, one, enumerate(gradients[:3]))
+    weight = parameter(start, name)
+    first = make([weight], name)
+    move(first, weight, enumerate(gradients[:3]))
     state = {key: value.clone() for key, value in first.tensors().items()}
-    two = torch.nn.Parameter(one.detach().clone())
+    two = torch.nn.Parameter(weight.detach().clone())
     second = make([two], name)
     second.load(first.state(), state)
-    kept = {key: value.clone() for key, value in state.items()}
-    move(first, one, enumerate(gradients[3:]))
+    saved = {key: value.clone() for key, value in state.items()}
+    move(first, weight, enumerate(gradients[3:]))
     move(second, two, enumerate(gradients[3:]))
-    assert torch.equal(one, two) and same_weights(first.tensors(), second.tensors())
-    assert same_weights(state, kept), "what was loaded is not what is moved"
+    assert torch.equal(weight, two) and same_weights(first.tensors(), second.tensors())
+    assert same_weights(state, saved), "what was loaded is not what is moved"
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e3])
@@ -99,13 +100,13 @@ def step_with(model, optimizer, gradient, lr, loss):
 @pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, -math.inf)])
 def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype):
     model, optimizer = guarded(dtype, max_nonfinite_steps=2)
-    twin, same = guarded(dtype, max_nonfinite_steps=2)
+    twin, guarded_optimizer = guarded(dtype, max_nonfinite_steps=2)
     for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
         torch.manual_seed(number)
         step_with(model, optimizer, g, 0.01, step_loss)
         if math.isfinite(g) and math.isfinite(step_loss):
             torch.manual_seed(number)
-            step_with(twin, same, g, 0.01, step_loss)
+            step_with(twin, guarded_optimizer, g, 0.01, step_loss)
         assert same_weights(weights(model), weights(twin))
     assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
 
@@ -121,7 +122,7 @@ def test_fp16_scales_the_loss_so_that_a_gradient_too_small_for_fp16_still_arrive
 
 def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no_scale_left():
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
-    before, scales = weights(model), []
+    start, scales = weights(model), []
     for _ in range(12):
         step_with(model, optimizer, math.inf, 0.01, loss=1.0)
         scales.append(optimizer.loss_scale)
@@ -130,7 +131,7 @@ def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no
     step_with(model, optimizer, math.inf, 0.01, loss=1.0)
     with pytest.raises(RuntimeError, match="2 updates in a row"):
         step_with(model, optimizer, math.inf, 0.01, loss=1.0)
-    assert same_weights(weights(model), before)
+    assert same_weights(weights(model), start)
 
 
 # --- in 8 bits, in pieces -------------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ LIBRARYS = {
 
 def play(script, folder, changes):
     """What the script leaves behind, with these texts in it changed."""
-    for before, after in ({"outputs/own-loop": folder.as_posix()} | SHORTER | changes).items():
-        assert script.count(before) == 1, before
-        script = script.replace(before, after)
+    for text, replacement in ({"outputs/own-loop": folder.as_posix()} | SHORTER | changes).items():
+        assert script.count(text) == 1, text
+        script = script.replace(text, replacement)
     exec(script, scope := {})
     return scope
 
@@ -50,21 +50,22 @@ def trained(run):
 
 
 def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_path):
-    made = play(WHOLE, tmp_path / "out", {})
-    assert [sorted({"loss", "grad_norm", "think_rate"} - metrics.keys()) for metrics in made["run"].history] == [[]] * 2
+    scope = play(WHOLE, tmp_path / "out", {})
+    history = scope["run"].history
+    assert [sorted({"loss", "grad_norm", "think_rate"} - metrics.keys()) for metrics in history] == [[]] * 2
     assert (tmp_path / "out/metrics.jsonl").read_text(encoding="utf-8").count('"think_rate"') == 2
-    assert (tmp_path / "out/model.safetensors").exists() and made["norm"] > 0
-    experience, total, rewards = made["experience"], 0.0, made["experience"].rewards.tolist()
-    for row, said in enumerate(experience.rollout.logp):
+    assert (tmp_path / "out/model.safetensors").exists() and scope["norm"] > 0
+    experience, total, rewards = scope["experience"], 0.0, scope["experience"].rewards.tolist()
+    for row, row_logp in enumerate(experience.rollout.logp):
         group = rewards[row // 16 * 16 : row // 16 * 16 + 16]
         advantage = rewards[row] - statistics.median_low(group)
-        total -= (advantage if advantage > 0 else advantage / 2) * said[experience.mask[row]].sum().item()
-    assert made["loss"].item() == pytest.approx(total / experience.mask.sum().item(), abs=1e-5)
+        total -= (advantage if advantage > 0 else advantage / 2) * row_logp[experience.mask[row]].sum().item()
+    assert scope["loss"].item() == pytest.approx(total / experience.mask.sum().item(), abs=1e-5)
 
 
 def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_path):
-    made = play(WHOLE, tmp_path / "out", LIBRARYS)
-    for mine, its in zip(made["run"].history, trained(made["run"])[1], strict=True):
+    scope = play(WHOLE, tmp_path / "out", LIBRARYS)
+    for mine, its in zip(scope["run"].history, trained(scope["run"])[1], strict=True):
         assert mine["reward"] == its["reward"]
         for name in ("loss", "grad_norm"):
             assert mine[name] == pytest.approx(its[name], abs=2e-6), name
@@ -74,10 +75,10 @@ def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_pa
 def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     imports, lines = ONLY_ADVANTAGE.split("\n\n        ")
     script = imports + "\n" + WHOLE[: WHOLE.index("        logp, _ =")] + "        " + lines
-    made = play(script, tmp_path / "out", {before: LIBRARYS[before] for before in list(LIBRARYS)[::2]})
-    model, history = trained(made["run"])
-    assert same_weights(weights(made["model"]), weights(model))
-    assert [metrics["loss"] for metrics in made["run"].history] == [metrics["loss"] for metrics in history]
+    scope = play(script, tmp_path / "out", {text: LIBRARYS[text] for text in list(LIBRARYS)[::2]})
+    model, history = trained(scope["run"])
+    assert same_weights(weights(scope["model"]), weights(model))
+    assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
 def test_score_logprobs_is_what_the_page_says_with_its_gradient():
@@ -92,7 +93,7 @@ def test_score_logprobs_is_what_the_page_says_with_its_gradient():
     scope = locals() | {}
     exec(SCORE.replace("temperature=1.0", "temperature=0.7"), scope)
     parameters = [p for p in model.parameters() if p.requires_grad]
-    found = torch.autograd.grad(scope["logp"][mask].sum(), parameters, retain_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(scope["logp"][mask].sum(), parameters, retain_graph=True, allow_unused=True)
     total, logps = 0.0, []
     for row, length in enumerate(mask.sum(-1).tolist()):
         prompt = prompt_ids[prompt_of_row[row]][prompt_mask[prompt_of_row[row]].bool()]
@@ -102,8 +103,8 @@ def test_score_logprobs_is_what_the_page_says_with_its_gradient():
         total = total + logps[-1].sum()
     expected = torch.autograd.grad(total, parameters, allow_unused=True)
     torch.testing.assert_close(scope["logp"][mask], torch.cat(logps), rtol=1e-4, atol=1e-5)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    for gradient, expected_gradient in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-5)
     logits = torch.randn(1, 1, 5, generator=generator, requires_grad=True)
     (slope,) = torch.autograd.grad(token_logprobs(logits, torch.tensor([[2]]), 0.7).sum(), logits)
     p = (logits[0, 0] / 0.7).softmax(-1)
@@ -127,9 +128,9 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
             with pytest.raises(TypeError, match=re.escape(message)):
                 run.record(step, COLLECTED | wrong)
         run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
-        for other in (0, 1):
-            with pytest.raises(ValueError, match=f"step is {other}; expected each step of"):
-                run.record(other, COLLECTED)
+        for wrong_step in (0, 1):
+            with pytest.raises(ValueError, match=f"step is {wrong_step}; expected each step of"):
+                run.record(wrong_step, COLLECTED)
         raise InterruptedError
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
@@ -167,5 +168,5 @@ def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
 def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
     nan = float("nan")
     exec(WHOLE[WHOLE.index("def my_adv") : WHOLE.index("def my_loss")], scope := {})
-    found = scope["my_advantages"](torch.tensor([[1.0, nan, 3.0, 2.0], [nan] * 4]))
-    assert found.tolist() == [[-1, 0, 1, 0], [0] * 4]
+    advantages = scope["my_advantages"](torch.tensor([[1.0, nan, 3.0, 2.0], [nan] * 4]))
+    assert advantages.tolist() == [[-1, 0, 1, 0], [0] * 4]

@@ -26,8 +26,8 @@ def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
         history = train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
     assert history[0]["reward"] is history[1]["eval/accuracy"] is None, "which a board does not take"
     assert history[0]["frac_reward_zero_std"] == 1.0 and same_weights(weights(model), weights(make_world()[0]))
-    (found, *_) = lines(tmp_path / "out")
-    assert (found["reward"], found["rewards"], found["advantage"]) == (None, {"nothing": None}, 0.0)
+    (first, *_) = lines(tmp_path / "out")
+    assert (first["reward"], first["rewards"], first["advantage"]) == (None, {"nothing": None}, 0.0)
 
 
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
@@ -113,23 +113,23 @@ def test_a_record_says_everything_about_a_completion():
     records = completion_records(3, ROWS[:2], experience, ["letter_reward", "none_for_some"])
     assert len(records) == 8 and json.loads(json.dumps(records)) == records, "nothing in it that JSON does not have"
     short = 0
-    for row, found in enumerate(records):
+    for row, record_of_row in enumerate(records):
         ids = experience.rollout.completion_ids[row][experience.rollout.mask[row]].tolist()
         letters, length = letter_reward(None, [ids])[0], None if len(ids) == 1 else float(len(ids))
         short += length is None
-        assert found["rewards"] == {"letter_reward": letters, "none_for_some": length}
-        assert (found["step"], found["prompt"]) == (3, ROWS[row // 4]["prompt"])
-        assert found["completion"] == experience.rollout.texts[row]
-        assert found["reward"] == pytest.approx(letters + 0.5 * (length or 0))
-        assert found["advantage"] == pytest.approx(experience.advantages[row].item())
+        assert record_of_row["rewards"] == {"letter_reward": letters, "none_for_some": length}
+        assert (record_of_row["step"], record_of_row["prompt"]) == (3, ROWS[row // 4]["prompt"])
+        assert record_of_row["completion"] == experience.rollout.texts[row]
+        assert record_of_row["reward"] == pytest.approx(letters + 0.5 * (length or 0))
+        assert record_of_row["advantage"] == pytest.approx(experience.advantages[row].item())
     assert short, "drawn so that one function does not apply to a row"
 
 
 def test_a_row_is_one_line_whatever_was_said():
-    said = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
+    text = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
     unrewarded = record(0.0) | {"reward": None}  # to which no function applies: recorded, and not ranked
-    asked = [{"role": "user", "content": "1+1=?\n"}]
-    (row,) = best_and_worst([unrewarded, record(1.0, said, asked)]).splitlines()[1:]
+    messages = [{"role": "user", "content": "1+1=?\n"}]
+    (row,) = best_and_worst([unrewarded, record(1.0, text, messages)]).splitlines()[1:]
     assert row.startswith("   1.000  '1+1=?\\n' 'one\\ntwo\\x1b[2J\\r\"\\u202exxx") and row.endswith("x...'")
     assert len(row) < 130
 
@@ -141,14 +141,15 @@ def lines(folder):
 def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_path, capsys):
     settings = {"log_completions": True, "logging_steps": 2, "disable_tqdm": False}
     _, history = run(output_dir=str(tmp_path), max_steps=5, **settings)
-    found, shown = lines(tmp_path), capsys.readouterr()
-    assert [record["step"] for record in found] == [2] * 8 + [4] * 8
+    records, captured = lines(tmp_path), capsys.readouterr()
+    assert [record["step"] for record in records] == [2] * 8 + [4] * 8
     for step in (2, 4):
-        rewards = [record["reward"] for record in found if record["step"] == step]
+        rewards = [record["reward"] for record in records if record["step"] == step]
         assert sum(rewards) / 8 == pytest.approx(history[step - 1]["reward"], rel=1e-5)
-        table = shown.out[shown.out.index(f"step {step}: the best and the worst of 8 completions") :].splitlines()[1:3]
+        start = captured.out.index(f"step {step}: the best and the worst of 8 completions")
+        table = captured.out[start:].splitlines()[1:3]
         assert [row.split()[0] for row in table] == [f"{max(rewards):.3f}", f"{min(rewards):.3f}"]
-    assert "5/5" in shown.err and "the worst" not in shown.err
+    assert "5/5" in captured.err and "the worst" not in captured.err
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,6 @@ def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean()
     rows = [{"prompt": "a"}] * len(experience.rollout.prompt_ids)
     records = completion_records(1, rows, replace(rewarded, advantages=advantages), ["length"])
     for record, of_row, mask in zip(records, advantages, experience.mask, strict=True):
-        kept = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
-        assert record["advantage"] == pytest.approx(sum(kept) / max(1, len(kept)))
+        policy_advantages = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
+        assert record["advantage"] == pytest.approx(sum(policy_advantages) / max(1, len(policy_advantages)))
     assert "completions" in best_and_worst(records)

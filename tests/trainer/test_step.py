@@ -50,16 +50,16 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
     model, tokenizer = make_world(seed=1)
     make_exact(model)
     slow = SlowTrainer(copy.deepcopy(model), config)
-    recording, after = Recording(monkeypatch), []
+    recording, weights_after = Recording(monkeypatch), []
     start = weights(model)
-    history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: after.append(weights(model)))
+    history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: weights_after.append(weights(model)))
     for step in range(2):
         experience, batches = recording.experiences[step], recording.batches[step]
         check_rewards_and_advantages(experience, config)
         check_batches(batches, config)
         slow.step(step, experience, batches, history[step]["learning_rate"])
         want = weights(slow.model)
-        for parameter, value in after[step].items():
+        for parameter, value in weights_after[step].items():
             torch.testing.assert_close(value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} at {step + 1}")
         assert max((want[parameter] - start[parameter]).abs().max() for parameter in want) > 1e-3
 
@@ -147,16 +147,16 @@ def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shap
     assert 2 * skipped[2] == full[2]
     for name, value in skipped[0].items():
         torch.testing.assert_close(value, full[0][name], rtol=0, atol=1e-10)
-    for one, other in zip(skipped[1], full[1], strict=True):
+    for skipped_step, full_step in zip(skipped[1], full[1], strict=True):
         for name in ("loss", "grad_norm", "clip_ratio/region_mean"):
-            assert one[name] == pytest.approx(other[name], abs=1e-6)
+            assert skipped_step[name] == pytest.approx(full_step[name], abs=1e-6)
 
 
 def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
     model, tokenizer = make_world()
-    before = weights(model)
+    start = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())
-    assert same_weights(weights(model), before) and not shapes
+    assert same_weights(weights(model), start) and not shapes
     for metrics in history:
         assert (metrics["loss"], metrics["grad_norm"], metrics["frac_reward_zero_std"]) == (0.0, 0.0, 1.0)
         assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)
@@ -187,10 +187,10 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
 def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut_with_their_rows():
     model, experience = make_experience(cut("dapo", 1))
     of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
-    (want, metrics), (got, others) = (gradient(model, one, cut("dapo", 1)) for one in (experience, of_tokens))
-    assert want.abs().max() > 0 and torch.equal(got, want) and others == metrics
-    drawn = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    experience = replace(experience, advantages=drawn)
+    (want, metrics), (got, token_metrics) = (gradient(model, rows, cut("dapo", 1)) for rows in (experience, of_tokens))
+    assert want.abs().max() > 0 and torch.equal(got, want) and token_metrics == metrics
+    advantages = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    experience = replace(experience, advantages=advantages)
     whole, _ = gradient(model, experience, cut("dapo", 1))
     in_parts, _ = gradient(model, experience, cut("dapo", 4))
     assert (in_parts - whole).abs().max() < 1e-10 * whole.abs().max()

@@ -19,7 +19,7 @@ from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs,
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.relations import everywhere
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, lines
-from grpo_lab.course.checking.verdict import WIDTH, Part, Verdict
+from grpo_lab.course.checking.verdict import WIDTH, Part, Row, Verdict, rows_part
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations
@@ -37,6 +37,7 @@ FAULTS = {
     "the library does not have it.",
 }
 WORDS = {"values": "values", "gradients": "gradients", "stability": "large and extreme inputs"}
+LABEL_WIDTH = 10  # of a line of values
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
 
@@ -220,20 +221,37 @@ def _short_parts(
     exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
 ) -> list[Part]:
     """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
-    width, label = WIDTH - 14, exercise.cases[index].label
+    width, label = WIDTH - 4 - LABEL_WIDTH, exercise.cases[index].label
     input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
     text = brief_arguments(_arguments(exercise, index, seed), input_width)
-    text = f"{text}  ({label})" if label and len(text) + len(label) < width else text
+    case = label if len(text) + len(label) < width else ""
     first, *continuation = textwrap.wrap(text, width) or [""]
-    rows = [f"input     {first}", *(f"          {line}" for line in continuation)]
+    rows = [_row("input", first, case=case), *(_row("", line) for line in continuation)]
     if outcome.trace:
-        rows.append(f"where     {brief(Other(outcome.trace.splitlines()[-1]), width)}")
+        rows.append(_row("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
     if difference.fault == "error":
-        return [Part("values", "\n".join(rows))]
-    subject = "" if difference.subject == "the result" else f"{difference.subject.removeprefix('the ')}: "
-    yours, expected = brief_pair(difference.got, difference.expected, width - len(subject))
-    rows.append(f"yours     {subject}{yours}")
-    return [Part("values", "\n".join(rows)), Part("expected", f"expected  {subject}{expected}")]
+        return [rows_part("values", rows)]
+    subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
+    yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
+    rows.append(_row("yours", yours, subject))
+    return [rows_part("values", rows), rows_part("expected", [_row("expected", expected, subject)])]
+
+
+def _row(label: str, value: str, subject: str = "", case: str = "") -> Row:
+    """A line of the short parts, in which all values begin in one column."""
+    return Row(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
+
+
+def _rows_in_full(label: str, value: Any) -> list[Row]:
+    """A value in full, as `lines` shows it; those of its lines that begin with its name begin with the label."""
+    rows = []
+    for line in lines("", value):
+        if line.startswith(" = "):
+            rows.append(Row(line.removeprefix(" = "), label, " = "))
+        else:
+            goes_on = line.startswith(("    ", "…"))
+            rows.append(Row(line, "" if goes_on else label))
+    return rows
 
 
 def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
@@ -246,8 +264,8 @@ def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, in
     if "\n" in outcome.message:
         parts.append(Part("values", outcome.message, f"{outcome.error}:"))
     title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
-    parts.append(Part("values", "\n".join(lines("yours", difference.got)), f"{title}:"))
-    parts.append(Part("expected", "\n".join(lines("expected", difference.expected)), "What is expected:"))
+    parts.append(rows_part("values", _rows_in_full("yours", difference.got), f"{title}:"))
+    parts.append(rows_part("expected", _rows_in_full("expected", difference.expected), "What is expected:"))
     if difference.subject.startswith("the gradient of"):
         parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
     return parts + _printed_parts(outcome)

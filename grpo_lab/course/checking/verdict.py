@@ -6,6 +6,7 @@ What a student needs next is said in a few lines; all of the input and of the re
 import html
 import re
 import textwrap
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,13 +15,7 @@ from grpo_lab.base.language import _, fill
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
 LEAST = 0.2  # of the cases, below which nothing is earned: so many are right by chance
-# A line of values such as "yours     gradient of logp: 0.5  (case 2)". A verdict is kept and sent as text, in English,
-# and read in the reader's language: so its words are looked up where it is shown.
-_ROW = re.compile(
-    r"(?P<label>input|where|yours|expected)(?=[ ,])(?P<space> *)"
-    r"(?:(?P<subject>[a-z][\w ()?]*): )?(?P<value>.*?)(?:  \((?P<case>.+)\))?"
-)
-_NO_VALUE = re.compile(r"(?<!\S)(no\sgradient|unchanged)$")
+NO_VALUES = ("no gradient", "unchanged")  # words that stand in the place of a value
 _STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
 TITLES = {
     "right": "right",
@@ -34,16 +29,51 @@ COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": 
 
 
 @dataclass(frozen=True)
+class Row:
+    """A line of values: "yours     gradient of logp: 0.5". Its words are translated where it is shown, its value never.
+
+    label: "input", "where", "yours" or "expected"; empty where a value goes on. joint: what stands between label and
+    value, spaces to a column or " = ". subject: what is compared, if it is not the result. case: in words.
+    """
+
+    value: str
+    label: str = ""
+    joint: str = ""
+    subject: str = ""
+    case: str = ""
+
+    @property
+    def english(self) -> str:
+        subject, case = self.subject and f"{self.subject}: ", self.case and f"  ({self.case})"
+        return f"{self.label}{self.joint}{subject}{self.value}{case}"
+
+    @property
+    def translated(self) -> str:
+        """The line in the reader's language, its value in the column in which it stands in English."""
+        label, joint = _(self.label), self.joint
+        if joint.isspace():
+            joint = " " * max(len(self.label + joint) - _columns(label), 1)
+        subject, case = self.subject and _compared(f"{self.subject}: "), self.case and f"  ({_(self.case)})"
+        return f"{label}{joint}{subject}{_(self.value) if self.value in NO_VALUES else self.value}{case}"
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of a verdict.
 
     kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, left out
-    of a page of marks) or "equation" (its tag is the title).
+    of a page of marks) or "equation" (its tag is the title). text: in English. rows: of values whose words are to be
+    translated where they are shown.
     """
 
     kind: str
     text: str
     title: str = ""
+    rows: tuple[Row, ...] = ()
+
+
+def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
+    return Part(kind, "\n".join(row.english for row in rows), title, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -126,20 +156,14 @@ def worth(*verdicts: Verdict) -> int | float:
     return int(points) if points == int(points) else points
 
 
-def _values(text: str) -> str:
-    """Lines in fixed width, their words in the reader's language; a character of Chinese is two columns wide."""
-    rows = [(line, _ROW.fullmatch(line)) for line in text.split("\n")]
-    return "\n".join(_translated_row(**row.groupdict("")) if row else line for line, row in rows)
+def _values(part: Part) -> str:
+    """Lines in fixed width, their words in the reader's language."""
+    return "\n".join(row.translated for row in part.rows) if part.rows else part.text
 
 
-def _translated_row(label: str, space: str, subject: str, value: str, case: str) -> str:
-    """A line of values in the reader's language, its value in the column in which it stood."""
-    label_text, subject_text = _(label), subject and _compared(f"{subject}: ")
-    if len(space) >= 2:
-        wide_characters = sum(character > "\u2e7f" for character in label_text)
-        space = " " * max(len(label + space) - len(label_text) - wide_characters, 1)
-    value = _NO_VALUE.sub(lambda match: _(match[0]), value)
-    return f"{label_text}{space}{subject_text}{value}" + (f"  ({_(case)})" if case else "")
+def _columns(text: str) -> int:
+    """The width of a text in fixed width, in which a character of Chinese takes two columns."""
+    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
 
 
 def _compared(title: str) -> str:
@@ -160,7 +184,7 @@ def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
         title = f"<div>{html_of(_compared(part.title))}</div>" if part.title else ""
-        return f'{title}<pre style="{block}">{html.escape(_values(part.text))}</pre>'
+        return f'{title}<pre style="{block}">{html.escape(_values(part))}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
         return f"<div>Eq. ({part.title})</div>{latex}"
@@ -176,7 +200,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([_compared(part.title), textwrap.indent(_values(part.text), "    ")]).lstrip("\n")
+        return "\n".join([_compared(part.title), textwrap.indent(_values(part), "    ")]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

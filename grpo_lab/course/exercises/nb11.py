@@ -389,18 +389,18 @@ class Recalling(GuessPolicy):
         self.start = self.logits.detach().clone()
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        place, token = torch.arange(tokens.shape[1]), torch.arange(self.world.vocabulary)
-        before, last = (nn.functional.pad(tokens, (n, 0))[:, : tokens.shape[1]] for n in (2, 1))
-        forbidden = (place[:, None] % 2 == 0) & ((token < 1) | (token > self.world.numbers))
-        return self.logits[place, before, last].masked_fill(forbidden, FORBIDDEN)
+        position, token = torch.arange(tokens.shape[1]), torch.arange(self.world.vocabulary)
+        second_last, last = (nn.functional.pad(tokens, (n, 0))[:, : tokens.shape[1]] for n in (2, 1))
+        forbidden = (position[:, None] % 2 == 0) & ((token < 1) | (token > self.world.numbers))
+        return self.logits[position, second_last, last].masked_fill(forbidden, FORBIDDEN)
 
     def trained(self) -> tuple[list[bool], bool, bool]:
         """Compare with the start: which turns' guesses were trained, were words, was anything behind the end?"""
-        place, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
+        position, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
         is_reply = (last > self.world.numbers) & (last < self.world.found)
-        is_guess = (place % 2 == 0) & (is_reply | (place == 0))
-        is_word = (place % 2 == 1) & (last >= 1) & (last <= self.world.numbers)
-        changed = (self.logits != self.start).any(-1).any(1)  # of place and last token
+        is_guess = (position % 2 == 0) & (is_reply | (position == 0))
+        is_word = (position % 2 == 1) & (last >= 1) & (last <= self.world.numbers)
+        changed = (self.logits != self.start).any(-1).any(1)  # of position and last token
         turns = (changed & is_guess).any(-1)[::2].tolist()
         return turns, bool((changed & is_word).any()), bool((changed & ~is_guess & ~is_word).any())
 

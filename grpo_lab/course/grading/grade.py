@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, judge, worth
-from grpo_lab.course.checking.verdict import Part
+from grpo_lab.course.checking.verdict import Part, Row
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
@@ -274,8 +274,12 @@ def _graded(entry: dict) -> Graded:
 
 
 def _verdict(entry: dict) -> Verdict:
-    parts = {name: tuple(Part(**part) for part in entry[name]) for name in ("parts", "folded")}
+    parts = {name: tuple(map(_part, entry[name])) for name in ("parts", "folded")}
     return Verdict(**entry | parts | {"misconceptions": tuple(entry["misconceptions"])})
+
+
+def _part(entry: dict) -> Part:
+    return Part(**entry | {"rows": tuple(Row(**row) for row in entry["rows"])})
 
 
 def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:

@@ -31,9 +31,9 @@ _NOT_COUNTED = re.compile(
 _DIGITS = "零一二三四五六七八九"
 # 三, 十七, 三十: as they are said, up to 99.
 _SPOKEN = {
-    (_DIGITS[tens] * (tens > 1) + "十") * (tens > 0) + _DIGITS[ones] * (ones > 0 or tens == 0): 10 * tens + ones
+    (_DIGITS[tens] * (tens > 1) + "十") * (tens > 0) + _DIGITS[units] * (units > 0 or tens == 0): 10 * tens + units
     for tens in range(10)
-    for ones in range(10)
+    for units in range(10)
 } | {"两": 2}
 CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(

@@ -75,9 +75,19 @@ class ToolEnvironment:
         self.schemas = _schemas([*self.tools, *methods])
 
     @property
+    def has_instances(self) -> bool:
+        """True if each episode has an instance of the environment, which can be asked after every turn."""
+        return self.kind is not None
+
+    @property
     def has_reward(self) -> bool:
         """True if the environment rewards its episodes itself."""
         return callable(getattr(self.kind, "get_reward", None))
+
+    @property
+    def has_state(self) -> bool:
+        """True if the environment says in which state a turn begins."""
+        return callable(getattr(self.kind, "get_state", None))
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:
@@ -97,7 +107,7 @@ class ToolEnvironment:
                 problem = f"is {row['prompt']!r:.60}"
                 expected = "expected a list of messages, since tools are called in a chat"
                 raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
-        if self.kind is not None:
+        if self.has_instances:
             self._check_reset(rows[0], name)
         prompts = (row["prompt"] for row in rows)
         check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
@@ -306,7 +316,7 @@ class _Player:
 
     def _ask_state(self) -> None:
         """Note the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
-        if not self.by_turn or not callable(getattr(self.owner.kind, "get_state", None)):
+        if not self.by_turn or not self.owner.has_state:
             return
         state = object() if self.seat.is_lost else self.owner._call(self.seat, "get_state")
         try:

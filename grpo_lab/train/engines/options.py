@@ -9,7 +9,7 @@ from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import argparse_type
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft, check_reference
-from grpo_lab.config.precision import pick_precision
+from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.settings import check_settings
 
@@ -63,12 +63,14 @@ class Engine:
             check_reference(config)
 
     def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
-        """The requested mode; else the default, but "fp32-master" where that is "bf16": TRL does not have it, and
-        adapters are few."""
-        requested = config.requested_precision
-        is_master = self.name == TRL or self.lora is not None
-        needs_master = is_master and requested is None and pick_precision(device, small=small).name == "bf16"
-        return "fp32-master" if needs_master else requested
+        """The mode to load a model in; None for the default of the device.
+
+        Where there is a choice, TRL and adapters take the most exact mode: TRL does not have "bf16", and adapters are
+        few.
+        """
+        modes = possible_precisions(device, config.requested_precision, small)
+        takes_most_exact = self.name == TRL or self.lora is not None
+        return modes[0] if takes_most_exact and len(modes) > 1 else config.requested_precision
 
     def load(self, name: str, config: GRPOConfig, device, small: bool):
         """The model and its tokenizer, as this process needs them."""

@@ -32,13 +32,15 @@ def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
     found = next((text for text in of(exercise) if text in made or without_names(text) in made), "")
     lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in equations(exercise.function)}
     found = found or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
-    detached = mutant.after.endswith(".detach()") or mutant.before.replace(".detach()", "") == mutant.after
+    was_detached = mutant.original.replace(".detach()", "") == mutant.replacement
+    detached = was_detached or mutant.replacement.endswith(".detach()")
     if not found and not exercise.gradient_of and detached:
         return _NO_GRADIENT
-    if not found and "torch.result_type(" in mutant.before:
+    if not found and "torch.result_type(" in mutant.original:
         return _WHOLE_NUMBERS
-    if not found and re.sub(", strict=False", "", mutant.after) == re.sub(", strict=True", "", mutant.before):
+    if not found and re.sub(", strict=False", "", mutant.replacement) == re.sub(", strict=True", "", mutant.original):
         return _STRICT
-    if not found and re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.before) == re.sub(r"\.cpu\(\)", "", mutant.after):
+    on_one_device = re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.original)
+    if not found and on_one_device == re.sub(r"\.cpu\(\)", "", mutant.replacement):
         return _ONE_DEVICE
     return found

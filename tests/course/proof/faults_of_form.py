@@ -22,14 +22,18 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     plain = exercise.observe is None and isinstance(expected[0].value, Tensor)
     changes: dict[str, Callable] = {}
     if plain:
-        changes["shape"] = lambda result, given: result[None]
-        changes["dtype"] = lambda result, given: result.to(torch.float16)
+        changes["shape"] = lambda result, arguments: result[None]
+        changes["dtype"] = lambda result, arguments: result.to(torch.float16)
     if exercise.observe is None:  # None itself may be an answer, and then a wrong one is no fault of form
-        changes["kind"] = lambda result, given: [result, 0] if may_be_none(exercise) else None
+        changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
     if plain and any(outcome.attached for outcome in expected):
-        changes["detached"] = lambda result, given: result.detach()
-    found = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
-    has_floats = any(tensor.is_floating_point() and tensor.numel() for given in found for tensor in given)
+        changes["detached"] = lambda result, arguments: result.detach()
+    tensors_of_cases = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
+    has_floats = any(
+        tensor.is_floating_point() and tensor.numel()
+        for tensors_of_case in tensors_of_cases
+        for tensor in tensors_of_case
+    )
     if has_floats and not any(outcome.changed for outcome in expected):
         changes["inplace"] = _changed_in_place
     return {fault: _answer(exercise, change) for fault, change in changes.items()}
@@ -45,9 +49,9 @@ def _answer(exercise: Exercise, change: Callable) -> Callable:
     return answer
 
 
-def _changed_in_place(result, given):
+def _changed_in_place(result, arguments):
     with torch.no_grad():
-        for tensor in tensors(given):
+        for tensor in tensors(arguments):
             if tensor.is_floating_point():
                 tensor.data = tensor.data + 1.0
                 tensor.data.add_(1.0)

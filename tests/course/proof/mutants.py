@@ -22,20 +22,20 @@ SECONDS = 2.0  # for one case; a mutant may be without end
 
 @dataclass(frozen=True)
 class AnswerMutant:
-    """function: that is changed. before, after: the statement, as Python writes it; after is "" if it is left out."""
+    """A function in which one statement, as Python writes it, has a replacement: "" where it is left out."""
 
     function: str
-    before: str
-    after: str
+    original: str
+    replacement: str
     answer: Callable
 
     @property
     def name(self) -> str:
-        return f"{self.function}: {self.before} -> {self.change}"
+        return f"{self.function}: {self.original} -> {self.change}"
 
     @property
     def change(self) -> str:
-        return self.after or "nothing"
+        return self.replacement or "nothing"
 
 
 def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
@@ -46,7 +46,8 @@ def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
         source = ast.unparse(tree)
         for code in dict.fromkeys(map(ast.unparse, variants(tree))):
             if code != source:
-                whole = "\n".join(code if one == name else ast.unparse(other) for one, other in trees.items())
+                codes = {function: ast.unparse(tree_of_it) for function, tree_of_it in trees.items()} | {name: code}
+                whole = "\n".join(codes.values())
                 yield AnswerMutant(name, *_difference(source, code), built_anew(reference, whole))
 
 
@@ -61,18 +62,18 @@ def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcom
 
 def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
     """The function and the private ones of its module that it leads to, by name, without docstrings."""
-    module, found, waiting = inspect.getmodule(reference), {}, [reference]
+    module, trees, waiting = inspect.getmodule(reference), {}, [reference]
     while waiting:
         function = waiting.pop()
         tree = tree_of(function)
-        if function.__name__ in found or not isinstance(tree, ast.FunctionDef):
+        if function.__name__ in trees or not isinstance(tree, ast.FunctionDef):
             continue
-        found[function.__name__] = tree
+        trees[function.__name__] = tree
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names = {name for name in names if name.startswith("_") and not name.startswith("_check_")}
         values = (inspect.unwrap(vars(module)[name]) for name in names if callable(vars(module).get(name)))
         waiting += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
-    return found
+    return trees
 
 
 def tree_of(function: FunctionType) -> ast.stmt:
@@ -85,7 +86,7 @@ def tree_of(function: FunctionType) -> ast.stmt:
 
 def _difference(source: str, code: str) -> tuple[str, str]:
     """The first line that differs, of a statement what is asked; "" where it is left out."""
-    before, after = source.splitlines(), code.splitlines()
-    place = next(i for i, (old, new) in enumerate(zip(before, [*after, ""], strict=False)) if old != new)
-    left_out = len(after) < len(before) or after[place].strip() == "pass"
-    return before[place].strip(), "" if left_out else after[place].strip()
+    original, replacement = source.splitlines(), code.splitlines()
+    line = next(i for i, (old, new) in enumerate(zip(original, [*replacement, ""], strict=False)) if old != new)
+    left_out = len(replacement) < len(original) or replacement[line].strip() == "pass"
+    return original[line].strip(), "" if left_out else replacement[line].strip()

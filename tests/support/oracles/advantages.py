@@ -38,9 +38,9 @@ def group_advantages(rewards, scale="group", ddof=1, eps=1e-4) -> torch.Tensor:
 def rloo_advantages(rewards) -> torch.Tensor:
     answer = []
     for group in rewards.double():
-        others = [[group[j] for j in range(len(group)) if j != i] for i in range(len(group))]
+        baseline_rewards = [[group[j] for j in range(len(group)) if j != i] for i in range(len(group))]
         answer.append(
-            [0.0 * group[i] if all_equal(group) else group[i] - mean_of(others[i]) for i in range(len(group))]
+            [0.0 * group[i] if all_equal(group) else group[i] - mean_of(baseline_rewards[i]) for i in range(len(group))]
         )
     return table(answer)
 
@@ -57,9 +57,9 @@ def process_advantages(step_rewards, step_mask, eps=1e-4) -> torch.Tensor:
     P, G, T = step_rewards.shape
     answer = []
     for p in range(P):
-        places = [(g, t) for g in range(G) for t in range(T) if step_mask[p, g, t]]
-        scored = normalise([step_rewards[p, g, t].double() for g, t in places], 1, eps) if places else []
-        normalised = dict(zip(places, scored, strict=True))
+        steps = [(g, t) for g in range(G) for t in range(T) if step_mask[p, g, t]]
+        scored = normalise([step_rewards[p, g, t].double() for g, t in steps], 1, eps) if steps else []
+        normalised = dict(zip(steps, scored, strict=True))
         answer.append(
             [[total(normalised[g, u] for u in range(t, T) if (g, u) in normalised) for t in range(T)] for g in range(G)]
         )
@@ -99,8 +99,8 @@ def reward_to_go(turn_rewards, turn_mask, gamma, p, i, k) -> torch.Tensor:
 
 def trajectory_advantages(turn_rewards, turn_mask) -> torch.Tensor:
     def advantage(p, i, k):
-        others = [whole_reward(turn_rewards, turn_mask, p, j) for j in range(turn_mask.shape[1]) if j != i]
-        return whole_reward(turn_rewards, turn_mask, p, i) - mean_of(others)
+        other_totals = [whole_reward(turn_rewards, turn_mask, p, j) for j in range(turn_mask.shape[1]) if j != i]
+        return whole_reward(turn_rewards, turn_mask, p, i) - mean_of(other_totals)
 
     return turn_table(turn_mask, advantage)
 
@@ -110,9 +110,10 @@ def turn_advantages(turn_rewards, turn_mask, states=None, gamma=1.0) -> torch.Te
         return k if states is None else states[p, i, k].item()
 
     def advantage(p, i, k):
-        alike = [(j, m) for j, m in turns_of(turn_mask, p) if j != i and state(p, j, m) == state(p, i, k)]
-        others = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in alike]
-        return reward_to_go(turn_rewards, turn_mask, gamma, p, i, k) - (mean_of(others) if others else 0.0)
+        same_state = [(j, m) for j, m in turns_of(turn_mask, p) if j != i and state(p, j, m) == state(p, i, k)]
+        baseline_returns = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in same_state]
+        baseline = mean_of(baseline_returns) if baseline_returns else 0.0
+        return reward_to_go(turn_rewards, turn_mask, gamma, p, i, k) - baseline
 
     return turn_table(turn_mask, advantage)
 
@@ -125,8 +126,8 @@ def gigpo_advantages(turn_rewards, turn_mask, states, gamma, omega, scale, eps=1
 
     def advantage(p, i, k):
         episodes = [whole_reward(turn_rewards, turn_mask, p, j) for j in range(turn_mask.shape[1])]
-        alike = [(j, m) for j, m in turns_of(turn_mask, p) if states[p, j, m] == states[p, i, k]]
-        returns = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in alike]
+        same_state = [(j, m) for j, m in turns_of(turn_mask, p) if states[p, j, m] == states[p, i, k]]
+        returns = [reward_to_go(turn_rewards, turn_mask, gamma, p, j, m) for j, m in same_state]
         own = reward_to_go(turn_rewards, turn_mask, gamma, p, i, k)
         return compared(episodes, episodes[i]) + omega * compared(returns, own)
 

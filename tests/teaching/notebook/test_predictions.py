@@ -50,11 +50,11 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
 
 def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
     """The handles stand on a hundredth of the slider, the truth anywhere."""
-    for value, held in ((0.334, True), (0.336, False)):
+    for value, is_inside in ((0.334, True), (0.336, False)):
         forget_predictions()
         prediction = answered(predict("How many?", 0, 1), (0.1, 0.33))
         prediction.truth(value)
-        assert prediction.is_right() is held
+        assert prediction.is_right() is is_inside
     for chosen, verdict in (("a", "right"), ("b", "wrong")):
         forget_predictions()
         answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
@@ -71,41 +71,41 @@ def test_a_truth_that_nobody_could_have_guessed_is_refused():
 
 def test_calibration(capsys):
     """Too narrow: with ranges that hold the truth four times in five, so few would hold it in under one case of ten."""
-    for held, n, word in [(0, 2, None), (2, 5, "too narrow"), (3, 5, "agrees")]:
+    for hits, n, word in [(0, 2, None), (2, 5, "too narrow"), (3, 5, "agrees")]:
         forget_predictions()
         for index in (*range(n), n - 1):  # a cell that runs twice asks once
-            answered(predict(f"Number {index}?", 0, 1), (0.2, 0.3) if index < held else (0.3, 0.4)).truth(0.25)
+            answered(predict(f"Number {index}?", 0, 1), (0.2, 0.3) if index < hits else (0.3, 0.4)).truth(0.25)
         answered(predict("Which?", choices=("a", "b")), "b").truth("a")
         predict("Never answered?", 0, 1).truth(0.5)
         capsys.readouterr()
         how_well_did_you_predict()
         text = said(capsys)
-        assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{held} held the truth" in text
+        assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{hits} held the truth" in text
         assert ("too narrow" in text, "agrees" in text) == (word == "too narrow", word == "agrees")
 
 
 def test_the_guess_is_drawn_beside_the_truth_and_nothing_without_a_guess():
     plt = pytest.importorskip("matplotlib.pyplot")
     for axis, orient in enumerate("xy"):
-        _, (empty, drawn) = plt.subplots(1, 2)
+        _, (empty, filled) = plt.subplots(1, 2)
         predict("Unanswered?", 0, 1).draw(empty, orient)
         assert not empty.patches and not empty.lines and not empty.texts
         share = answered(predict("Which share?", 0, 1), (0.25, 0.5))
         share.truth(0.75)
-        share.draw(drawn, orient)
-        (box,), (line,) = drawn.patches, drawn.lines
-        assert drawn.transData.inverted().transform(box.get_extents())[:, axis] == pytest.approx([0.25, 0.5])
+        share.draw(filled, orient)
+        (box,), (line,) = filled.patches, filled.lines
+        assert filled.transData.inverted().transform(box.get_extents())[:, axis] == pytest.approx([0.25, 0.5])
         assert set((line.get_xdata(), line.get_ydata())[axis]) == {0.75}
     plt.close("all")
 
 
 def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
-    said = []
-    monkeypatch.setattr(predictions, "say", lambda markdown, text: said.append((markdown, text)))
-    made = predict("What is P(<think>), and what `P(<answer>)`?", choices=("<think>", "other"))
-    made.truth("<think>")
-    (asked, plain), (truth, _) = said
-    assert "P(&lt;think>)" in asked and "`P(<answer>)`" in asked and "(&lt;think> / other)" in asked
+    texts = []
+    monkeypatch.setattr(predictions, "say", lambda markdown, text: texts.append((markdown, text)))
+    prediction = predict("What is P(<think>), and what `P(<answer>)`?", choices=("<think>", "other"))
+    prediction.truth("<think>")
+    (question, plain), (truth, _) = texts
+    assert "P(&lt;think>)" in question and "`P(<answer>)`" in question and "(&lt;think> / other)" in question
     assert "P(<think>)" in plain and truth.endswith(" **Truth: &lt;think>.**")
     assert truth.startswith("*(What is P(&lt;think>), and what `P(<answer>)`?)*"), "it names its question"
 

@@ -45,14 +45,14 @@ def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogu
     left.plot([0, 1], label="right"), left.legend(), left.set(title="right", xlabel="step")
     left.set_yticks([0, 1], ["right", "DAPO"])
     right.bar(["right", "2"], [1, 2]), right.text(0, 0, "15 of 24:\nright")
-    before = style.png(fig)
+    png = style.png(fig)
     assert set(labels.figure_labels(fig)) == {"step", "right", "DAPO", "15 of 24:\nright"}
     labels.translate_labels(fig, CHINESE)
     with warnings.catch_warnings(record=True) as missing:
         warnings.simplefilter("always")
-        after = style.png(fig)
+        new_png = style.png(fig)
     assert not [str(warning.message) for warning in missing if "Glyph" in str(warning.message)]
-    assert set(labels.figure_labels(fig)) == {"DAPO"} and before != after
+    assert set(labels.figure_labels(fig)) == {"DAPO"} and png != new_png
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["正确", "2"]
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["正确", "DAPO"]
     assert left.get_legend().get_texts()[0].get_text() == left.get_title() == "正确"
@@ -93,8 +93,8 @@ def test_each_label_of_the_built_lessons_is_in_the_catalogue():
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        shown = [text for o in outputs for text in o.get("metadata", {}).get("image/png", {}).get("labels", ())]
-        unknown = [text for text in shown if not {text, labels.label_message(text)[0]} & known.keys()]
+        written = [text for o in outputs for text in o.get("metadata", {}).get("image/png", {}).get("labels", ())]
+        unknown = [text for text in written if not {text, labels.label_message(text)[0]} & known.keys()]
         assert not unknown, f"{path.name}: add to po/zh_CN/{FIGURES}: {unknown}"
 
 

@@ -49,8 +49,8 @@ def probability(policy, tokens) -> torch.Tensor:
 def test_every_episode_of_a_secret_is_listed_once(policy):
     for secret in SECRETS:
         episodes = secret_episodes(policy, secret)
-        others = [g for g in SECRETS if g != secret]
-        pairs = sorted([(secret, 0), *product(others, SECRETS)])
+        wrong_guesses = [g for g in SECRETS if g != secret]
+        pairs = sorted([(secret, 0), *product(wrong_guesses, SECRETS)])
         assert sorted(map(tuple, episodes.tokens[:, ::2].tolist())) == pairs
         assert_near(episodes.probability.sum(), torch.ones(()), 1e-12)
         assert_near(episodes.probability, torch.stack([probability(policy, row) for row in episodes.tokens]).detach())
@@ -67,8 +67,8 @@ def test_the_expected_reward_and_its_gradient_are_those_of_all_episodes(policy):
     ) / 3  # fmt: skip
     parameters = list(policy.parameters())
     exact, slow = (torch.autograd.grad(J, parameters, allow_unused=True) for J in (win_probability(policy), by_hand))
-    for one, two in zip(exact, slow, strict=True):
-        assert_near(*(torch.zeros(()) if g is None else g for g in (one, two)))
+    for value, two in zip(exact, slow, strict=True):
+        assert_near(*(torch.zeros(()) if g is None else g for g in (value, two)))
 
 
 def test_scores_are_gradients_with_respect_to_the_logits_of_the_histories(policy):
@@ -99,8 +99,8 @@ def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
     """A turn without company in its state: a baseline of zero keeps the mean, an advantage of zero does not."""
 
     def alone_gets_nothing(rewards, mask, states):
-        alike = (states[:, :, None, :, None] == states[:, None, :, None, :]) & mask[:, None, :, None, :]
-        company = (alike & ~torch.eye(2, dtype=torch.bool)[:, :, None, None]).any((2, 4))
+        same_state = (states[:, :, None, :, None] == states[:, None, :, None, :]) & mask[:, None, :, None, :]
+        company = (same_state & ~torch.eye(2, dtype=torch.bool)[:, :, None, None]).any((2, 4))
         return turn_advantages(rewards, mask, states) * company
 
     mean, _ = group_moments(policy, (2, 2), alone_gets_nothing)
@@ -125,9 +125,9 @@ def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
             total = total + chance * guess_loss(policy, tokens[None], advantages) * WORLD.guesses / 3
     exact = torch.autograd.grad(win_probability(policy), parameters, allow_unused=True)
     loss = torch.autograd.grad(total, parameters, allow_unused=True)
-    for one, two in zip(exact, loss, strict=True):
-        if one is not None:
-            assert_near(two, -one, 1e-10)
+    for value, two in zip(exact, loss, strict=True):
+        if value is not None:
+            assert_near(two, -value, 1e-10)
 
 
 def test_the_expected_step_is_the_gradient_of_the_reward_unless_the_worlds_words_are_pushed(policy):

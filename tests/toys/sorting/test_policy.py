@@ -51,8 +51,8 @@ def test_wrong_input_is_named():
 def test_samples_have_the_probabilities_of_the_policy():
     logp = torch.tensor([[[[0.25, 0.5, 0.25], [0.125, 0.125, 0.75]]]], dtype=torch.float64).log()  # S P T V
     uniform = (torch.arange(8, dtype=torch.float64) + 0.5) / 8
-    drawn = sample_responses(logp, uniform.reshape(1, 1, 8, 1).expand(-1, -1, -1, 2))
-    assert drawn[0, 0].T.tolist() == [[0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 2, 2, 2, 2, 2, 2]]
+    responses = sample_responses(logp, uniform.reshape(1, 1, 8, 1).expand(-1, -1, -1, 2))
+    assert responses[0, 0].T.tolist() == [[0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 2, 2, 2, 2, 2, 2]]
     edge = logp.exp()[..., 0][:, :, None]  # a draw of exactly F belongs to the next number
     assert sample_responses(logp, edge).flatten().tolist() == [1, 1]
 
@@ -63,13 +63,13 @@ def test_every_prompt_and_seed_draws_from_its_own_row(shape, seed):
     S, P, G, T, V = shape
     logp = draw(S, P, T, V, seed=seed).log_softmax(-1)
     uniform = torch.rand((S, P, G, T), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    drawn = sample_responses(logp, uniform)
+    responses = sample_responses(logp, uniform)
     for s, p, i, t in itertools.product(range(S), range(P), range(G), range(T)):
-        left, v = uniform[s, p, i, t].item(), 0
-        while v < V - 1 and left >= math.exp(logp[s, p, t, v]):
-            left -= math.exp(logp[s, p, t, v])
+        remaining, v = uniform[s, p, i, t].item(), 0
+        while v < V - 1 and remaining >= math.exp(logp[s, p, t, v]):
+            remaining -= math.exp(logp[s, p, t, v])
             v += 1
-        assert drawn[s, p, i, t] == v
+        assert responses[s, p, i, t] == v
 
 
 @few

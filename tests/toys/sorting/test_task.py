@@ -15,12 +15,12 @@ def inclusion_loop(x, y):
 
 
 def multiset_loop(x, y):
-    left, found = list(y), 0
+    remaining, count = list(y), 0
     for a in x:
-        if a in left:
-            left.remove(a)
-            found += 1
-    return found
+        if a in remaining:
+            remaining.remove(a)
+            count += 1
+    return count
 
 
 def pairs_loop(y):
@@ -46,11 +46,11 @@ def test_rewards_are_the_loops(B, T, V, seed):
 def test_only_the_sorted_prompt_gets_the_maximum_of_the_repaired_reward():
     everything = enumerate_sequences(4, 3)
     for prompt in everything:
-        asked = prompt.expand_as(everything)
-        best = repaired_reward(asked, everything) == 5
+        prompts = prompt.expand_as(everything)
+        best = repaired_reward(prompts, everything) == 5
         assert everything[best].tolist() == [sorted(prompt.tolist())]
-        assert exact_reward(asked, everything).tolist() == best.float().tolist()
-        games = (sorting_reward(asked, everything) == 5) & ~best
+        assert exact_reward(prompts, everything).tolist() == best.float().tolist()
+        games = (sorting_reward(prompts, everything) == 5) & ~best
         assert games.any() == (len(set(prompt.tolist())) < 3)  # without duplicates there is nothing to game
 
 

@@ -35,13 +35,13 @@ def weights_of(run):
 
 
 def test_the_same_seeds_give_the_same_run():
-    one, two = (train_sorting(PROMPTS, seeds=[3, 4], **SHORT) for _ in range(2))
-    assert torch.equal(weights_of(one), weights_of(two))
-    assert torch.equal(one.losses, two.losses)
-    assert all(torch.equal(one.history[name], two.history[name]) for name in one.history)
-    assert not torch.equal(weights_of(one)[0], weights_of(one)[1])
-    assert one.rounds == [0, 2, 4, 6] and not any(w.requires_grad for w in one.policy)
-    assert {values.shape for values in one.history.values()} == {(2, 4)} and one.losses.shape == (2, 3)
+    first, two = (train_sorting(PROMPTS, seeds=[3, 4], **SHORT) for _ in range(2))
+    assert torch.equal(weights_of(first), weights_of(two))
+    assert torch.equal(first.losses, two.losses)
+    assert all(torch.equal(first.history[name], two.history[name]) for name in first.history)
+    assert not torch.equal(weights_of(first)[0], weights_of(first)[1])
+    assert first.rounds == [0, 2, 4, 6] and not any(w.requires_grad for w in first.policy)
+    assert {values.shape for values in first.history.values()} == {(2, 4)} and first.losses.shape == (2, 3)
 
 
 @pytest.mark.parametrize("loss", ["naive", "unclipped", "clipped"])
@@ -63,27 +63,27 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
     run = train_sorting(PROMPTS, seeds=[9], **(SHORT | {"rounds": 1, "num_iterations": 1}))
     (die,) = dice(9)
     policy = init_policy(4, 2, 16, [die])
-    asked = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=die)][None]
-    batch = collect(policy, asked, repaired_reward, "normalised", 3, [die])
-    logp = response_logprobs(position_logprobs(asked, *policy), batch.responses)
+    prompts = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=die)][None]
+    batch = collect(policy, prompts, repaired_reward, "normalised", 3, [die])
+    logp = response_logprobs(position_logprobs(prompts, *policy), batch.responses)
     loss = surrogate_loss(logp.flatten(0, 2), logp.detach().flatten(0, 2), batch.advantages.flatten())
     loss.backward()
-    for weight, after in zip(policy, run.policy, strict=True):
+    for weight, trained in zip(policy, run.policy, strict=True):
         # Adam's first step has the size of the learning rate, whatever the gradient's
         want = weight.detach() - 0.02 * weight.grad / (weight.grad.abs() + 1e-8)
-        assert_near(after, want, tolerance=1e-5)
+        assert_near(trained, want, tolerance=1e-5)
 
 
 def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts():
-    policy, asked = init_policy(4, 2, 3, dice(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
-    batch = collect(policy, asked, repaired_reward, "centred", 4, dice(7, 8))
-    want = response_logprobs(position_logprobs(asked, *policy), batch.responses).detach()
+    policy, prompts = init_policy(4, 2, 3, dice(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
+    batch = collect(policy, prompts, repaired_reward, "centred", 4, dice(7, 8))
+    want = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()
     assert not any(part.requires_grad for part in batch)
     with torch.no_grad():
         policy.decode.mul_(2)  # what is kept is no view of anything that moves
     assert torch.equal(batch.old_logp, want)
     for s, p, i in [(0, 0, 0), (1, 4, 3), (0, 3, 2), (1, 1, 1)]:
-        assert batch.rewards[s, p, i] == repaired_reward(asked[s, p][None], batch.responses[s, p, i][None])[0]
+        assert batch.rewards[s, p, i] == repaired_reward(prompts[s, p][None], batch.responses[s, p, i][None])[0]
     assert_near(batch.advantages, batch.rewards - batch.rewards.mean(-1, keepdim=True), tolerance=1e-6)
     assert batch.advantages.abs().max() > 0
 

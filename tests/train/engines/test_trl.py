@@ -59,13 +59,13 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, base):
     config = make_config(max_steps=3, seed=1, reward_weights=[1.0, 0.5], **RUNS[name])
-    (model, tokenizer), rest = load_policy(base, precision="fp32"), (ROWS, [letter_reward, with_a], config)
+    (model, tokenizer), arguments = load_policy(base, precision="fp32"), (ROWS, [letter_reward, with_a], config)
     policy = copy.deepcopy(model)
-    ours, wanted, rollouts = recorded(model, tokenizer, *rest)
-    theirs, found = replayed(rollouts, policy, tokenizer, *rest)
-    assert len(wanted) == len(found) == config.updates_per_step * config.max_steps
-    for one, other in zip(wanted, found, strict=True):
-        torch.testing.assert_close(other["gradients"], one["gradients"], rtol=1e-3, atol=2e-6)
+    ours, our_updates, rollouts = recorded(model, tokenizer, *arguments)
+    theirs, their_updates = replayed(rollouts, policy, tokenizer, *arguments)
+    assert len(our_updates) == len(their_updates) == config.updates_per_step * config.max_steps
+    for our_update, their_update in zip(our_updates, their_updates, strict=True):
+        torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)
     # Adam makes a step of the rate, 0.01, of the smallest gradient, too: of that of a key's bias, mostly of rounding.
     torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
     compare_metrics(ours, theirs, config)
@@ -75,10 +75,10 @@ def compare_metrics(ours, theirs, config, name="with_a"):
     """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
     shared = ours[0].keys() & theirs[0].keys()
     assert {"step", "loss", "reward", "reward_std", f"rewards/{name}/mean", "num_tokens"} < shared
-    others = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
-    for one, other in zip(ours, theirs, strict=True):
-        for key in sorted(shared - others):
-            assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-5), (one["step"], key)
+    defined_otherwise = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
+    for our_line, their_line in zip(ours, theirs, strict=True):
+        for key in sorted(shared - defined_otherwise):
+            assert their_line[key] == pytest.approx(our_line[key], rel=1e-3, abs=1e-5), (our_line["step"], key)
 
 
 def test_what_rewards_log_and_coroutines_are_the_same_on_both(base):
@@ -88,10 +88,10 @@ def test_what_rewards_log_and_coroutines_are_the_same_on_both(base):
         return [float(len(completion[0]["content"])) for completion in completions]
 
     config = make_config(max_steps=2, num_iterations=2, beta=0.0)
-    (model, tokenizer), rest = load_policy(base, precision="fp32"), (ROWS, [waits, with_a], config)
+    (model, tokenizer), arguments = load_policy(base, precision="fp32"), (ROWS, [waits, with_a], config)
     policy = copy.deepcopy(model)
-    ours, _, rollouts = recorded(model, tokenizer, *rest)
-    theirs, _ = replayed(rollouts, policy, tokenizer, *rest)
+    ours, _, rollouts = recorded(model, tokenizer, *arguments)
+    theirs, _ = replayed(rollouts, policy, tokenizer, *arguments)
     for name in ("length/mean", "rewards/waits/mean"):
         assert [line[name] for line in theirs] == pytest.approx([line[name] for line in ours]), name
     assert ours[1]["length/mean"] > 0
@@ -138,9 +138,9 @@ NEUTRAL_IN_TRL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
-def test_a_setting_goes_by_its_name_and_steps_become_updates(given):
-    ours = GRPOConfig(precision="fp32-master", max_steps=7, **given)
+@pytest.mark.parametrize("changes", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
+def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
+    ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
     settings.check_settings(ours)
     theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
     for name in settings.SAME:
@@ -148,7 +148,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(given):
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(theirs, name) == value, name
     assert (theirs.max_steps, theirs.logging_steps, theirs.bf16, theirs.fp16) == (7 * updates, updates, True, False)
-    assert theirs.sync_ref_model == ("ref_model_sync_steps" in given)
+    assert theirs.sync_ref_model == ("ref_model_sync_steps" in changes)
     assert not theirs.sync_ref_model or theirs.ref_model_sync_steps == 4 * updates
     assert theirs.steps_per_generation == ours.gradient_accumulation_steps
 
@@ -195,8 +195,8 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
     for arguments, message in REFUSED:
         assert message in refused(command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
     monkeypatch.setattr(options, "find_spec", lambda package: None)
-    given = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
-    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *given)
+    trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
+    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *trl_options)
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
@@ -267,17 +267,19 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
 
 def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
     run = [*load_policy(base), ROWS, letter_reward]
-    begun, resumed = (make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True))
-    trl.train(*run, begun)
+    first_config, resumed_config = (
+        make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True)
+    )
+    trl.train(*run, first_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
-        train(*load_policy(base), *run[2:], resumed)
+        train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(lora_r: was None, is 2"):
-        trl.train(*load_policy(base), *run[2:], resumed, lora=LORA)
+        trl.train(*load_policy(base), *run[2:], resumed_config, lora=LORA)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
-        trl.train(*load_policy(base), *run[2:], resumed)
+        trl.train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
-        options.Engine().check(begun)
+        options.Engine().check(first_config)
 
 
 def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
@@ -287,9 +289,11 @@ def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
     assert [record["step"] for record in records] == [2] * 8 + [4] * 8
     for step, of_step in ((2, records[:8]), (4, records[8:])):
         for record in of_step:
-            given = record["rewards"]
-            assert given.keys() == {"letter_reward", "with_a"} and given["with_a"] == float("a" in record["completion"])
-            assert record["reward"] == pytest.approx(given["letter_reward"] + 0.5 * given["with_a"])
+            rewards = record["rewards"]
+            assert rewards.keys() == {"letter_reward", "with_a"} and rewards["with_a"] == float(
+                "a" in record["completion"]
+            )
+            assert record["reward"] == pytest.approx(rewards["letter_reward"] + 0.5 * rewards["with_a"])
             assert record["prompt"] in [row["prompt"] for row in ROWS]
         assert sum(record["reward"] for record in of_step) / 8 == pytest.approx(history[step - 1]["reward"], abs=1e-5)
         assert sum(record["advantage"] for record in of_step) == pytest.approx(0, abs=1e-4)
@@ -309,8 +313,8 @@ def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_lo
     config = replace(config, output_dir=str(tmp_path / "out"))
     theirs, updates = replayed(rollouts, policy, tokenizer, ROWS, letter_reward, config, lora=LORA)
     assert len(expected) == len(updates) == 6 and len(expected[0]["gradients"]) == 8
-    for here, there in zip(expected, updates, strict=True):
-        torch.testing.assert_close(there["gradients"], here["gradients"], rtol=1e-3, atol=2e-6)
+    for our_update, their_update in zip(expected, updates, strict=True):
+        torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)
     torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
     compare_metrics(ours, theirs, config, name="letter_reward")
     frozen = {name: value for name, value in weights(model).items() if "lora_" not in name}
@@ -368,18 +372,22 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     file = tmp_path / "grpo_config.json"
     saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).saved() | {"model": "tiny"}
     file.write_text(json.dumps(saved), encoding="utf-8")
-    given = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
-    assert command.read_options(given)["precision"] == "bf16"
-    taken, changes = command.read_run([*given, "--engine", "trl"])
-    assert "log_kl" not in taken and taken["precision"] == "fp32-master" and taken["max_steps"] == 7
-    config = command.plan_run(taken, 10**7, "cuda")[1]
+    arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
+    assert command.read_options(arguments)["precision"] == "bf16"
+    settings_for_trl, changes = command.read_run([*arguments, "--engine", "trl"])
+    assert (
+        "log_kl" not in settings_for_trl
+        and settings_for_trl["precision"] == "fp32-master"
+        and settings_for_trl["max_steps"] == 7
+    )
+    config = command.plan_run(settings_for_trl, 10**7, "cuda")[1]
     settings.check_settings(config)
     table = settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes a parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
-    typed = command.read_options([*given, "--engine", "trl", "--precision", "bf16"])
+    typed = command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
         settings.check_settings(command.plan_run(typed, 10**7, "cuda")[1])
 
@@ -444,8 +452,8 @@ def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
         seen.append((prompts, answer))
         return [None, 2.0]
 
-    (function, other) = trl_trainer.rewards_for_trl([strict, strict], rows)
-    assert (function.__name__, other.__name__) == ("strict", "strict_2")
-    given = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
-    assert function(**given, trainer_state=None, log_metric=lambda *said: seen.append(said)) == [None, 2.0]
+    (function, second_function) = trl_trainer.rewards_for_trl([strict, strict], rows)
+    assert (function.__name__, second_function.__name__) == ("strict", "strict_2")
+    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
+    assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]
     assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]

@@ -79,22 +79,22 @@ def in_trls_loop(monkeypatch, rollouts):
                 state["rows"], state["rollout"] = range(len(prompt_ids)), rollouts[len(outputs)]
                 state["place"] = [0] * len(prompt_ids)
             r, turns, waiting = state["rollout"], [], list(state["rows"])
-            for given in prompt_ids:
+            for prefix in prompt_ids:
                 for row in waiting:
-                    length, place = int(r.mask[row].sum()), state["place"][row]
+                    length, position = int(r.mask[row].sum()), state["place"][row]
                     ids, policy = r.completion_ids[row, :length].tolist(), r.policy_mask[row, :length].tolist()
-                    while place < length and not policy[place]:
-                        place += 1
-                    asked = r.prompt_ids[r.prompt_of_row[row]][r.prompt_mask[r.prompt_of_row[row]]].tolist()
-                    if given == asked + ids[:place]:
+                    while position < length and not policy[position]:
+                        position += 1
+                    row_prompt = r.prompt_ids[r.prompt_of_row[row]][r.prompt_mask[r.prompt_of_row[row]]].tolist()
+                    if prefix == row_prompt + ids[:position]:
                         break
                 else:
                     raise AssertionError("TRL goes on from other tokens than we do")
                 waiting.remove(row)
-                end = next((t for t in range(place, length) if not policy[t]), length)
-                turn = r.turn[row, place:length].tolist()
-                end = min(end, place + sum(number == turn[0] for number in turn) if turn else place)
-                turns.append(ids[place:end])
+                end = next((t for t in range(position, length) if not policy[t]), length)
+                turn = r.turn[row, position:length].tolist()
+                end = min(end, position + sum(number == turn[0] for number in turn) if turn else position)
+                turns.append(ids[position:end])
                 state["place"][row] = end
             return turns, None
 
@@ -131,11 +131,11 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     if lora is not None:
         pytest.importorskip("peft")
         add_lora(model, seed=config.seed, **lora)
-    with monkeypatch.context() as patch, updates() as wanted:
+    with monkeypatch.context() as patch, updates() as our_updates:
         patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = in_trls_loop(monkeypatch, rollouts)
-    with updates() as found:
+    with updates() as their_updates:
         theirs = trl.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
     assert len(rollouts) == len(outputs) == 2
@@ -146,22 +146,22 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
         assert torch.equal(output["completion_ids"][rollout.mask], rollout.completion_ids[rollout.mask])
         assert torch.equal((output["completion_mask"] * output["tool_mask"]).bool(), rollout.policy_mask)
         assert (rollout.mask & ~rollout.policy_mask).any()
-    assert len(wanted) == len(found) == config.updates_per_step * 2
-    for one, other in zip(wanted, found, strict=True):
-        torch.testing.assert_close(other["gradients"], one["gradients"], rtol=2e-3, atol=5e-6)
+    assert len(our_updates) == len(their_updates) == config.updates_per_step * 2
+    for our_update, their_update in zip(our_updates, their_updates, strict=True):
+        torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=2e-3, atol=5e-6)
     torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=2e-4)
-    others = {"step_time", "entropy", "grad_norm", "completions/clipped_ratio"}
-    others |= {name for name in ours[0] if "terminated" in name}
-    shared = ours[0].keys() & theirs[0].keys() - others
+    defined_otherwise = {"step_time", "entropy", "grad_norm", "completions/clipped_ratio"}
+    defined_otherwise |= {name for name in ours[0] if "terminated" in name}
+    shared = ours[0].keys() & theirs[0].keys() - defined_otherwise
     needed = {"loss", "reward", "rewards/World/mean", "rewards/environment_reward/mean", "tools/call_frequency"}
     assert needed | {"tools/failure_frequency", "completions/mean_length", "num_tokens"} <= shared
-    for one, other, rollout in zip(ours, theirs, rollouts, strict=True):
+    for our_line, their_line, rollout in zip(ours, theirs, rollouts, strict=True):
         for name in sorted(shared):
-            assert other[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
+            assert their_line[name] == pytest.approx(our_line[name], rel=1e-3, abs=1e-5), name
         # An episode whose result had no room is one that the limit cut; TRL looks at its last token, an end.
         last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[:, 0]
         left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
-        assert 0 < left_out == one["completions/clipped_ratio"] - other["completions/clipped_ratio"]
+        assert 0 < left_out == our_line["completions/clipped_ratio"] - their_line["completions/clipped_ratio"]
         assert rollout.turn.max() >= 1 and rollout.truncated.sum() < 5
 
 

@@ -75,17 +75,17 @@ STOPS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil", "what"),
+    ("name", "spoil", "problem"),
     [pytest.param(*case, marks=[] if case[1] is flip else pytest.mark.slow) for case in IN_CHECKPOINT],
 )
 def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
-    name, spoil, what, undisturbed, tmp_path, capsys
+    name, spoil, problem, undisturbed, tmp_path, capsys
 ):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / "checkpoint-4" / name)
     assert_same_end(cheap_run(folder), undisturbed)
-    said = capsys.readouterr().out
-    assert re.search(rf"checkpoint-4' is broken \({what}.*\)\nResumed at step 2 of 4 from .*checkpoint-2", said)
+    output = capsys.readouterr().out
+    assert re.search(rf"checkpoint-4' is broken \({problem}.*\)\nResumed at step 2 of 4 from .*checkpoint-2", output)
 
 
 def test_damaged_metrics_are_written_anew(undisturbed, tmp_path):
@@ -112,21 +112,21 @@ def test_what_nothing_depends_on_does_no_harm(name, spoil, undisturbed, tmp_path
 def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(spoil, message, undisturbed, tmp_path):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / "grpo_run.json")
-    before = contents(folder)
+    old_contents = contents(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         cheap_run(folder, resume=True)
-    assert contents(folder) == before
+    assert contents(folder) == old_contents
 
 
 def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undisturbed, tmp_path, capsys):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     for name in ("checkpoint-2", "checkpoint-4"):
         flip(folder / name / "model.safetensors")
-    before = contents(folder)
+    old_contents = contents(folder)
     with pytest.raises(ValueError, match="^no checkpoint in .*out' is whole; restore .*. Nothing has been removed"):
         cheap_run(folder)
     assert re.search("4' is broken .model.safe.*\n.*2' is broken .model.safe", capsys.readouterr().out)
-    assert contents(folder) == before
+    assert contents(folder) == old_contents
     shutil.rmtree(folder / "checkpoint-2")
     shutil.copytree(undisturbed[0] / "checkpoint-2", folder / "checkpoint-2")
     assert_same_end(cheap_run(folder), undisturbed)
@@ -143,20 +143,21 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
 )
 def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
     changes, want = counted
-    said = (
+    message = (
         rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
     )
-    said += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
-    for at in range(0, changes, every):
-        folder = tmp_path / str(at) / "out"
+    message += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
+    for failing_change in range(0, changes, every):
+        folder = tmp_path / str(failing_change) / "out"
         try:
-            _, end = resuming.cheap_run_under(folder, at, fault)
+            _, end = resuming.cheap_run_under(folder, failing_change, fault)
         except OSError as error:
-            assert re.match(said, str(error)) and error.errno == fault, (at, str(error))
+            assert re.match(message, str(error)) and error.errno == fault, (failing_change, str(error))
             assert "\n" not in str(error)
             assert_same_end(cheap_run(folder), want)
         else:
-            assert at >= changes - (16 if fault == FULL else 3), "only renames and tidying at the very end do without"
+            last_changes = 16 if fault == FULL else 3
+            assert failing_change >= changes - last_changes, "only renames and tidying at the very end do without"
             assert metrics_in(end[0])[-1]["step"] == 4
 
 
@@ -173,7 +174,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
 
 def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
     folder = resuming.cheap_run_until(tmp_path / "out", 3)
-    before = contents(folder)
+    old_contents = contents(folder)
 
     def closed(path):
         raise PermissionError(CLOSED, os.strerror(CLOSED), str(path))
@@ -184,5 +185,5 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
     ):
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
-    assert contents(folder) == before
+    assert contents(folder) == old_contents
     assert_same_end(cheap_run(folder), counted[1])

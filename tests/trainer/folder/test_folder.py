@@ -28,10 +28,10 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, s
 @pytest.mark.parametrize("last", [1, 4])
 def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path, capsys):
     cheap_run_until(tmp_path / "out", last)
-    before = contents(tmp_path / "out")
+    old_contents = contents(tmp_path / "out")
     with pytest.raises(FileExistsError, match="holds a run already; choose another folder, or continue"):
         cheap_run(tmp_path / "out", resume=False)
-    assert contents(tmp_path / "out") == before
+    assert contents(tmp_path / "out") == old_contents
     cheap_run(tmp_path / "out")
     assert ("No checkpoint in" in capsys.readouterr().out) == (last == 1), "where a run goes on is always said"
 
@@ -57,10 +57,10 @@ def test_resuming_where_no_run_is_says_so_and_creates_nothing(name, message, tmp
 
 def test_resuming_what_is_complete_changes_nothing(whole_run):
     folder, model, history = whole_run
-    before = contents(folder)
+    old_contents = contents(folder)
     again = real_run(folder, resume=True)
     assert same_weights(weights(again[1]), weights(model)) and again[2] == history
-    assert contents(folder) == before
+    assert contents(folder) == old_contents
 
 
 def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole_run):
@@ -110,10 +110,10 @@ def test_whatever_could_not_be_saved_is_refused_before_the_first_step(tmp_path):
 @pytest.mark.parametrize("name", ["mixtral", "gemma2", "gpt2"])
 def test_the_trial_changes_nothing_of_the_model(name):
     model, tokenizer = make_architecture(name)
-    before, told = weights(model), model.config.to_dict()
+    start, settings = weights(model), model.config.to_dict()
     checkpoint.check_savable(model, tokenizer)
-    assert same_weights(weights(model), before)
-    assert model.config.to_dict() | {"dtype": None, "architectures": None} == told | {
+    assert same_weights(weights(model), start)
+    assert model.config.to_dict() | {"dtype": None, "architectures": None} == settings | {
         "dtype": None,
         "architectures": None,
     }
@@ -136,11 +136,11 @@ def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, u
 
     def second(step, metrics):
         if resume or step == 1:
-            before = contents(folder)
+            old_contents = contents(folder)
             with pytest.raises(BlockingIOError, match=HELD):
                 cheap_run(folder, resume=resume)
             refused.append(step)
-            assert contents(folder) == before
+            assert contents(folder) == old_contents
 
     assert_same_end(cheap_run(folder, callback=second), undisturbed)
     assert refused and not (folder / LOCK).exists()
@@ -177,11 +177,11 @@ QUICK = ("mixtral", "gemma2", "gpt2")  # experts that are saved under other name
 def test_every_architecture_comes_back_bit_for_bit(name, tmp_path):
     model, tokenizer = make_architecture(name)
     checkpoint.write(tmp_path / "c", model, tokenizer)
-    before, written = weights(model), model_fingerprint(model)
+    start, written = weights(model), model_fingerprint(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1.0)
     checkpoint.load_weights(tmp_path / "c", model)
-    assert same_weights(weights(model), before) and model_fingerprint(model) == written
+    assert same_weights(weights(model), start) and model_fingerprint(model) == written
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "c", local_files_only=True)
     assert model_fingerprint(loaded) == written
