@@ -1,0 +1,67 @@
+"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`, about 5 minutes.
+
+Every run is one `grpo-lab train`, and every count of its table one `grpo-lab evaluate`; `--print` shows these commands.
+What is in results.json already does not run again: delete the file to repeat everything.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import shlex
+import tempfile
+from pathlib import Path
+
+from grpo_lab import evaluate, train
+from grpo_lab.base.parser import write_at_once
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+SEEDS, STEPS, COST = (0, 1, 2), 25, 0.01  # what a token costs; a right answer earns 1
+ARMS = ("no price", "on_all", "on_right", "exchanged")
+
+
+def commands(arm: str, seed: int, folder: str) -> tuple[list[str], list[str]]:
+    """What trains this arm, and what counts its answers to 250 held-out sums, four to each."""
+    price = [] if arm == "no price" else [f"{HERE / 'rewards.py'}:{arm}"]
+    weights = [] if arm == "no price" else ["--reward_weights", "1", str(COST)]
+    run = ["--model", "tiny", "--task", "sums", "--reward_funcs", "accuracy", *price, *weights]
+    run += ["--generation_batch_size", "64", "--num_generations", "8", "--max_steps", str(STEPS)]
+    run += ["--save_steps", "0", "--disable_tqdm", "true", "--seed", str(seed), "--output_dir", folder]
+    return run, ["--model", folder, "--reward_funcs", "accuracy", "--n", "250"]
+
+
+def one_run(arm: str, seed: int) -> dict:
+    """Accuracy and length of the sampled answers at each step, and those on held-out sums at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        training, counting = commands(arm, seed, f"{folder}/run")
+        train.main(training)
+        lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            evaluate.main(counting)
+        counts = json.loads(said.getvalue().splitlines()[-1])
+    accuracy = [round(line["rewards/accuracy_reward/mean"], 4) for line in lines]
+    length = [round(line["completions/mean_length"], 2) for line in lines]
+    end = {name: round(counts[name], 4) for name in ("accuracy", "mean_length", "think_rate")}
+    return {"arm": arm, "seed": seed, "accuracy": accuracy, "length": length, "end": end}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--print", action="store_true", dest="only_print", help="print the commands, and run nothing")
+    parser.add_argument("--figure", action="store_true", help="draw length.png and length.zh-CN.png as well")
+    args = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+    done = {(run["arm"], run["seed"]) for run in results}
+    for number, run in enumerate(itertools.product(ARMS, SEEDS)):
+        if args.only_print:
+            for name, words in zip(("train", "evaluate"), commands(*run, f"outputs/{number}"), strict=True):
+                print(f"grpo-lab {name} {shlex.join(words)}")
+        elif run not in done:
+            results.append(one_run(*run))
+            write_at_once(RESULTS, "[\n" + ",\n".join(json.dumps(each) for each in results) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
