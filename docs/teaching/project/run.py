@@ -11,6 +11,7 @@ import itertools
 import json
 import shlex
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_lab import evaluate, train
@@ -18,24 +19,32 @@ from grpo_lab.base.parser import write_at_once
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-SEEDS, STEPS, COST = (0, 1, 2), 25, 0.01  # what a token costs; a right answer earns 1
+SEEDS, STEPS = (0, 1, 2), 25
+COSTS = (0.01, 0.05)  # what a token costs; a right answer earns 1
 ARMS = ("no price", "on_all", "on_right", "exchanged")
 
 
-def commands(arm: str, seed: int, folder: str) -> tuple[list[str], list[str]]:
+def runs() -> Iterator[tuple[str, float, int]]:
+    """Arm, cost of a token and seed of every run; without a price there is one cost."""
+    for cost, arm, seed in itertools.product(COSTS, ARMS, SEEDS):
+        if arm != "no price" or cost == COSTS[0]:
+            yield arm, 0.0 if arm == "no price" else cost, seed
+
+
+def commands(arm: str, cost: float, seed: int, folder: str) -> tuple[list[str], list[str]]:
     """What trains this arm, and what counts its answers to 250 held-out sums, four to each."""
     price = [] if arm == "no price" else [f"{HERE / 'rewards.py'}:{arm}"]
-    weights = [] if arm == "no price" else ["--reward_weights", "1", str(COST)]
+    weights = [] if arm == "no price" else ["--reward_weights", "1", str(cost)]
     run = ["--model", "tiny", "--task", "sums", "--reward_funcs", "accuracy", *price, *weights]
     run += ["--generation_batch_size", "64", "--num_generations", "8", "--max_steps", str(STEPS)]
     run += ["--save_steps", "0", "--disable_tqdm", "true", "--seed", str(seed), "--output_dir", folder]
     return run, ["--model", folder, "--reward_funcs", "accuracy", "--n", "250"]
 
 
-def one_run(arm: str, seed: int) -> dict:
+def one_run(arm: str, cost: float, seed: int) -> dict:
     """Accuracy and length of the sampled answers at each step, and those on held-out sums at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        training, counting = commands(arm, seed, f"{folder}/run")
+        training, counting = commands(arm, cost, seed, f"{folder}/run")
         train.main(training)
         lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
         with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -44,7 +53,7 @@ def one_run(arm: str, seed: int) -> dict:
     accuracy = [round(line["rewards/accuracy_reward/mean"], 4) for line in lines]
     length = [round(line["completions/mean_length"], 2) for line in lines]
     end = {name: round(counts[name], 4) for name in ("accuracy", "mean_length", "think_rate")}
-    return {"arm": arm, "seed": seed, "accuracy": accuracy, "length": length, "end": end}
+    return {"arm": arm, "cost": cost, "seed": seed, "accuracy": accuracy, "length": length, "end": end}
 
 
 def main() -> None:
@@ -53,8 +62,8 @@ def main() -> None:
     parser.add_argument("--figure", action="store_true", help="draw length.png and length.zh-CN.png as well")
     args = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    done = {(run["arm"], run["seed"]) for run in results}
-    for number, run in enumerate(itertools.product(ARMS, SEEDS)):
+    done = {(run["arm"], run["cost"], run["seed"]) for run in results}
+    for number, run in enumerate(runs()):
         if args.only_print:
             for name, words in zip(("train", "evaluate"), commands(*run, f"outputs/{number}"), strict=True):
                 print(f"grpo-lab {name} {shlex.join(words)}")
