@@ -345,7 +345,9 @@ def renew(wanted: list[str], check: bool) -> bool:
 
     The pages that are named are written, or without names those that were written before.
     """
-    names = [name for name in (*PAGES, PACKAGE, VARIANTS) if not wanted or any(name.startswith(start) for start in wanted)]
+    names = [
+        name for name in (*PAGES, PACKAGE, VARIANTS) if not wanted or any(name.startswith(start) for start in wanted)
+    ]
     if not check:
         known = {message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed(path)}
         for name in names:

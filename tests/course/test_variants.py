@@ -424,7 +424,11 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
         variants = KEY.exercises(number)
         for one, other in zip(ours, english, strict=True):
             role = one["metadata"]["grpo_lab"].get("role")
-            assert (one["id"], one["metadata"], one["cell_type"]) == (other["id"], other["metadata"], other["cell_type"])
+            assert (one["id"], one["metadata"], one["cell_type"]) == (
+                other["id"],
+                other["metadata"],
+                other["cell_type"],
+            )
             text = "".join(one["source"])
             if role == "variant":
                 assert text.splitlines()[:2] == "".join(other["source"]).splitlines()[:2], "its code, not its hints"

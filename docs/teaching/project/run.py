@@ -1,4 +1,4 @@
-"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`, about 5 minutes.
+"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`, about ten minutes of one core.
 
 Every run is one `grpo-lab train`, and every count of its table one `grpo-lab evaluate`; `--print` shows these commands.
 What is in results.json already does not run again: delete the file to repeat everything.
@@ -22,6 +22,27 @@ RESULTS = HERE / "results.json"
 SEEDS, STEPS = (0, 1, 2), 25
 COSTS = (0.01, 0.05)  # what a token costs; a right answer earns 1
 ARMS = ("no price", "on_all", "on_right", "exchanged")
+
+WORDS = {
+    "en": {
+        "no price": "no price",
+        "on_all": "every answer pays",
+        "on_right": "right answers pay",
+        "exchanged": "control: lengths exchanged",
+        "step": "step",
+        "accuracy": "share of right answers, sampled",
+        "length": "mean length in tokens",
+    },
+    "zh_CN": {
+        "no price": "不扣分",
+        "on_all": "每个回答都扣分",
+        "on_right": "只扣正确的回答",
+        "exchanged": "对照：长度互换",
+        "step": "步",
+        "accuracy": "采样回答的正确率",
+        "length": "平均长度（词元）",
+    },
+}
 
 
 def runs() -> Iterator[tuple[str, float, int]]:
@@ -56,6 +77,29 @@ def one_run(arm: str, cost: float, seed: int) -> dict:
     return {"arm": arm, "cost": cost, "seed": seed, "accuracy": accuracy, "length": length, "end": end}
 
 
+def draw(results: list[dict], lang: str) -> None:
+    """Accuracy and length of the sampled answers over the steps, at the higher price: a line a seed."""
+    import matplotlib.pyplot as plt
+
+    from grpo_lab.teaching.plots.style import DPI, use_style
+
+    use_style()
+    words = WORDS[lang]
+    fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharex=True, layout="constrained")
+    styles = zip(ARMS, ("#000000", "#D55E00", "#0072B2", "#009E73"), ("-", "--", ":", "-."), strict=True)
+    for arm, colour, dashes in styles:
+        shown = [run for run in results if run["arm"] == arm and run["cost"] in (0.0, COSTS[-1])]
+        for axis, name in zip(axes, ("accuracy", "length"), strict=True):
+            for number, run in enumerate(shown):
+                steps, label = range(1, STEPS + 1), "" if number else words[arm]
+                axis.plot(steps, run[name], color=colour, linestyle=dashes, linewidth=1.4, label=label)
+    for axis, name in zip(axes, ("accuracy", "length"), strict=True):
+        axis.set(xlabel=words["step"], ylabel=words[name], ylim=(0, None))
+    axes[0].legend(frameon=False)
+    fig.savefig(HERE / f"length{'' if lang == 'en' else '.zh-CN'}.png", dpi=DPI // 2, metadata={"Software": None})
+    plt.close(fig)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the commands, and run nothing")
@@ -70,6 +114,8 @@ def main() -> None:
         elif run not in done:
             results.append(one_run(*run))
             write_at_once(RESULTS, "[\n" + ",\n".join(json.dumps(each) for each in results) + "\n]\n")
+    for lang in WORDS if args.figure and not args.only_print else ():
+        draw(results, lang)
 
 
 if __name__ == "__main__":

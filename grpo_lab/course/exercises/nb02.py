@@ -98,9 +98,7 @@ RLOO_ADVANTAGES = Exercise(
         "prompts-as-others": {
             "2.4": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)"
         },
-        "others-alone": {
-            "2.4": "advantages = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)"
-        },
+        "others-alone": {"2.4": "advantages = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)"},
         "divided-by-std": {
             "2.4": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
             "keepdim=True) + 0.0001)"

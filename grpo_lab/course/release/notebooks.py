@@ -85,9 +85,7 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def build(
-    folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH
-) -> list[Path]:
+def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
     """Write every assignment into the folder, or one; a file that would stay the same is left alone.
 
     Args:
@@ -169,7 +167,11 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
         {"role": "setup"},
     )
     if key and variants:
-        yield "code", CLASS_CELL.format(results=results_of(variants, lang)), {"role": "variant", "class": key.mark(number)}
+        yield (
+            "code",
+            CLASS_CELL.format(results=results_of(variants, lang)),
+            {"role": "variant", "class": key.mark(number)},
+        )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
     text, code = demonstration(number)
