@@ -1,7 +1,7 @@
 """Pages in Chinese, by gettext: what `build.py --lang zh_CN` does. Nothing runs again.
 
 po/zh_CN/NAME.po has an entry for each Markdown block of a page, and for each caption, alternative text, prediction and
-choice in its code; grpo_lab.po has what the package says, variants.po what is said of a class's formulas. Code cells, their ids and outputs are those of the English
+choice in its code; grpo_lab.po has what the package says. Code cells, their ids and outputs are those of the English
 notebook; only captions, alternative texts, predictions and figures are replaced in the outputs. A figure with Chinese
 labels is drawn while the English lesson is built; figures.po has the labels, and the Chinese page keeps the picture
 until the English one changes.

@@ -181,13 +181,11 @@ def key_text(key: ClassKey, notebook: str) -> str:
 
 def results_of(variants: Mapping[str, Exercise], target: str = "en") -> str:
     """The results of these variants on the inputs that students see, and hints, as text for `class_variant`."""
-    content = {
-        name: {
-            "hints": [in_language(hint, target) for hint in e.hints],
-            "outcomes": base64.b64encode(to_bytes(expected_outcomes(e, 0))).decode(),
-        }
-        for name, e in variants.items()
-    }
+    content = {}
+    for name, exercise in variants.items():
+        hints = [in_language(hint, target) for hint in exercise.hints]
+        outcomes = base64.b64encode(to_bytes(expected_outcomes(exercise, 0))).decode()
+        content[name] = {"hints": hints, "outcomes": outcomes}
     return "\n".join(textwrap.wrap(base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode(), 110))
 
 

@@ -464,3 +464,13 @@ def test_the_command_releases_in_chinese(tmp_path):
     assert "交作业" in (tmp_path / "zh" / "README.md").read_text(encoding="utf-8")
     written = [cell for cell in notebook["cells"] if cell["metadata"]["grpo_lab"].get("role") == "written"]
     assert written_answer(written) == "", "the Chinese words that stand there are no answer"
+
+
+@pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, _, entry in ENTRIES], ids=range(len(ENTRIES)))
+def test_the_function_of_the_lesson_earns_nothing(name, entry):
+    """However near the class's formula is to it: a middle is a mean where there are two others."""
+    for _, filled in drawn(entry):
+        exercise = variant_of(name, filled)
+        lesson = exercise.misconceptions[LESSON].wrong
+        verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
+        assert all(verdict.misconceptions == (LESSON,) and verdict.points == 0 for verdict in verdicts)

@@ -1,4 +1,4 @@
-"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`, about ten minutes of one core.
+"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`; ten minutes.
 
 Every run is one `grpo-lab train`, and every count of its table one `grpo-lab evaluate`; `--print` shows these commands.
 What is in results.json already does not run again: delete the file to repeat everything.
@@ -67,7 +67,8 @@ def one_run(arm: str, cost: float, seed: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         training, counting = commands(arm, cost, seed, f"{folder}/run")
         train.main(training)
-        lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+        metrics = Path(folder, "run", "metrics.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in metrics.splitlines()]
         with contextlib.redirect_stdout(io.StringIO()) as said:
             evaluate.main(counting)
         counts = json.loads(said.getvalue().splitlines()[-1])
