@@ -96,7 +96,7 @@ def draw(results: list[dict], lang: str) -> None:
                 axis.plot(steps, run[name], color=colour, linestyle=dashes, linewidth=1.4, label=label)
     for axis, name in zip(axes, ("accuracy", "length"), strict=True):
         axis.set(xlabel=words["step"], ylabel=words[name], ylim=(0, None))
-    axes[0].legend(frameon=False)
+    axes[1].legend(frameon=False, loc="center right")
     fig.savefig(HERE / f"length{'' if lang == 'en' else '.zh-CN'}.png", dpi=DPI // 2, metadata={"Software": None})
     plt.close(fig)
 
