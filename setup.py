@@ -27,7 +27,8 @@ class BuildWithLessons(build_py):
         for name in lesson_files(ROOT / "notebooks"):
             copy(ROOT / "notebooks" / name, package / "lessons" / name)
         for path in sorted((ROOT / "po").glob("*/*.po")):
-            copy(path, package / path.relative_to(ROOT))
+            if path.stem != "variants":  # what classes are asked for is in a checkout only, as docs/teaching is
+                copy(path, package / path.relative_to(ROOT))
 
 
 def readme_for_an_index() -> str:

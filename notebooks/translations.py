@@ -22,7 +22,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.base.language import PRINTS, confirmed, translated
+from grpo_lab.base.language import PRINTS, blocks, confirmed, translated
 from grpo_lab.teaching.notebook import prints
 
 LANG = "zh_CN"
@@ -54,6 +54,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
 PACKAGE = "grpo_lab"
+VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
 CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
 SAYING = (
     "teaching/notebook/predictions.py",
@@ -92,16 +93,6 @@ def in_chinese_units(english: str) -> str:
     return LARGE.sub(lambda number: f"{float(number[1]) * IN_YI[number[2]]:g} 亿", english)
 
 
-def blocks(markdown: str) -> list[str]:
-    """What blank lines part, outside of fences and formulas; joined by a blank line they are the text."""
-    found = [""]
-    gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
-    for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
-        unfinished = found[-1].count("```") % 2 or found[-1].count("$$") % 2
-        found = [*found[:-1], found[-1] + gap + part] if unfinished else [*found, part]
-    return found[1:]
-
-
 def is_prose(block: str) -> bool:
     return bool(re.search(r"[A-Za-z]{2}", KEPT.sub("", block)))
 
@@ -116,6 +107,12 @@ def messages(name: str) -> dict[str, str]:
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
                 found = found | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in found}
+        return found
+    if name == VARIANTS:
+        from grpo_lab.course.variant import read_variants
+
+        for entry in (entry for entries in read_variants().values() for entry in entries):
+            found |= {entry["says"]: "variant"} | dict.fromkeys(entry.get("hints", ()), "hint")
         return found
     cells = read_page(PAGES[name]).cells
     named = re.findall(r"choices=([A-Z]+)\b", "\n".join(cell.source for cell in cells))  # choices have names there
@@ -373,7 +370,9 @@ def renew(wanted: list[str], check: bool) -> bool:
 
     The pages that are named are written, or without names those that were written before.
     """
-    names = [name for name in (*PAGES, PACKAGE) if not wanted or any(name.startswith(start) for start in wanted)]
+    names = [
+        name for name in (*PAGES, PACKAGE, VARIANTS) if not wanted or any(name.startswith(start) for start in wanted)
+    ]
     if not check:
         known = {message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed(path)}
         for name in names:

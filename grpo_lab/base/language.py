@@ -98,6 +98,15 @@ def counted(number: int | float, noun: str) -> Phrase:
     return fill("{0} " + (noun if number == 1 else f"{noun}s"), f"{number:g}")
 
 
+def page_in_language(markdown: str, name: str, target: str, known: dict[str, str]) -> str:
+    """Markdown of a page, block by block, from the catalogue of this name and further `known` blocks.
+
+    A block that neither has stays as it is.
+    """
+    entries = {message.id: message.string for message in confirmed(PO / target / f"{name}.po")} | known
+    return "\n\n".join(entries.get(block, block) for block in blocks(markdown))
+
+
 def _value(value: Any, target: str) -> Any:
     """A value as it stands in a translated message; a text is translated if all of it is known, as what is a name."""
     if isinstance(value, list):
@@ -127,8 +136,13 @@ def _phrase(phrase: Phrase, target: str) -> str:
 
 def _(text: str) -> str:
     """The text in the reader's language."""
-    if (target := language()) == "en":
-        return text
+    return in_language(text, language())
+
+
+def in_language(text: str, target: str) -> str:
+    """The text in this language, such as "zh_CN"; in "en", as it is."""
+    if target == "en":
+        return str(text)
     return _phrase(text, target) if isinstance(text, Phrase) else translated(text, target)
 
 
@@ -159,6 +173,16 @@ def _listed(value: str, target: str) -> str:
     """A value, or several with commas between."""
     as_a_whole, items = translated(value, target), [translated(item, target) for item in value.split(", ")]
     return as_a_whole if as_a_whole != value or value == ", ".join(items) else "、".join(items)
+
+
+def blocks(markdown: str) -> list[str]:
+    """What blank lines part, outside of fences and formulas; joined by a blank line they are the text."""
+    found = [""]
+    gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
+    for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
+        unfinished = found[-1].count("```") % 2 or found[-1].count("$$") % 2
+        found = [*found[:-1], found[-1] + gap + part] if unfinished else [*found, part]
+    return found[1:]
 
 
 def confirmed(path: Path) -> list:

@@ -3,11 +3,12 @@
 import secrets
 import sys
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_lab.base import Parser, command, writable_folder
-from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.checks import InputError, InputPackageError, check_choice
 from grpo_lab.course.exercise import fresh_seed
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ def write_assignments(folder: Path) -> int:
     return _print_paths(release.build(folder))
 
 
-def release_assignments(folder: Path, assignment: str | None, variant: str | None, variants: Path | None) -> int:
+def release_assignments(
+    folder: Path, assignment: str | None, lang: str, variant: str | None, variants: Path | None
+) -> int:
     from grpo_lab.course import release
 
+    if lang != "en" and find_spec("babel") is None:
+        raise InputPackageError("lang", lang, 'babel is not installed; pip install "grpo-lab[chinese]"')
     is_new = variant == DRAWN
     secret = secrets.token_hex(8) if is_new else variant
-    _print_paths(release.release(folder, assignment, _class_key(secret, variants)))
+    _print_paths(release.release(folder, assignment, _class_key(secret, variants), lang))
     if is_new:
         print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
     return 0
@@ -133,6 +138,8 @@ def _parser() -> Parser:
     says = "Write the students' folder: assignments and a README."
     release_options = add("release", release_assignments, says, "a new or empty folder")
     release_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
+    lang_help = "of the texts (default en); code is in English"
+    release_options.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
     says = "draw other formulas for this class; without SECRET, one is made up and printed"
     add_variant(release_options, says, nargs="?", const=DRAWN)
     grade_options = add(

@@ -28,7 +28,7 @@ import yaml
 
 import grpo_lab
 from grpo_lab.base.checks import InputError, InputFileError, check_choice
-from grpo_lab.base.language import _, fill
+from grpo_lab.base.language import Phrase, _, fill, in_language
 from grpo_lab.course import exercises
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
@@ -61,6 +61,11 @@ class ClassKey:
         names = [name for name in exercises.NAMES.get(notebook, ()) if name in self._entries]
         return {name: variant_of(name, self._drawn(name)) for name in names}
 
+    def said(self, notebook: str, target: str) -> dict[str, str]:
+        """What a notebook of this class says of its formulas, and the same in another language."""
+        entries = (self._drawn(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
+        return {str(says): in_language(says, target) for says in map(_class_says, entries)}
+
     def mark(self, notebook: str) -> str:
         """Eight characters that tell this notebook of a class from that of another one; "" without a variant.
 
@@ -81,7 +86,7 @@ class ClassKey:
         return int.from_bytes(sha256(f"{self.secret}/{purpose}".encode()).digest()) % below
 
 
-def read_variants(file: Path) -> dict[str, list[dict[str, Any]]]:
+def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
     """The variants of a file, by the name of the function.
 
     Raises:
@@ -116,9 +121,13 @@ def variant_of(name: str, entry: Mapping[str, Any]) -> Exercise:
     file = f"<{name}, variant {sha256(source.encode()).hexdigest()[:8]}>"
     function = built_anew(reference, source, file)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    says = f"**The formula of your class:** Eq. ({entry['equation']}) is not that of the lesson. {entry['says']}"
-    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{says}")
+    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{_class_says(entry)}")
     return _as_variant(exercise, reference, entry.get("hints", ()))
+
+
+def _class_says(entry: Mapping[str, Any]) -> Phrase:
+    values = str(entry["equation"]), entry["says"]
+    return fill("**The formula of your class:** Eq. ({0}) is not that of the lesson. {1}", *values)
 
 
 def _as_variant(exercise: Exercise, lesson: Callable, hints: Any) -> Exercise:
@@ -170,12 +179,13 @@ def key_text(key: ClassKey, notebook: str) -> str:
     return "\n\n".join(parts)
 
 
-def results_of(variants: Mapping[str, Exercise]) -> str:
-    """The results of these variants on the inputs that students see, as text for `class_variant`."""
-    content = {
-        name: {"hints": list(e.hints), "outcomes": base64.b64encode(to_bytes(expected_outcomes(e, 0))).decode()}
-        for name, e in variants.items()
-    }
+def results_of(variants: Mapping[str, Exercise], target: str = "en") -> str:
+    """The results of these variants on the inputs that students see, and hints, as text for `class_variant`."""
+    content = {}
+    for name, exercise in variants.items():
+        hints = [in_language(hint, target) for hint in exercise.hints]
+        outcomes = base64.b64encode(to_bytes(expected_outcomes(exercise, 0))).decode()
+        content[name] = {"hints": hints, "outcomes": outcomes}
     return "\n".join(textwrap.wrap(base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode(), 110))
 
 

@@ -15,12 +15,14 @@ import yaml
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.notebook import written_answer
 from grpo_lab.course.release import TITLES
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
@@ -412,3 +414,63 @@ def test_gradescope_judges_by_the_class(tmp_path):
     script = (tmp_path / "g" / "run_autograder").read_text(encoding="utf-8")
     assert """--variant 'it'"'"'s' --variants "$root/source/variants.yaml" --trust""" in script
     assert (tmp_path / "g" / "variants.yaml").read_bytes() == VARIANTS.read_bytes()
+
+
+def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home):
+    """Released in Chinese: every text, the sentence on the class's formula and the hints; code as in English."""
+    pytest.importorskip("babel")
+    for number in ("02", "05"):
+        english, ours = (json.loads(notebook_text(number, KEY, lang))["cells"] for lang in ("en", "zh_CN"))
+        variants = KEY.exercises(number)
+        for one, other in zip(ours, english, strict=True):
+            role = one["metadata"]["grpo_lab"].get("role")
+            assert (one["id"], one["metadata"], one["cell_type"]) == (
+                other["id"],
+                other["metadata"],
+                other["cell_type"],
+            )
+            text = "".join(one["source"])
+            if role == "variant":
+                assert text.splitlines()[:2] == "".join(other["source"]).splitlines()[:2], "its code, not its hints"
+                class_variant(text.split("'''")[1])
+            elif one["cell_type"] == "code":
+                assert one["source"] == other["source"]
+            else:
+                assert re.search("[\u4e00-\u9fff]", text), f"{number}: {text[:60]}"
+            if role == "task" and one["metadata"]["grpo_lab"]["exercise"] in variants:
+                equation = re.search(r"is not that of the lesson", "".join(other["source"]))
+                assert equation and "**你们班的公式**：式 (" in text and "formula of your class" not in text
+        for name in variants:
+            shown = [exercises.exercise(name).hints, variants[name].hints]
+            assert all(re.search("[\u4e00-\u9fff]", text) for text in shown[0]), name
+            assert len(shown[0]) == len(shown[1]) and shown[0] != shown[1]
+
+
+def test_every_variant_has_its_chinese():
+    """All that is said of a formula is in the catalogue, and the teacher's own formulas may stay as they are."""
+    pytest.importorskip("babel")
+    for entries in LISTS.values():
+        for entry in entries:
+            for text in (entry["says"], *entry.get("hints", ())):
+                assert re.search("[\u4e00-\u9fff]", in_language(text, "zh_CN")), text
+    assert in_language("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
+
+
+def test_the_command_releases_in_chinese(tmp_path):
+    pytest.importorskip("babel")
+    main(["release", str(tmp_path / "zh"), "--assignment", "02", "--lang", "zh_CN"])
+    notebook = json.loads((tmp_path / "zh" / "02_baselines_and_advantages.ipynb").read_text(encoding="utf-8"))
+    assert "".join(notebook["cells"][0]["source"]).startswith("# 作业 02")
+    assert "交作业" in (tmp_path / "zh" / "README.md").read_text(encoding="utf-8")
+    written = [cell for cell in notebook["cells"] if cell["metadata"]["grpo_lab"].get("role") == "written"]
+    assert written_answer(written) == "", "the Chinese words that stand there are no answer"
+
+
+@pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, _, entry in ENTRIES], ids=range(len(ENTRIES)))
+def test_the_function_of_the_lesson_earns_nothing(name, entry):
+    """However near the class's formula is to it: a middle is a mean where there are two others."""
+    for _, filled in drawn(entry):
+        exercise = variant_of(name, filled)
+        lesson = exercise.misconceptions[LESSON].wrong
+        verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
+        assert all(verdict.misconceptions == (LESSON,) and verdict.points == 0 for verdict in verdicts)

@@ -87,7 +87,9 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
     folded += _equation(exercise, mistakes[0]) if mistakes and not exercise.variant else []
     unchanged = unrepaired(exercise) in mistakes
     right_values = shares["values"] == 1
-    if not right_values:
+    if exercise.variant and mistakes:  # the lesson's function earns nothing, however near the class's formula is to it
+        right_values, shares = False, shares | {"values": 0.0}
+    elif not right_values:
         shares |= {"values": _earned(exercise, shares["values"], seed)}
     return _verdict(
         exercise,

@@ -30,6 +30,10 @@ TOKEN_LOGPROBS = Exercise(
             "1.15": "z = logits[:, :-1] / temperature",
             "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
         },
+        "temperature-last": {
+            "1.15": "z = _at_least_float32(logits)",
+            "1.2": "logp = (z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)) / temperature",
+        },
         "temperature-mismatch": {"1.15": "z = _at_least_float32(logits)"},
         "not-normalised": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
         "softmax-over-positions": {

@@ -54,6 +54,10 @@ GROUP_ADVANTAGES = Exercise(
             "2.9": "centred = rewards - rewards.mean(0, keepdim=True)",
             "2.10": "std = from_first.std(-1, keepdim=True, correction=ddof)",
         },
+        "variance-as-std": {
+            "std()": "std = (rewards - rewards[0, 0]).var(correction=ddof)",
+            "2.10": "std = centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)",
+        },
         "std-over-prompts": {"2.10": "std = rewards.std(0, keepdim=True, correction=ddof)"},
         "ddof-swapped": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=1 - ddof)",
@@ -79,6 +83,7 @@ RLOO_ADVANTAGES = Exercise(
         given("equal rewards", f64([[2.0, 2.0, 2.0]])),
         given("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
         drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
+        drawn("five completions", lambda d: (d.normal(2, 5),)),
         at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
     mistakes={
@@ -93,6 +98,7 @@ RLOO_ADVANTAGES = Exercise(
         "prompts-as-others": {
             "2.4": "advantages = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)"
         },
+        "others-alone": {"2.4": "advantages = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)"},
         "divided-by-std": {
             "2.4": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
             "keepdim=True) + 0.0001)"

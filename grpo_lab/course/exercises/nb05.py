@@ -67,6 +67,7 @@ IMPORTANCE_RATIO = Exercise(
             "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
         },
         "product-of-ratios": {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
+        "columns-for-length": {"5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()"},
         "mean-of-ratios": {
             "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
             "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"

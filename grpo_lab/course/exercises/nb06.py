@@ -50,6 +50,8 @@ FORMAT_FAULT = Exercise(
         *(_ordered(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
         *(given(f"the {NTH[n]} tag missing", KEPT.replace(tag, "")) for n, tag in enumerate(TAGS)),
         *(given(f"the {NTH[n]} tag twice", KEPT.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
+        given("an answer before and behind the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
+        given("the end of thinking before and behind it", "</think><think>so</think><answer>4</answer>"),
         given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
         drawn("a word or a blank somewhere", lambda d: _nearly_kept(d, "so", " ", "\n")),
         drawn("one tag more", lambda d: _nearly_kept(d, *TAGS)),
@@ -156,6 +158,7 @@ UNFINISHED_THOUGHT = [
     "<think>so<answer>4</answer>",
     "<think>so</think>\n<answer>4</answer>",
     "<answer>4</answer><think>so",
+    "<think>so<answer>4</answer></think>",
 ]
 
 
@@ -228,7 +231,7 @@ def design_reward(completions: Sequence, answer: Sequence, **kwargs: Any) -> lis
     that takes.
 
     Args:
-        completions: their texts.
+        completions: their texts. They may write a number in another form than `answer` has it, such as 1,234 for 1234.
         answer: the expected results, one for each completion: texts, or None where none is known. A text may be empty,
             where the data is broken.
         kwargs: other columns.

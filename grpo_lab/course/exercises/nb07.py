@@ -327,6 +327,7 @@ STEP_IF_FINITE = Exercise(
         "loss-only": {"isfinite()": "stepped = math.isfinite(loss)"},
         "gradient-only": {"isfinite()": "stepped = math.isfinite(norm)"},
         "gradients-kept": {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
+        "negative-loss-skipped": {"isfinite()": "stepped = math.isfinite(norm) and 0 <= loss < math.inf"},
         "large-norm-skipped": {"isfinite()": "stepped = norm < 1e4 and abs(loss) < 1e4"},
         "unclipped": {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
         "not-cleared": {"zero_grad()": ""},

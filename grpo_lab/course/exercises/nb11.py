@@ -173,6 +173,7 @@ APPEND_REPLY = Exercise(
         grown("a second reply", [3, 4, 6, 3, 4], "ab", [True, True, False, True, True]),
         grown("the environment says nothing", [3, 4], ""),
         grown("nothing is written yet", [], "ab a"),
+        grown("the reply begins and ends with a blank", [3, 4], " a "),
         drawn("a longer episode", lambda d: _episode(d, 9)),
         at_scale("hundreds of tokens", lambda d: _episode(d, 400)),
     ),
@@ -229,6 +230,13 @@ READ_TOOL_CALLS = Exercise(
         "greedy": lambda text: read_tool_calls(
             text if text.count("<tool_call>") < 2 else text.replace("</tool_call>", "", text.count("</tool_call>") - 1)
         ),
+        "regex-no-dotall": lambda text: [
+            call
+            for call, content in zip(
+                read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
+            )
+            if "\n" not in content
+        ],
         "bad-calls-dropped": lambda text: [call for call in read_tool_calls(text) if "error" not in call],
         "name-not-checked": {"isinstance()": "well = True"},
         "arguments-needed": lambda text: [

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.release.notebooks import ANSWER_HERE, ASSIGNMENTS, demonstration, number_of
+from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
 
 MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
 
@@ -99,7 +99,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
 def written_answer(cells: list[dict]) -> str:
     """The text of the cell for the question in words; "" where nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
-    return next((text[:MAX_CELL] for text in texts if text != ANSWER_HERE), "")
+    return next((text[:MAX_CELL] for text in texts if text not in NOTHING_WRITTEN), "")
 
 
 def class_of_variants(cells: list[dict]) -> str:

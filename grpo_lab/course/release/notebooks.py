@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.base.language import counted
+from grpo_lab.base.language import counted, page_in_language
 from grpo_lab.base.lesson_files import FOLDER
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.exercise import Exercise
@@ -44,6 +44,7 @@ def number_of(stem: str) -> str:
     return stem.partition("_")[0]
 
 
+LANGUAGES = (ENGLISH, CHINESE) = ("en", "zh_CN")  # of the texts of a released notebook
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -74,6 +75,7 @@ class_variant('''
 {results}
 ''')"""
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
+NOTHING_WRITTEN = {ANSWER_HERE, "*答案写在这里，几句话就够。*"}  # in each language of a release
 IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
     *(f"from einops import {name}" for name in ("rearrange", "reduce", "repeat")),
@@ -83,13 +85,14 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None) -> list[Path]:
+def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
     """Write every assignment into the folder, or one; a file that would stay the same is left alone.
 
     Args:
         folder: made if there is none.
         assignment: such as "05"; None means all.
         key: of a class that has variants.
+        lang: "en" or "zh_CN", for the texts; code and docstrings are in English.
 
     Raises:
         InputError: for an assignment that there is not.
@@ -101,22 +104,25 @@ def build(folder: Path, assignment: str | None = None, key: ClassKey | None = No
     for number, (stem, _) in TITLES.items():
         if assignment not in (None, number):
             continue
-        path, text = folder / f"{stem}.ipynb", notebook_text(number, key)
+        path, text = folder / f"{stem}.ipynb", notebook_text(number, key, lang)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_at_once(path, text)
         written.append(path)
     return written
 
 
-def release(folder: Path, assignment: str | None = None, key: ClassKey | None = None) -> list[Path]:
+def release(
+    folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH
+) -> list[Path]:
     """Write the students' folder, with all assignments or with one, such as "05"; see `build`.
 
     Raises:
         FileExistsError: if there is something in it: no work is ever overwritten.
     """
     refuse_unless_new(folder)
-    written = build(folder, assignment, key)
-    return [*written, Path(shutil.copyfile(Path(__file__).with_name("README.md"), folder / "README.md"))]
+    written = build(folder, assignment, key, lang)
+    readme = Path(__file__).with_name("README.md" if lang == ENGLISH else f"README.{lang}.md")
+    return [*written, Path(shutil.copyfile(readme, folder / "README.md"))]
 
 
 def refuse_unless_new(folder: Path) -> None:
@@ -125,13 +131,16 @@ def refuse_unless_new(folder: Path) -> None:
 
 
 @cache
-def notebook_text(number: str, key: ClassKey | None = None) -> str:
-    cells = []
-    for kind, source, mark in cells_of(number, key):
+def notebook_text(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> str:
+    cells, stem = [], TITLES[number][0]
+    said = key.said(number, lang) if key and lang != ENGLISH else {}
+    for kind, source, mark in cells_of(number, key, lang):
+        if kind == "markdown" and lang != ENGLISH:
+            source = page_in_language(source, f"assignment_{stem}", lang, said)
         name = f"a{number}-{mark.get('exercise', 'notebook')}-{mark.get('role', 'stub')}"
         folded = {"jupyter": {"source_hidden": True}} if mark.get("role") == "variant" else {}
         cells.append(cell(kind, name, source, {"grpo_lab": mark} | folded))
-    return document(cells, {"grpo_lab": {"assignment": TITLES[number][0]}})
+    return document(cells, {"grpo_lab": {"assignment": stem}})
 
 
 def cell(kind: str, identity: str, source: str, metadata: dict | None = None) -> dict:
@@ -147,7 +156,7 @@ def document(cells: list[dict], metadata: dict | None = None) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def cells_of(number: str, key: ClassKey | None = None) -> Iterator[tuple[str, str, dict]]:
+def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> Iterator[tuple[str, str, dict]]:
     """The cells of an assignment: (kind, source, mark) of each."""
     variants = key.exercises(number) if key else {}
     exercises = of_notebook(number) | variants
@@ -158,7 +167,11 @@ def cells_of(number: str, key: ClassKey | None = None) -> Iterator[tuple[str, st
         {"role": "setup"},
     )
     if key and variants:
-        yield "code", CLASS_CELL.format(results=results_of(variants)), {"role": "variant", "class": key.mark(number)}
+        yield (
+            "code",
+            CLASS_CELL.format(results=results_of(variants, lang)),
+            {"role": "variant", "class": key.mark(number)},
+        )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
     text, code = demonstration(number)
