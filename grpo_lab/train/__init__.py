@@ -245,7 +245,7 @@ def _closing_lines(history: list[dict], task_spec: TaskSpec, options: dict, conf
         if "eval/reward" in last:
             yield in_words(last, "eval/")
     yield f"saved to {config.output_dir}"
-    if task_spec.task.own is None or task_spec.task.own.rows("test"):
+    if task_spec.task.own is None or task_spec.task.own.of_split["test"]:
         problems = "held-out" if task_spec.task.held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(options, config)}"
 
