@@ -141,9 +141,9 @@ class TaskSpec:
         if own is None:
             check_columns(list(self.names), rows)
         else:
-            for part in SPLITS:  # all of the file: who trains learns of the fault, not who measures after it
-                if own.rows(part):
-                    check_columns(list(self.names), own.rows(part), own.locations(part))
+            for located in own.of_split.values():  # all of them: who trains learns of the fault, not who measures later
+                if located:
+                    check_columns(list(self.names), [*located.values()], [*located])
         rows = with_system(rows, self.system_prompt, self.replaces)
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
@@ -159,7 +159,7 @@ class TaskSpec:
             prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if own := self.task.own:
-            train, test = (len(own.rows(split)) for split in SPLITS)
+            train, test = (len(own.of_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
         unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
         if unknown and self.small and self.task.warmed_up is None:

@@ -90,6 +90,8 @@ def loose_text(text: str) -> str:
 
 def fold(text: str) -> str:
     """NFKC and single spaces, for a text in which a comma may part the elements of a list."""
+    if text.isascii():  # which NFKC leaves as it is
+        return " ".join(text.split())
     folded = "".join(
         character
         if unicodedata.decomposition(character).startswith(_KEPT_APART)

@@ -60,9 +60,9 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
         locations_of_split = {"train": problems.values(), "test": held_out.values()}
         rows |= held_out_rows
     else:
-        locations_of_split = {
-            split: [location for key, location in problems.items() if split_of("own", key) == split] for split in SPLITS
-        }
+        locations_of_split = {split: [] for split in SPLITS}
+        for key, location in problems.items():
+            locations_of_split[split_of("own", key)].append(location)
     if not locations_of_split["train"]:
         raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
     if not locations_of_split["test"]:

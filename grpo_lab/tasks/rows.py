@@ -69,6 +69,8 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
         has_system = messages[0]["role"] == "system"
         return messages if has_system and not replace else system_messages + messages[has_system:]
 
+    if system is None and not replace:
+        return list(rows)
     return [row | {"prompt": prefixed(row["prompt"])} for row in rows]
 
 

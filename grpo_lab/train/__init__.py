@@ -85,7 +85,7 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
     if engine.name != OURS:
         print(differences(config, changes, engine.vllm))
-    attempt(checks.check_rewards, task_spec.functions, rows, eval_rows)
+    attempt(checks.check_rewards, task_spec.functions, rows, eval_rows, "environment_factory" in agent)
     if dry_run or not small:  # what is small is loaded at once, and checked by the run
         parts = _parts_without_weights(model_name, device)
         attempt(checks.check_lengths, *parts, config, rows, eval_rows)
@@ -245,7 +245,7 @@ def _closing_lines(history: list[dict], task_spec: TaskSpec, options: dict, conf
         if "eval/reward" in last:
             yield in_words(last, "eval/")
     yield f"saved to {config.output_dir}"
-    if task_spec.task.own is None or task_spec.task.own.rows("test"):
+    if task_spec.task.own is None or task_spec.task.own.of_split["test"]:
         problems = "held-out" if task_spec.task.held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(options, config)}"
 

@@ -13,6 +13,7 @@ from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory import fitted
 from grpo_lab.memory.planning import longest_prompt, plan
 from grpo_lab.models.adapters import lora_config
+from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
@@ -51,9 +52,14 @@ class Attempts:
         return int(bool(problems))
 
 
-def check_rewards(functions: list[Callable], dataset: Rows, eval_dataset: Rows | None = None) -> None:
-    """Raise InputError for a reward function that cannot take the columns of the rows."""
-    check_signatures(functions, dataset[0])
+def check_rewards(
+    functions: list[Callable], dataset: Rows, eval_dataset: Rows | None = None, has_environments: bool = False
+) -> None:
+    """Raise InputError for a reward function that cannot take what a run calls it with.
+
+    has_environments: whether each episode has an instance of a class, which rewards get as `environments`.
+    """
+    check_signatures(functions, [*dataset[0], *TRAINER_ARGUMENTS, *(["environments"] if has_environments else [])])
     if eval_dataset is not None:
         check_columns(dataset, eval_dataset)
 

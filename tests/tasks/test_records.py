@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.rewards import named
 from grpo_lab.rewards.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
@@ -244,6 +245,18 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
         make_task_spec(
             str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True
         ).rows("train", None, 0)
+
+
+def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_path, monkeypatch):
+    """A right answer need not be read again where it repeats; a wrong one, or 4 beside "4.0", stands by its line."""
+    answers = [4, "4", "x", 4, "4", "x"] * 20
+    file = write(tmp_path / "a.jsonl", [{"prompt": f"{n}?", "answer": answer} for n, answer in enumerate(answers)])
+    (tmp_path / "a.test.jsonl").write_text('{"prompt": "held out", "answer": "5"}\n', encoding="utf-8")
+    calls, inner = [], named._check_answer
+    monkeypatch.setattr(named, "_check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
+    with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
+        make_task_spec(str(file), ["number"], small=True).rows("train", None, 0)
+    assert [answer for answer in calls if answer != "x"] == [4, "4"] and calls.count("x") == 40
 
 
 def test_options_for_data_of_ones_own_are_for_nothing_else():

@@ -57,6 +57,10 @@ def needs_price(completions, price):
     return [0.0] * len(completions)
 def has_a_setting(completions, answer="42", **kwargs):
     return [0.0] * len(completions)
+async def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
+    log_metric("begun_at", trainer_state.global_step)
+    log_extra("size", [len(completion[0]["content"]) for completion in completions])
+    return [0.0] * len(completions)
 """
 
 
@@ -375,6 +379,19 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
     ]:
         assert command.main([*arguments, *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_reward_that_must_have_the_arguments_of_trl_trains_and_evaluates_by_the_commands(base, workdir, capsys):
+    (workdir / "my_logging.py").write_text(REWARD, encoding="utf-8")
+    rewards = ["--reward_funcs", "my_logging.py:logs"]
+    run = ["--model", base, "--task", "sums", *SMALL, *rewards, "--log_completions", "true", "--logging_steps", "1"]
+    assert command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
+    lines = metrics_in(workdir / "out")
+    assert [line["begun_at"] for line in lines] == [0, 1] and "eval/begun_at" in lines[-1]
+    samples = [json.loads(line) for line in (workdir / "out/completions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(samples) == 16 and all(sample["extra"]["size"] >= 0 for sample in samples)
+    measured = ["--model", "out", "--task", "sums", *rewards, "--n", "2", "--max_completion_length", "4"]
+    assert evaluate.main(measured) == 0
 
 
 def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(base, workdir, capsys, monkeypatch):
