@@ -388,7 +388,9 @@ def test_a_reward_that_must_have_the_arguments_of_trl_trains_and_evaluates_by_th
     assert command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
     lines = metrics_in(workdir / "out")
     assert [line["begun_at"] for line in lines] == [0, 1] and "eval/begun_at" in lines[-1]
-    samples = [json.loads(line) for line in (workdir / "out/completions.jsonl").read_text(encoding="utf-8").splitlines()]
+    samples = [
+        json.loads(line) for line in (workdir / "out/completions.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert len(samples) == 16 and all(sample["extra"]["size"] >= 0 for sample in samples)
     measured = ["--model", "out", "--task", "sums", *rewards, "--n", "2", "--max_completion_length", "4"]
     assert evaluate.main(measured) == 0
