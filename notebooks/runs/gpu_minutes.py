@@ -41,7 +41,8 @@ def commands(part: str, try_out: bool, output: Path) -> list[tuple[list[str], in
         spec = size | {"device": device}
         cases = [(mode, checkpointing) for checkpointing in (True, False) for mode in MODES]
         specs = [spec | {"mode": mode, "checkpointing": checkpointing} for mode, checkpointing in cases]
-        return [([python, "-c", MEASURE.format(root=str(ROOT), spec=spec)], 60) for spec in specs]
+        limit = 600 if try_out else 60
+        return [([python, "-c", MEASURE.format(root=str(ROOT), spec=spec)], limit) for spec in specs]
     if part == "trl":
         bench = [python, "-m", "grpo_lab.bench", "--against", "trl", "--device", device, "--seeds", "0"]
         real = ["--model", "smollm2", "--precision", "fp32-master", "--steps", "10"]

@@ -1,7 +1,9 @@
 """What the script for fifteen minutes on a GPU leaves behind when a command, or the script itself, is cut off."""
 
 import json
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -9,7 +11,7 @@ from tests.support.scripts import load_script
 
 minutes = load_script("notebooks/runs/gpu_minutes.py")
 PRINTS = [sys.executable, "-c", "print('a line'); print('{\"peak\": 3}')"]
-HANGS = [sys.executable, "-c", "import time; print('begun'); time.sleep(60)"]
+HANGS = [sys.executable, "-c", "import time; print('begun'); time.sleep(600)"]
 
 
 def start(monkeypatch, tmp_path, commands):
@@ -23,8 +25,21 @@ def record(tmp_path):
 
 
 def test_a_command_that_takes_too_long_leaves_what_it_printed_and_the_next_begins(monkeypatch, tmp_path):
-    with pytest.raises(SystemExit, match="1"):
-        start(monkeypatch, tmp_path, [(HANGS, 5), (PRINTS, 60)])
+    run = subprocess.run
+
+    def run_until_it_has_begun(command, *, timeout, **keywords):
+        if command != HANGS:
+            return run(command, timeout=timeout, **keywords)
+        with subprocess.Popen(command, **keywords) as process:
+            while not (tmp_path / "memory-0.txt").read_text(encoding="utf-8"):
+                time.sleep(0.05)
+            process.kill()
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(minutes.subprocess, "run", run_until_it_has_begun)
+    with pytest.raises(SystemExit) as left:
+        start(monkeypatch, tmp_path, [(HANGS, 1), (PRINTS, 60)])
+    assert left.value.code == 1
     cut_off, done = record(tmp_path)
     assert (cut_off["exit"], cut_off["result"]) == (None, "begun")
     assert (done["exit"], done["result"]) == (0, {"peak": 3})
