@@ -67,7 +67,7 @@ def test_long_prompts_of_a_rollout(mode, L):
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
-@pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
 def test_rows_without_a_mask(mode, length, monkeypatch):
     """Of prompts, and of an update: what is planned is what lives, and it grows with the length alone."""
@@ -75,7 +75,7 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * length).view(2, -1)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
     config = make_config(T=length, G=4, B=4, b=4)
     made = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
