@@ -150,7 +150,8 @@ class PlannedRun:
     def masks(self) -> int:
         """The two masks that all layers share: of the completions, each with its prompt, and of the prompts.
 
-        They alone grow with the square of a length; the query heads of a key head stand in line. Long rows have none.
+        They alone grow with the square of a length; the query heads of a key head stand in line. Long rows have none;
+        a micro-batch of shorter ones in the same run has one of at most `LONGEST_MASKED` columns, within the reserve.
         """
         completions = self._cells(self.completion_inputs, self.length - 1)
         return self._mask_bytes(completions + self._cells(self.prompts * self.prompt_length, self.prompt_length))
