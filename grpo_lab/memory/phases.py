@@ -6,11 +6,14 @@ A phase is a list of moments, part name to bytes, in the order in which they com
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout.cache import aligned_columns
+from grpo_lab.rollout.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
 from grpo_lab.rollout.score import head_chunk
 from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.trainer.optim_8bit import PIECE
@@ -48,9 +51,14 @@ class PlannedRun:
         return self.mode.weights.itemsize
 
     @cached_property
+    def product(self) -> torch.dtype:
+        """The precision of the matrix products of forward and backward pass."""
+        return self.mode.autocast or self.mode.weights
+
+    @cached_property
     def product_size(self) -> int:
-        """Bytes of a number in the matrix products of forward and backward pass."""
-        return (self.mode.autocast or self.mode.weights).itemsize
+        """Bytes of a number in the matrix products."""
+        return self.product.itemsize
 
     @cached_property
     def prompts(self) -> int:
@@ -115,9 +123,22 @@ class PlannedRun:
         """Kept for the backward pass by one layer, with keys and values for each row that looks at them."""
         copies = 3 if self.mode.autocast else 0
         token_bytes = parts.layer_token_bytes(self.shape, self.product_size, self.weight_size, copies=copies)
-        columns = self.rows * self.length + self.prompts * self.prompt_length
+        completions = self.rows * self.length * self._key_copies(self.length - 1)
+        columns = completions + self.prompts * self.prompt_length * self._key_copies(self.prompt_length)
         cache = parts.cache_bytes(self.shape, columns, self.product_size) // self.shape.layers
-        return self.tokens * token_bytes + cache
+        return self.tokens * token_bytes + cache + self._padded_queries
+
+    def _key_copies(self, length: int) -> int:
+        """How many times a row of so many tokens keeps each of its keys."""
+        heads_per_key = self.shape.queries // self.shape.keys
+        return key_copies(self.device_type, self.product, heads_per_key) if length > LONGEST_MASKED else 1
+
+    @cached_property
+    def _padded_queries(self) -> int:
+        """Those of zeros, with their outputs, where each long row is a call of its own."""
+        by_row = kernel_of_long_rows(self.device_type, self.product) == BY_ROW
+        queries = self.rows * self.prompt_length if by_row and self.length - 1 > LONGEST_MASKED else 0
+        return 2 * queries * self.shape.queries * self.product_size
 
     @cached_property
     def head_activations(self) -> int:
@@ -129,23 +150,25 @@ class PlannedRun:
     def masks(self) -> int:
         """The two masks that all layers share: of the completions, each with its prompt, and of the prompts.
 
-        They alone grow with the square of a length; the query heads of a key head stand in line.
+        They alone grow with the square of a length; the query heads of a key head stand in line. Long rows have none;
+        a micro-batch of shorter ones in the same run has one of at most `LONGEST_MASKED` columns, within the reserve.
         """
-        rows = self.completion_inputs * aligned_columns(self.length - 1)
-        return self._mask_bytes(rows + self._square(self.prompts, self.prompt_length))
+        completions = self._cells(self.completion_inputs, self.length - 1)
+        return self._mask_bytes(completions + self._cells(self.prompts * self.prompt_length, self.prompt_length))
 
     @cached_property
     def prefill_mask(self) -> int:
         """The mask of a rollout's prompts, all of them at once, without the last token of each."""
-        return self._mask_bytes(self._square(self.rollout_prompts, self.prompt_length - 1))
+        length = self.prompt_length - 1
+        return self._mask_bytes(self._cells(self.rollout_prompts * length, length))
 
     @cached_property
     def rollout_prompts(self) -> int:
         """Prompts that are answered at a time."""
         return self.config.prompts_per_step // self.rollout_parts
 
-    def _square(self, rows: int, length: int) -> int:
-        return rows * length * aligned_columns(length)
+    def _cells(self, queries: int, length: int) -> int:
+        return queries * aligned_columns(length) if length <= LONGEST_MASKED else 0
 
     def _mask_bytes(self, cells: int) -> int:
         return self.product_size * (self.shape.queries // self.shape.keys) * cells

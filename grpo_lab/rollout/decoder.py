@@ -124,7 +124,8 @@ class Decoder:
         """Read the last token of every prefix, and draw and record the next of every row, which is returned."""
         self.visible.index_fill_(1, self.slot, True)
         log_pi = self._logits().log_softmax(-1)
-        next_token = self.draw(log_pi)
+        pi = log_pi.exp()  # once, to draw and for the entropy
+        next_token = self.draw(log_pi, pi)
         if self.turns is not None:
             forced = self.forced[self.rows]
             next_token = torch.where(forced == DRAWN, next_token, forced)
@@ -132,7 +133,7 @@ class Decoder:
         self.position.add_(1)
         cells = (self.rows, self.slot)
         self.logp.index_put_(cells, log_pi[self.prefix_index, next_token])  # [recorded]
-        self.entropy.index_put_(cells, entropy_of(log_pi)[self.prefix_index])
+        self.entropy.index_put_(cells, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
         self.sequences.index_put_(cells, next_token)
         self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
@@ -145,11 +146,11 @@ class Decoder:
             self.forced.copy_(torch.tensor(self.turns.forced()))
             self.done.copy_(torch.tensor(self.turns.done, device=self.done.device)[self.rows])
 
-    def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+    def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row from the distribution after its prefix."""
-        if log_pi.isnan().any():
+        if pi.isnan().any():
             raise RunError(NOT_FINITE)
-        return log_pi.exp().multinomial(1)[:, 0]
+        return pi.multinomial(1)[:, 0]
 
     def _logits(self) -> Float[Tensor, "M V"]:
         keywords = {"attention_mask": self._mask(), "position_ids": self.position}
@@ -197,25 +198,26 @@ class CpuDecoder(Decoder):
             self.position, self.visible = self.position[parent], self.visible[parent]
             self.cache.select_rows(parent)
 
-    def draw(self, log_pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+    def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw by one number a row. Rows that have left use up random numbers, too: their end changes no other row."""
         u = torch.rand(self.rollout_rows, dtype=torch.float64)
         u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
-        return inverse_cdf(log_pi, u[self.rows], self.prefix_index)
+        return inverse_cdf(pi, u[self.rows], self.prefix_index)
 
 
 def inverse_cdf(
-    log_pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
 ) -> Int[Tensor, " B"]:
     """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
 
+    pi: the probabilities of each distribution, to be scaled so that their sum is 1.
     u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.
     distribution: which of the M each row draws from. They stand on one line, the m-th from m to m + 1.
 
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
-    cdf = log_pi.exp().double().cumsum_(-1)
+    cdf = pi.cumsum(-1, dtype=torch.float64)
     stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
     point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
-    token = torch.searchsorted(stacked_cdf, point, right=True) - distribution * log_pi.shape[1]
-    return token.clamp(0, log_pi.shape[1] - 1)  # where NaN stands; the log-probability tells
+    token = torch.searchsorted(stacked_cdf, point, right=True) - distribution * pi.shape[1]
+    return token.clamp(0, pi.shape[1] - 1)  # where NaN stands; the log-probability tells

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
 from grpo_lab.rollout.cache import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.long_rows import LONGEST_MASKED, LongRows, long_rows
 from grpo_lab.rollout.prompts import positions
 
 PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
@@ -100,8 +101,13 @@ def unique_prefixes(
 
 def _block(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
-) -> tuple[Tensor, Tensor]:
-    """Rows of tokens that attend to each other, as `attend_packed` takes them, and the mask for their last queries."""
+) -> tuple[Tensor, Tensor] | LongRows:
+    """Rows of tokens that attend to each other, as `attend_packed` takes them, and the mask for their last queries.
+
+    Long rows have their lengths instead of a mask.
+    """
+    if is_token.shape[1] > LONGEST_MASKED:
+        return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
     return prefix_index, additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
 
@@ -110,11 +116,15 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
     """Attention within each block of a packed sequence. R heads stand in line as queries of their one key head.
 
     So no key is repeated. A block: rows of tokens, by their index in the sequence (any for padding, which the mask
-    hides), and the mask; the last Q tokens of each row are its queries.
+    hides), and the mask; the last Q tokens of each row are its queries. Or `LongRows`, which need no mask.
     outputs: which of the blocks' outputs, one after the other, each token of the sequence gets.
     """
     (_, heads, _, width), key_heads, block_outputs = query.shape, key.shape[1], []
-    for token_index, mask in blocks:
+    for block in blocks:
+        if isinstance(block, LongRows):
+            block_outputs.append(block.attend(query, key, value, scaling))
+            continue
+        token_index, mask = block
         rows, queries = len(token_index), mask.shape[2] * key_heads // heads
         gathered_queries = gather_tokens(query, token_index[:, -queries:], mask.dtype)
         gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)

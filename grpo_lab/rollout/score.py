@@ -3,7 +3,7 @@
 `score_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it for
 rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling to
 1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and the
-logits of many tokens are made in chunks.
+logits of many tokens are made in chunks; those of any other model by its own head (see `own_head.py`).
 """
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.own_head import has_own_head, in_chunks
 from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
@@ -46,7 +47,7 @@ def score_logprobs(
     """
     inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     if not is_fast(model):
-        return _logprobs_and_entropy(_logits_plain(model, *inputs), completion_ids, temperature, with_entropy)
+        return _score_plain(model, *inputs, temperature, with_entropy, policy_mask)
     hidden, predictor = packed_hidden(model, *inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
@@ -85,13 +86,38 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
     return min(tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 
-def _logits_plain(model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row):
-    """Logits of any model by its own forward pass over whole rows, padded on the right, where it changes nothing."""
+def _score_plain(
+    model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row, temperature, with_entropy, policy_mask
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+    """The same of any model, by its own forward pass over whole rows, padded on the right, where it changes nothing."""
+    inputs, predictor = _whole_rows(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    head = model.get_output_embeddings().weight
+    chunk = head_chunk(inputs["input_ids"].numel(), *head.shape, head.device.type)
+    if chunk is None or not has_own_head(model):
+        logits = model(**inputs).logits  # B S V
+        logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
+        return _logprobs_and_entropy(logits, completion_ids, temperature, with_entropy)
+    output, mask = model.base_model(**inputs), mask if policy_mask is None else mask & policy_mask
+    rows, columns = mask.nonzero(as_tuple=True)
+    hidden, ids = output[0][rows, predictor[rows, columns]], completion_ids[rows, columns]
+
+    def values(logits, ids):
+        logp, entropy = _logprobs_and_entropy(logits, ids, temperature, with_entropy)
+        return (logp, entropy) if with_entropy else (logp,)
+
+    results = in_chunks(values, model, output, hidden, ids, chunk)
+    filled = [values.new_zeros(mask.shape).masked_scatter(mask, values) for values in results]
+    return filled[0], filled[1] if with_entropy else None
+
+
+def _whole_rows(
+    prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row
+) -> tuple[dict[str, Tensor | bool], Int[Tensor, "B T"]]:
+    """Keywords of a forward pass over prompt and completion, padding last; and which column predicts each token."""
     ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
     is_token = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
-    logits = model(ids, attention_mask=is_token.long(), use_cache=False).logits  # B S V
     last_of_prompt = prompt_mask[prompt_of_row].sum(-1, keepdim=True) - 1  # B 1, predicts the first token
     predictor = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
-    return logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
+    return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor

@@ -58,7 +58,7 @@ class GraphDecoder(Decoder):
         self.token.copy_(next_token.unsqueeze(1))
         return next_token
 
-    def draw(self, log_pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
+    def draw(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         noise = log_pi.new_empty(self.rollout_rows, log_pi.shape[1]).exponential_()
         if self.rows_in_rollout is not None:
             noise = noise.index_select(0, self.rows_in_rollout)

@@ -5,17 +5,23 @@ from collections.abc import Callable
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
+from grpo_lab.config.precision import autocast
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rollout.cache import attention_dtype
+from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.long_rows import described
 from grpo_lab.rollout.probe import probe
-from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
+
+LOOKED_AT = 200  # prompts whose length is counted
 
 
 def check_inputs(
@@ -60,6 +66,18 @@ def check_inputs(
     prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
     for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
+    if line := _attention_of_long_rows(model, tokenizer, dataset, config):
+        print(f"attention: {line}")
+
+
+def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:
+    """What attends in rows too long for a mask, in words; None where the first of the prompts leave none so long."""
+    if not is_fast(model):
+        return None
+    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), LOOKED_AT))]
+    length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
+    with autocast(model, config):
+        return described(length, model.device.type, attention_dtype(model))
 
 
 def check_columns(dataset: Rows, eval_dataset: Rows) -> None:

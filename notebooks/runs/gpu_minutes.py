@@ -7,11 +7,12 @@
     python notebooks/runs/gpu_minutes.py memory --try-out --output /tmp/out    on a CPU, at a small size
 
 A part is a list of commands, each a process of its own with the seconds that it may take. The record (`PART.json`) is
-written anew after every command, its output (`PART-N.txt`) as it comes.
+written anew before and after every command, its output (`PART-N.txt`) as it comes: whoever is cut off has both.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -40,7 +41,8 @@ def commands(part: str, try_out: bool, output: Path) -> list[tuple[list[str], in
         spec = size | {"device": device}
         cases = [(mode, checkpointing) for checkpointing in (True, False) for mode in MODES]
         specs = [spec | {"mode": mode, "checkpointing": checkpointing} for mode, checkpointing in cases]
-        return [([python, "-c", MEASURE.format(root=str(ROOT), spec=spec)], 60) for spec in specs]
+        limit = 600 if try_out else 60
+        return [([python, "-c", MEASURE.format(root=str(ROOT), spec=spec)], limit) for spec in specs]
     if part == "trl":
         bench = [python, "-m", "grpo_lab.bench", "--against", "trl", "--device", device, "--seeds", "0"]
         real = ["--model", "smollm2", "--precision", "fp32-master", "--steps", "10"]
@@ -52,10 +54,11 @@ def commands(part: str, try_out: bool, output: Path) -> list[tuple[list[str], in
 
 def run(command: list[str], limit: int, log: Path) -> dict:
     """What became of a command, and the last line that it printed, as numbers where it is JSON."""
-    started = time.perf_counter()
+    started, environment = time.perf_counter(), os.environ | {"PYTHONUNBUFFERED": "1"}  # each line as it comes
     with log.open("w", encoding="utf-8") as file:
         try:
-            code = subprocess.run(command, stdout=file, stderr=file, cwd=ROOT, timeout=limit).returncode
+            process = subprocess.run(command, stdout=file, stderr=file, cwd=ROOT, env=environment, timeout=limit)
+            code = process.returncode
         except subprocess.TimeoutExpired:
             code = None  # cut off
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
@@ -67,6 +70,13 @@ def run(command: list[str], limit: int, log: Path) -> dict:
     return {"exit": code, "seconds": round(time.perf_counter() - started, 1), "log": log.name, "result": result}
 
 
+def write(folder: Path, part: str, records: list[dict]) -> None:
+    """The record of a part, whole or not at all."""
+    unfinished = folder / f"{part}.unfinished"
+    unfinished.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(folder / f"{part}.json")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=("tests", "memory", "trl", "qwen"))
@@ -76,9 +86,10 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     records: list[dict] = []
     for number, (command, limit) in enumerate(commands(args.part, args.try_out, args.output)):
-        command_line = " ".join(command[1:])[-160:]
-        records.append({"command": command_line} | run(command, limit, args.output / f"{args.part}-{number}.txt"))
-        (args.output / f"{args.part}.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+        log, begun = args.output / f"{args.part}-{number}.txt", {"command": " ".join(command[1:])[-160:]}
+        write(args.output, args.part, [*records, begun | {"exit": "not yet", "log": log.name}])
+        records.append(begun | run(command, limit, log))
+        write(args.output, args.part, records)
         print(json.dumps(records[-1]), flush=True)
     sys.exit(max(record["exit"] != 0 for record in records))
 

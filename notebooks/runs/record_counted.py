@@ -1,6 +1,7 @@
 """Count the memory of an update of Qwen2-0.5B at its true size, in counted.json, for notebook 08.
 
 PYTHONPATH=. python notebooks/runs/record_counted.py           two minutes on one core; no card, and no weights
+PYTHONPATH=. python notebooks/runs/record_counted.py --long    only the answers of 8,192 to 32,000 tokens
 PYTHONPATH=. python notebooks/runs/record_counted.py --card    instead two steps of training on this machine's card
 
 The weights are fake tensors: shapes without numbers. All operations of two micro-batches run on them, forward and
@@ -30,6 +31,7 @@ from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import plan
 from grpo_lab.memory.phases import resident
+from grpo_lab.memory.planning import MODES
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import score, score_logprobs
 from grpo_lab.tasks import TASKS
@@ -37,27 +39,36 @@ from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives
 
 PROMPT = 448  # tokens
+LONG_WAYS = [(mode, tokens, rows) for mode in MODES[True] for tokens in (8192, 16384, 32000) for rows in (1, 8)]
+COUNTED = [("bf16", 2048, 1), ("bf16", 8192, 1)]  # of these and longer ones each operation takes its time
 WAYS = [(mode, again) for mode in PRECISIONS for again in (False, True)]
 
 
-def plan_of(mode: str, checkpointing: bool):
-    """Of notebook 08's run in one mode."""
+def plan_of(mode: str, checkpointing: bool, **changes):
+    """Of notebook 08's run in one mode; changes: other settings."""
     settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
+    settings |= changes
     return plan(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
 
 
-def planned(mode: str, checkpointing: bool) -> int:
+def long_answers(tokens: int, rows: int) -> dict:
+    """Settings of eight answers of so many tokens to one prompt, so many rows at a time."""
+    sizes = {"num_generations": 8, "generation_batch_size": 8, "max_completion_length": tokens}
+    return sizes | {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows}
+
+
+def planned(mode: str, checkpointing: bool, **changes) -> int:
     """The peak of an update, in bytes beyond weights and moments."""
-    memory_plan = plan_of(mode, checkpointing)
+    memory_plan = plan_of(mode, checkpointing, **changes)
     return memory_plan.totals["update"] - sum(resident(memory_plan.run).values())
 
 
-def counted(mode: str, checkpointing: bool, lora: bool = False) -> int:
+def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
     """The same of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
-    config = plan_of(mode, checkpointing).run.config
+    config = plan_of(mode, checkpointing, **changes).run.config
     rows, T = config.rows_at_once, config.max_completion_length
     # Nothing is shared but the prompt of a group: the worst case, which is planned for.
-    prompts = torch.arange(rows // config.num_generations * PROMPT).view(-1, PROMPT)
+    prompts = torch.arange(max(rows // config.num_generations, 1) * PROMPT).view(-1, PROMPT)
     of_row = torch.arange(rows) // config.num_generations
     completions = torch.arange(rows * T).view(rows, T)
     batch = (prompts, prompts >= 0, completions, completions >= 0, of_row)
@@ -87,6 +98,21 @@ def record() -> list[dict]:
     ]
 
 
+def record_long() -> dict:
+    """Of answers too long for a mask: the planned peak of a step, and of an update what is planned and counted."""
+    peaks = [
+        {"mode": mode, "tokens": tokens, "rows": rows, "peak": plan_of(mode, True, **long_answers(tokens, rows)).peak}
+        for mode, tokens, rows in LONG_WAYS
+    ]
+    updates = [
+        {"mode": mode, "tokens": tokens, "rows": rows}
+        | {"planned": planned(mode, True, **long_answers(tokens, rows))}
+        | {"counted": counted(mode, True, **long_answers(tokens, rows))}
+        for mode, tokens, rows in COUNTED
+    ]
+    return {"planned": peaks, "updates": updates}
+
+
 def on_card() -> dict:
     """Two steps of 8 answers of 512 tokens in each way, two at a time: peak of memory, planned and measured."""
     specs = [LONG | {"mode": mode, "checkpointing": again, "shape": "qwen2", "device": "cuda"} for mode, again in WAYS]
@@ -100,11 +126,14 @@ def on_card() -> dict:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     file = Path(__file__).with_name("counted.json")
-    if "--card" in sys.argv:
+    if "--long" in sys.argv:
+        whole = json.loads(file.read_text(encoding="utf-8")) | {"long": record_long()}
+    elif "--card" in sys.argv:
         whole = json.loads(file.read_text(encoding="utf-8")) | {"card": on_card()}
     else:
         about = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, "
         about += "torch's FakeTensorMode, no card"
         whole = {"what": about, "second": "exact", "torch": torch.__version__, "runs": record()}
         whole["lora"] = {"mode": "bf16", "checkpointing": True, "rank": 16, "counted": counted("bf16", True, lora=True)}
+        whole["long"] = record_long()
     write_json(file, whole)

@@ -12,7 +12,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
-from grpo_lab.rollout import score, static
+from grpo_lab.rollout import packing, score, static
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
@@ -65,6 +65,26 @@ def test_long_prompts_of_a_rollout(mode, L):
     memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), L)
     prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
+
+
+@pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
+def test_rows_without_a_mask(mode, length, monkeypatch):
+    """Of prompts, and of an update: what is planned is what lives, and it grows with the length alone."""
+    for module in (packing, phases):
+        monkeypatch.setattr(module, "LONGEST_MASKED", 32)
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
+    model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * length).view(2, -1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
+        counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
+    config = make_config(T=length, G=4, B=4, b=4)
+    made = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
+    assert made.run.prefill_mask == made.with_setting(config=config).run.masks == 0
+    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.run).values())
+    assert prompts == pytest.approx(counted, rel=0.1)
+    update, _ = update_and_logprobs("small", mode, config, L=48)
+    made = planned("small", mode, config, L=48)
+    assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
 
 
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import GIB, MODES, MemoryPlan, all_candidates, choice, parts, plan, shape_of
+from grpo_lab.memory import GIB, MODES, MemoryPlan, all_candidates, choice, parts, phases, plan, shape_of
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
@@ -133,12 +134,14 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.integers(1, 600),
     st.integers(221, 600),  # so many that the logits are made in chunks
 )
-def test_more_of_anything_never_takes_less(mode, checkpointing, prompts, rows, L, T):
-    less = peak_of(mode, checkpointing, prompts, rows, L, T)
-    assert peak_of(mode, checkpointing, prompts, rows, L + 64, T) >= less
-    assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
-    assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
-    assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
-    if 2 * rows < 4 * prompts:  # a whole update at once finds no gradients from before
-        assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
-    assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)
+@pytest.mark.parametrize("longest", [0, 10**6])  # no row has a mask, or every one; where it ends less is taken
+def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts, rows, L, T):
+    with patch.object(phases, "LONGEST_MASKED", longest):
+        less = peak_of(mode, checkpointing, prompts, rows, L, T)
+        assert peak_of(mode, checkpointing, prompts, rows, L + 64, T) >= less
+        assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
+        assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
+        assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
+        if 2 * rows < 4 * prompts:  # a whole update at once finds no gradients from before
+            assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
+        assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout import decoder as decoding
@@ -11,6 +12,7 @@ from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.generate import entropy_of
 from grpo_lab.rollout.sample import DECODERS
 from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
 from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
@@ -31,7 +33,7 @@ def both_ways(model, tokenizer, *arguments, **settings):
     return rollouts_and_states
 
 
-def race(decoder, log_pi):
+def race(decoder, log_pi, pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
     return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
 
@@ -62,7 +64,7 @@ def test_one_number_a_row_finds_the_first_token_beyond_it(logits, u):
     certain = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
     distribution = torch.tensor([1, 0, 2])
     three_u = torch.full((3,), u, dtype=torch.float64)
-    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]), three_u, distribution)
+    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]).exp(), three_u, distribution)
     assert last == len(logits) - 1, "each row from its own"
     pi = log_pi[0].exp().double()
     assert pi[token] > 0, "what cannot come does not"
@@ -77,7 +79,43 @@ def test_a_rare_token_comes_as_often_as_its_probability():
     """2^-30 is finer than the steps of a random float32."""
     log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
     near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
-    assert inverse_cdf(log_pi, near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
+    assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
+
+
+def two_softmaxes(log_pi, u, distribution):
+    """Draw and entropy as they were when each made the probabilities for itself."""
+    cdf = log_pi.exp().double().cumsum_(-1)
+    stacked = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf))[:, None]).flatten()
+    token = torch.searchsorted(stacked, distribution + u, right=True) - distribution * log_pi.shape[1]
+    return token, -(log_pi.exp() * log_pi.clamp(min=-1e9)).sum(-1)
+
+
+def test_draw_and_entropy_from_one_exponential_are_the_same_to_the_bit():
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(20):
+        log_pi = (5 * torch.randn(7, 5000, generator=generator)).log_softmax(-1)
+        log_pi[:, seed] = -torch.inf  # what is ruled out adds nothing
+        u, distribution = torch.rand(40, dtype=torch.float64, generator=generator), torch.arange(40) % 7
+        token, entropy = two_softmaxes(log_pi, u, distribution)
+        assert torch.equal(inverse_cdf(log_pi.exp(), u, distribution), token)
+        assert torch.equal(entropy_of(log_pi, log_pi.exp()), entropy)
+
+
+def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
+    model, tokenizer = make_world()
+    found = []
+
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            if function.overloadpacket in (torch.ops.aten.exp, torch.ops.aten.exp_):
+                found.append(arguments[0].shape[-1] == model.config.vocab_size)
+            return function(*arguments, **(keywords or {}))
+
+    steps, step = [], CpuDecoder.step
+    monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (steps.append(1), step(decoder)))
+    with Counts():
+        sample(model, tokenizer)
+    assert sum(found) == len(steps) > 0
 
 
 def all_apart(decoder):

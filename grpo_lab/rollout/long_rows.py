@@ -1,0 +1,143 @@
+"""Attention of long rows without a mask, which would grow with the square of their length.
+
+The queries of a row are its last tokens and look at all tokens up to themselves, so a kernel that is causal needs no
+mask, only the lengths: the tokens of the rows stand one after the other, without padding. On a GPU in half precision
+one kernel takes all rows, `varlen_attn`, where torch has it. Elsewhere each row is a call of its own.
+"""
+
+import inspect
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+LONGEST_MASKED = 1024  # tokens of a row, with its padding; beyond it a mask takes more than what it saves
+VARLEN, BY_ROW = "varlen_attn", "a call for each row"
+HALF = (torch.bfloat16, torch.float16)  # the precisions of the flash kernels
+
+
+def kernel_of_long_rows(device_type: str, dtype: torch.dtype) -> str:
+    """`VARLEN` where this device and this torch can; else `BY_ROW`."""
+    return VARLEN if device_type == "cuda" and dtype in HALF and _varlen_keywords() is not None else BY_ROW
+
+
+def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
+    """How many times each key stands in memory: as often as heads share it, where the kernel knows no shared heads."""
+    shares = _varlen_keywords() if kernel_of_long_rows(device_type, dtype) == VARLEN else device_type != "cuda"
+    return 1 if shares else heads_per_key
+
+
+def described(length: int, device_type: str, dtype: torch.dtype) -> str | None:
+    """What attends in a run whose rows have at most so many tokens, in words; None where a mask is used."""
+    if length <= LONGEST_MASKED:
+        return None
+    kernel, precision = kernel_of_long_rows(device_type, dtype), str(dtype).removeprefix("torch.")
+    return f"rows of more than {LONGEST_MASKED:,} tokens need no mask: {kernel}, in {precision}"
+
+
+@dataclass(frozen=True)
+class LongRows:
+    """Rows of tokens that attend to each other, each token by its index in a packed sequence, without padding."""
+
+    query_index: Int[Tensor, " N"]  # row after row; those of a row are its last tokens
+    key_index: Int[Tensor, " M"]
+    query_ends: Int[Tensor, " E"]  # E = rows + 1, int32: where each begins and ends, as `varlen_attn` takes them
+    key_ends: Int[Tensor, " E"]
+    query_lengths: list[int]
+    key_lengths: list[int]
+    dtype: torch.dtype
+    cells: Int[Tensor, " N"]  # where each query stands among those of all rows, with padding
+    cell_count: int
+
+    def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H W"]:
+        """The output of each query; zeros at padding."""
+        key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
+        query = _tokens(query, self.query_index, self.dtype)
+        attend = attend_varlen if kernel_of_long_rows(query.device.type, self.dtype) == VARLEN else attend_by_row
+        out = attend(query, key, value, self, scaling) if self.query_lengths else query
+        return out.new_zeros(self.cell_count, *out.shape[1:]).index_copy(0, self.cells, out)
+
+
+def long_rows(
+    prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype
+) -> LongRows:
+    """The rows, of which the last Q columns are queries; a row that has none there is left out."""
+    is_query = is_token[:, -queries:]
+    lengths = torch.stack([is_query.sum(1), is_token.sum(1) * is_query.any(1)])  # 2 B
+    lengths = lengths[:, lengths[0] > 0]
+    query_ends, key_ends = pad(lengths.cumsum(1), (1, 0)).int()
+    query_lengths, key_lengths = lengths.tolist()
+    return LongRows(
+        query_index=prefix_index[:, -queries:][is_query],
+        key_index=prefix_index[is_token & is_query.any(1, keepdim=True)],
+        query_ends=query_ends,
+        key_ends=key_ends,
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+        dtype=dtype,
+        cells=is_query.flatten().nonzero()[:, 0],
+        cell_count=is_query.numel(),
+    )
+
+
+def attend_varlen(
+    query: Float[Tensor, "N H W"],
+    key: Float[Tensor, "M K W"],
+    value: Float[Tensor, "M K W"],
+    rows: LongRows,
+    scaling: float | None = None,
+) -> Float[Tensor, "N H W"]:
+    """Attention of all rows by one kernel, which aligns the last query of a row with its last key."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    keywords = _varlen_keywords()
+    if not keywords:  # torch 2.11: query heads share no key head
+        key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    ends = (rows.query_ends, rows.key_ends, max(rows.query_lengths), max(rows.key_lengths))
+    return varlen_attn(query, key, value, *ends, scale=scaling, window_size=(-1, 0), **keywords)
+
+
+def attend_by_row(
+    query: Float[Tensor, "N H W"],
+    key: Float[Tensor, "M K W"],
+    value: Float[Tensor, "M K W"],
+    rows: LongRows,
+    scaling: float | None = None,
+) -> Float[Tensor, "N H W"]:
+    """The same by torch's own attention, a row at a time.
+
+    It aligns the first query with the first key, so before the queries of a row stand as many of zeros as it lacks.
+    """
+    outputs, by_row = [], (query.split(rows.query_lengths), key.split(rows.key_lengths), value.split(rows.key_lengths))
+    for row_query, row_key, row_value in zip(*by_row, strict=True):
+        lacking, heads_per_key = len(row_key) - len(row_query), query.shape[1] // key.shape[1]
+        inputs = [pad(row_query, (0, 0, 0, 0, lacking, 0)), row_key, row_value]
+        if query.is_cuda:  # whose kernels without a mask repeat no key by themselves
+            inputs[1:] = [x.repeat_interleave(heads_per_key, 1) for x in inputs[1:]]
+        inputs = [x.transpose(0, 1)[None] for x in inputs]  # 1 H S W
+        out = scaled_dot_product_attention(*inputs, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
+        outputs.append(out[0].transpose(0, 1)[lacking:])
+    return torch.cat(outputs)
+
+
+def _tokens(x: Float[Tensor, "1 H N W"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H W"]:
+    return x[0].transpose(0, 1).to(dtype).index_select(0, index)
+
+
+@cache
+def _varlen_keywords() -> dict | None:
+    """What this torch's `varlen_attn` takes for shared key heads; None where there is none that is causal by a window.
+
+    torch 2.10 has another signature, 2.11 knows no shared heads, and before there was none.
+    """
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    known = inspect.signature(varlen_attn).parameters
+    if "window_size" not in known:
+        return None
+    return {"enable_gqa": True} if "enable_gqa" in known else {}

@@ -1,0 +1,48 @@
+"""On a GPU: long rows without a mask, by the kernel that is chosen there, as near to float64 as the masked way is."""
+
+import pytest
+import torch
+
+from grpo_lab.rollout import packing
+from grpo_lab.rollout.long_rows import BY_ROW, VARLEN, kernel_of_long_rows
+from grpo_lab.rollout.score import score_logprobs
+from tests.rollout.test_long_rows import batch
+from tests.support.known_shape import random_policy
+
+pytestmark = pytest.mark.gpu
+
+
+def outcome(dtype):
+    """Log-probabilities and the gradient of the first layer's query projection, in float64."""
+    model = random_policy("small", dtype=torch.float64).to("cuda", dtype)
+    inputs = [tensor.cuda() for tensor in batch()]
+    logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+    weights = torch.linspace(-1, 1, logp.numel(), device="cuda").view_as(logp)
+    (logp * weights)[inputs[3]].sum().backward()
+    return logp[inputs[3]].detach().double(), model.model.layers[0].self_attn.q_proj.weight.grad.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_long_rows_are_as_near_to_the_truth_as_masked_ones(dtype, monkeypatch):
+    print(kernel_of_long_rows("cuda", dtype), "on torch", torch.__version__)
+    truth, masked = outcome(torch.float64), outcome(dtype)
+    monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
+    for exact, plain, ours in zip(truth, masked, outcome(dtype), strict=True):
+        error, plain_error = ((x - exact).norm() / exact.norm() for x in (ours, plain))
+        assert error < max(1.5 * plain_error, 1e-5)
+
+
+def test_half_precision_takes_one_kernel_for_all_rows_from_torch_2_11_on():
+    has_it = torch.__version__ >= (2, 11)
+    assert kernel_of_long_rows("cuda", torch.bfloat16) == (VARLEN if has_it else BY_ROW)
+
+
+def test_no_mask_of_a_long_row_is_in_memory():
+    """Two rows of 8,192 tokens: the mask alone would take 7 x 2 x 8,192 x 8,192 numbers of 2 bytes, 1.75 GiB."""
+    model = random_policy("qwen2", device="cuda", dtype=torch.bfloat16)
+    ids = torch.randint(1000, (2, 8192), device="cuda")
+    with torch.no_grad():
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        packing.packed_prompts(model, ids, ids >= 0)
+    assert torch.cuda.max_memory_allocated() - before < 2**30

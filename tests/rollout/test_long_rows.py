@@ -1,0 +1,164 @@
+"""Long rows without a mask against the masked way, in float64; and the lengths that a GPU's kernel is called with."""
+
+import pytest
+import torch
+import torch.nn.attention.varlen
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout import long_rows as module
+from grpo_lab.rollout import packing
+from grpo_lab.rollout.long_rows import BY_ROW, LONGEST_MASKED, VARLEN, described, kernel_of_long_rows, long_rows
+from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.trainer import inputs
+from tests.support.known_shape import random_policy
+from tests.support.worlds import make_world
+
+L, T = 9, 14
+
+
+def batch(lengths=(14, 3, 1, 8, 14), vocabulary=4096):
+    """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
+    generator = torch.Generator().manual_seed(0)
+    prompt_ids = torch.randint(vocabulary, (3, L), generator=generator)
+    completion_ids = torch.randint(vocabulary, (len(lengths), T), generator=generator)
+    completion_ids[4, :6] = completion_ids[0, :6]
+    prompt_mask = torch.arange(L) >= torch.tensor([[0], [4], [8]])
+    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
+    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1, 2, 0])
+
+
+def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, **keywords):
+    """As `varlen_attn` documents itself: sequences by their ends, the last query of each aligned with its last key."""
+    assert window_size == (-1, 0) and cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    assert max_q == cu_seq_q.diff().max() and max_k == cu_seq_k.diff().max()
+    if not keywords:
+        assert query.shape[1] == key.shape[1]
+    outputs = []
+    for q_start, q_end, k_start, k_end in zip(cu_seq_q, cu_seq_q[1:], cu_seq_k, cu_seq_k[1:], strict=False):
+        for number in range(q_end - q_start):
+            seen = slice(k_start, k_end - (q_end - q_start - 1 - number))
+            heads = []
+            for head in range(query.shape[1]):
+                shared = head * key.shape[1] // query.shape[1]
+                weights = (key[seen, shared] @ query[q_start + number, head] * scale).softmax(0)
+                heads.append(weights @ value[seen, shared])
+            outputs.append(torch.stack(heads))
+    return torch.stack(outputs)
+
+
+def use_varlen(monkeypatch, keywords):
+    monkeypatch.setattr(module, "kernel_of_long_rows", lambda *_: VARLEN)
+    monkeypatch.setattr(module, "_varlen_keywords", lambda: keywords)
+    monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", literal_varlen)
+
+
+WAYS = {
+    "by row": lambda monkeypatch: None,
+    "varlen": lambda monkeypatch: use_varlen(monkeypatch, {"enable_gqa": True}),
+    "varlen of torch 2.11": lambda monkeypatch: use_varlen(monkeypatch, {}),
+}
+
+
+def values_and_gradients(checkpointing=False):
+    model = random_policy("small", dtype=torch.float64)
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+        model.train()
+    inputs = batch()
+    logp, entropy = score_logprobs(model, *inputs)
+    weights = torch.linspace(-1, 1, logp.numel(), dtype=torch.float64).view_as(logp)
+    ((logp - entropy) * weights)[inputs[3]].sum().backward()
+    return logp[inputs[3]], entropy[inputs[3]], {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, checkpointing, monkeypatch):
+    expected = values_and_gradients()
+    monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
+    monkeypatch.setattr(packing, "additive_mask", None)  # no mask is made
+    WAYS[way](monkeypatch)
+    logp, entropy, gradients = values_and_gradients(checkpointing)
+    torch.testing.assert_close((logp, entropy), expected[:2], rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradients, expected[2], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
+    model, (ids, mask, *_) = random_policy("small", dtype=torch.float64), batch()
+    with torch.no_grad():
+        expected, index = packed_prompts(model, ids, mask)
+        monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
+        WAYS[way](monkeypatch)
+        got, same_index = packed_prompts(model, ids, mask)
+    assert torch.equal(index, same_index)
+    for layer, other in zip(got.layers, expected.layers, strict=True):
+        torch.testing.assert_close((layer.keys, layer.values), (other.keys, other.values), rtol=0, atol=1e-12)
+
+
+def test_lengths_and_indices_of_rows_against_a_literal_loop():
+    mask = batch()[3]
+    is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
+    prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
+    rows = long_rows(prefix_index, is_token, T - 1, torch.float32)
+    query_index, key_index, cells, query_ends, key_ends = [], [], [], [0], [0]
+    for row, (index, tokens) in enumerate(zip(prefix_index.tolist(), is_token.tolist(), strict=True)):
+        queries = [(i, s) for s, (i, token) in enumerate(zip(index, tokens, strict=True)) if token and s > L]
+        if queries:
+            query_index += [i for i, _ in queries]
+            cells += [row * (T - 1) + s - L - 1 for _, s in queries]
+            key_index += [i for i, token in zip(index, tokens, strict=True) if token]
+            query_ends.append(len(query_index))
+            key_ends.append(len(key_index))
+    assert len(query_ends) == 5  # row 2 has none
+    assert rows.query_index.tolist() == query_index and rows.key_index.tolist() == key_index
+    assert rows.query_ends.tolist() == query_ends and rows.key_ends.tolist() == key_ends
+    assert rows.cells.tolist() == cells and rows.cell_count == 5 * (T - 1)
+
+
+def test_rows_of_one_token_each_need_no_attention(monkeypatch):
+    model, inputs = random_policy("small", dtype=torch.float64), batch(lengths=(1, 1, 1, 1, 1))
+    expected = score_logprobs(model, *inputs)[0][:, 0]
+    monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
+    torch.testing.assert_close(score_logprobs(model, *inputs)[0][:, 0], expected, rtol=0, atol=1e-12)
+
+
+def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
+    model, made = random_policy("small"), []
+    plain = packing.additive_mask
+    monkeypatch.setattr(
+        packing, "additive_mask", lambda is_token, *more: made.append(is_token) or plain(is_token, *more)
+    )
+    for length in (LONGEST_MASKED, LONGEST_MASKED + 1):
+        packing._block(model, torch.zeros(2, length, dtype=torch.long), torch.ones(2, length, dtype=torch.bool), 4)
+    assert [is_token.shape[1] for is_token in made] == [LONGEST_MASKED]
+
+
+def test_the_kernel_is_chosen_by_device_precision_and_torch_and_is_said(monkeypatch):
+    half, single = torch.bfloat16, torch.float32
+    for keywords in ({"enable_gqa": True}, {}):
+        monkeypatch.setattr(module, "_varlen_keywords", lambda keywords=keywords: keywords)
+        assert [kernel_of_long_rows(*where) for where in (("cuda", half), ("cuda", torch.float16))] == [VARLEN] * 2
+        assert [kernel_of_long_rows(*where) for where in (("cuda", single), ("cpu", half))] == [BY_ROW] * 2
+    monkeypatch.setattr(module, "_varlen_keywords", lambda: None)  # an older torch
+    assert kernel_of_long_rows("cuda", half) == BY_ROW
+    assert described(LONGEST_MASKED, "cpu", single) is None
+    assert described(LONGEST_MASKED + 1, "cpu", single).endswith("a call for each row, in float32")
+
+
+def test_this_torch_has_the_kernel_and_asks_for_shared_heads_as_it_documents():
+    assert module._varlen_keywords() in ({"enable_gqa": True}, {})
+
+
+def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
+    model, tokenizer = make_world()
+    for longest, expected in (
+        (12, "attention: rows of more than 12 tokens need no mask: a call for each row"),
+        (13, ""),
+    ):
+        monkeypatch.setattr(module, "LONGEST_MASKED", longest)
+        config = GRPOConfig(max_completion_length=10, disable_tqdm=True)
+        inputs.check_inputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], config, None, None)
+        said = capsys.readouterr().out.splitlines()
+        assert [line for line in said if line.startswith("attention")] == expected

@@ -1,0 +1,105 @@
+"""Log-probabilities of models that go the plain way, in chunks of logits by their own heads."""
+
+import pytest
+import torch
+
+from grpo_lab.rollout import own_head, score
+from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.own_head import has_own_head
+from grpo_lab.rollout.score import score_logprobs
+from tests.support.architectures import ARCHITECTURES, make_architecture
+from tests.support.peak import peak_of_lives
+
+OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
+QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
+
+
+def batch(T=7, vocabulary=24):
+    generator = torch.Generator().manual_seed(0)
+    prompt_ids, completion_ids = (torch.randint(vocabulary, size, generator=generator) for size in ((2, 5), (3, T)))
+    prompt_mask, mask = torch.arange(5) >= torch.tensor([[0], [3]]), torch.arange(T) < torch.tensor([[T], [2], [5]])
+    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
+
+
+def outcome(model, inputs, **settings):
+    """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
+    values = [each[inputs[3]] for each in score_logprobs(model, *inputs, **settings) if each is not None]
+    mixture = sum((torch.linspace(-1, 1, len(each)).to(each) * each).sum() for each in values)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
+
+
+def spied(monkeypatch):
+    """The tokens of each chunk."""
+    sizes, plain = [], own_head.logits_of
+
+    def spy(model, output, hidden):
+        sizes.append(hidden.shape[1])
+        return plain(model, output, hidden)
+
+    monkeypatch.setattr(own_head, "logits_of", spy)
+    return sizes
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS])
+@pytest.mark.parametrize("settings", [{"with_entropy": True, "temperature": 0.7}, {"with_entropy": False}], ids=str)
+def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, settings, monkeypatch):
+    model, inputs = make_architecture(name)[0].double(), batch()
+    assert not is_fast(model) and has_own_head(model)
+    expected = outcome(model, inputs, **settings)
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
+    sizes = spied(monkeypatch)
+    got = outcome(model, inputs, **settings)
+    assert sizes == [4, 4, 4, 2, *[4, 4, 4, 2]] or sizes == [4, 4, 4, 2, *reversed([4, 4, 4, 2])]  # forward, backward
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
+    model, inputs = make_architecture("gemma2")[0], batch()
+    policy_mask = inputs[3].clone()
+    policy_mask[:, 1:3] = False
+    expected = score_logprobs(model, *inputs)[0]
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
+    sizes = spied(monkeypatch)
+    got = score_logprobs(model, *inputs, policy_mask=policy_mask)[0]
+    assert sum(sizes) == int((policy_mask & inputs[3]).sum())
+    torch.testing.assert_close(got, expected.where(policy_mask & inputs[3], 0))
+
+
+def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
+    """Four times the tokens: their logits alone would be five times what is more."""
+    model = make_architecture("gpt2", vocab_size=2**15)[0]
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 2**15)
+    has_own_head(model)
+
+    def peak(T):
+        inputs = batch(T, vocabulary=2**15)
+        return peak_of_lives(lambda: outcome(model, inputs))
+
+    logits_bytes = 4 * 2**15 * 3 * 36  # of the tokens that are more
+    assert peak(48) - peak(12) < 0.2 * logits_bytes
+
+
+def test_a_model_whose_head_is_not_alone_goes_the_whole_way_and_it_is_said(capsys, monkeypatch):
+    """OPT's forward pass calls not its layers' module but what is inside it."""
+    model, inputs = make_architecture("opt")[0], batch()
+    monkeypatch.setattr(own_head, "_has_own_head", {})
+    expected = score_logprobs(model, *inputs)[0]
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
+    got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
+    assert torch.equal(got[0], expected) and torch.equal(got[1], expected)
+    assert capsys.readouterr().out.count("logits: OPTForCausalLM makes those of all tokens at once") == 1
+    assert "forward" not in vars(model.base_model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
+    model, inputs = make_architecture(name)[0], batch()
+    if not has_own_head(model) or is_fast(model):
+        return
+    with torch.no_grad():
+        expected = score_logprobs(model, *inputs)[0]
+        monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
+        got = score_logprobs(model, *inputs)[0]
+    torch.testing.assert_close(got[inputs[3]], expected[inputs[3]], rtol=0, atol=1e-5)
