@@ -100,7 +100,7 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     assert evaluate.main(measured) == 2 and "type --tools my_world.py:add" in capsys.readouterr().err
     assert evaluate.main([*measured, *typed, "--output", "samples.jsonl"]) == 0
     result = json.loads(capsys.readouterr().out)
-    samples = [json.loads(line) for line in (here / "samples.jsonl").read_text("utf-8").splitlines()]
+    samples = [json.loads(line) for line in (workdir / "samples.jsonl").read_text("utf-8").splitlines()]
     assert len(samples) == 2 and all([*sample["turns"][0]] == ["policy"] for sample in samples)
     for sample in samples:
         written = "".join(text for turn in sample["turns"] for text in turn.values())
