@@ -29,9 +29,8 @@ from grpo_lab.bench.process import in_a_process
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import plan
+from grpo_lab.memory import MODES, plan
 from grpo_lab.memory.phases import resident
-from grpo_lab.memory.planning import MODES
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import score, score_logprobs
 from grpo_lab.tasks import TASKS
