@@ -139,11 +139,11 @@ class Game:
 
 
 @pytest.fixture
-def game(here, monkeypatch):
+def game(workdir, monkeypatch):
     """A class whose `reset` needs a column, rows that have it, and a policy that says what is written."""
-    (here / "my_game.py").write_text(GAME, encoding="utf-8")
+    (workdir / "my_game.py").write_text(GAME, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"add {n}", "answer": str(n)}) + "\n" for n in range(12))
-    (here / "mine.jsonl").write_text(rows, encoding="utf-8")
+    (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     model, tokenizer = make_tool_world()
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
