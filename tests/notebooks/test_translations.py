@@ -27,7 +27,6 @@ ALSO |= {
 }
 SPARED = {  # entries that do without the term, by how they begin
     ("policy", "Check the derivation without"),
-    ("completion", "All need the right numbers: "),
     ("completion", "An invariance test finds S, "),
     ("control", "Shuffling moves the rewards "),
     ("control", "- Each formula stands beside"),
