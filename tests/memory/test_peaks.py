@@ -80,7 +80,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
             decoder.step()
     made = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)
-    assert made["KV cache"] + made["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
+    assert made["KV cache"] + made["sampling"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
