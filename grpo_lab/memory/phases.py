@@ -199,12 +199,12 @@ def rollout(run: PlannedRun) -> list[Parts]:
     step = {
         "KV cache": prefix + parts.cache_bytes(shape, rows * columns, run.product_size),
         # A part draws the noise of all rows.
-        "drawing": 4 * (tensors * rows + rollout_rows * (run.rollout_parts > 1)) * shape.vocabulary,
+        "sampling": 4 * (tensors * rows + rollout_rows * (run.rollout_parts > 1)) * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
-        "half copies": 2 * run.layer_copies + run.head_copy,
+        "autocast cache": 2 * run.layer_copies + run.head_copy,
     }
     at_work += run.prefill_mask
-    return [{"KV cache": prefix, "half copies": run.layer_copies, "activations": at_work}, step]
+    return [{"KV cache": prefix, "autocast cache": run.layer_copies, "activations": at_work}, step]
 
 
 def logprobs(run: PlannedRun) -> list[Parts]:
@@ -216,8 +216,8 @@ def logprobs(run: PlannedRun) -> list[Parts]:
     at_work = parts.forward_bytes(run.shape, run.tokens, run.product_size, run.weight_size)
     hidden = parts.weight_bytes((run.tokens + run.completion_tokens) * run.shape.width, run.weight_size)
     logits = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
-    layers = {"activations": at_work + run.masks, "half copies": copies}
-    return [layers, {"head": logits, "activations": hidden, "half copies": copies + run.head_copy}]
+    layers = {"activations": at_work + run.masks, "autocast cache": copies}
+    return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy}]
 
 
 def update(run: PlannedRun) -> list[Parts]:
@@ -252,7 +252,7 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
         (layer_gradients, at_work, 0, run.head_gradient),
         (run.gradients, 0, 0, run.head_gradient + sums * run.embedding),
     )
-    return [dict(zip(("gradients", "activations", "half copies", "head"), each, strict=True)) for each in sizes]
+    return [dict(zip(("gradients", "activations", "autocast cache", "head"), each, strict=True)) for each in sizes]
 
 
 def step(run: PlannedRun) -> list[Parts]:

@@ -38,7 +38,7 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
 
 def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand():
     s = PlannedRun(QWEN, make_config(T=512, G=8), PRECISIONS["bf16"], 256, "cuda")
-    assert phases.rollout(s)[1]["drawing"] == 29_171_712
+    assert phases.rollout(s)[1]["sampling"] == 29_171_712
     assert s.tokens == 256 + 8 * 511 and replace(s, shared=False).tokens == 8 * 767
     assert replace(s, config=make_config(T=512, G=8, B=24, b=12)).tokens == 3 * 256 + 12 * 511
     assert s.layer_activations == 58_688 * s.tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)

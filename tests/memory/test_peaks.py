@@ -100,7 +100,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
             decoder.step()
     rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)
-    assert rollout["KV cache"] + rollout["drawing"] - of_graph == pytest.approx(lives.peak, rel=0.1)
+    assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}

@@ -19,9 +19,9 @@ LOOKS = {
     "gradients": ("green", ""),
     "activations": ("vermillion", ""),
     "head": ("orange", ""),
-    "half copies": ("black", "..."),
+    "autocast cache": ("black", "..."),
     "KV cache": ("#F0E442", "\\\\"),  # Okabe and Ito's yellow: too pale for a line, right for a bar
-    "drawing": ("#A6761D", ""),
+    "sampling": ("#A6761D", ""),
 }
 STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("#7570B3", "")
@@ -30,9 +30,7 @@ CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a li
 ROOM = 0.0125  # of the axis, for one letter of a label
 
 
-def memory_bars(
-    rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = (), frames: Sequence[float] = ()
-):
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
     A piece carries its name on the first bar where it is wide enough; what carries none is named below the bars.
@@ -40,12 +38,11 @@ def memory_bars(
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
         cards: sizes of cards, drawn as lines behind the bars.
-        frames: what each row has room for, in GiB, drawn as a frame around its bar.
     """
     import matplotlib.pyplot as plt
 
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
-    axis_end = (1.25 if frames else 1.13) * max([*totals, *cards, *frames])
+    axis_end = 1.13 * max([*totals, *cards])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
     patches, labelled, offsets = {}, set(), np.zeros(len(rows))
     for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
@@ -60,12 +57,9 @@ def memory_bars(
         ax.bar_label(bars, names, label_type="center", fontsize=9)
         patches[piece], offsets = bars[0], offsets + sizes
         labelled |= {piece} if wide.any() else set()
-    ax.barh(range(len(frames)), frames, height=0.8, color="none", edgecolor=GREY, linewidth=1.2)
     for row, total in enumerate(totals):
-        end_of_bar, text = (frames[row], f"{total:.1f} of {frames[row]:.1f}") if frames else (total, f"{total:.1f}")
-        ax.text(
-            end_of_bar + 0.01 * axis_end, row, text if total else "", va="center", fontsize=9, weight="bold", bbox=CLEAR
-        )
+        text = f"{total:.1f}" if total else ""
+        ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=CLEAR)
     for card in cards:
         ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
         ax.text(
