@@ -1,0 +1,23 @@
+"""docs/bench.md: the step of the 0.5B model is what was recorded."""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PHASES = ("time/rollout", "time/logprobs", "time/update", "step_time")
+WAYS = {"checkpointing": "fp32-master`, checkpointing", "reference": "fp32-master`, with a reference in main memory"}
+
+
+def test_the_table_of_modes_is_the_record():
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    section = page.split("## A step of the 0.5B model on a CPU")[1].split("\n## ")[0]
+    rows = {
+        cells[0].strip("` "): cells[1:]
+        for cells in re.findall(r"^\| (`.+?) \| " + r"(.+?) \| " * 5 + r"(.+?) \|$", section, re.MULTILINE)
+    }
+    runs = json.loads((ROOT / "notebooks" / "runs" / "qwen_modes.json").read_text(encoding="utf-8"))["runs"]
+    assert len(rows) == len(runs)
+    for way, run in runs.items():
+        expected = [f"{run['seconds'][phase]:.0f}" for phase in PHASES]
+        assert list(rows[WAYS.get(way, way)]) == [*expected, f"{run['peak'] / 2**30:.1f}", f"{run['m']:.2f}"], way
