@@ -76,7 +76,9 @@ def test_comparisons_know_the_same_notations():
         "-3/4": ["-0.75", r"\frac{3}{-4}", r"-\frac{3}{4}", "3/-4", "-75%", "−¾", "-7.5e-1", r"$-\tfrac34$", "6/-8"],
         "1/3": ["0.(3)", r"0.\overline{3}", "2/6", "⅓", "1:3", "三分之一", "0.333333"],
     }  # fmt: skip
-    pairs = [(a, b) for number, others in notations.items() for one in others for a, b in ((number, one), (one, number))]
+    pairs = [
+        (a, b) for number, others in notations.items() for one in others for a, b in ((number, one), (one, number))
+    ]
     pairs = [(a, b) for a, b in pairs if "三" not in b]  # an expected text has to be a number
     texts, expected = [answered(a) for a, _ in pairs], [b for _, b in pairs]
     by_number, by_mathematics = number_reward(texts, expected), math_reward(texts, expected, time_limit=60.0)
