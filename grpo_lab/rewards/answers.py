@@ -19,9 +19,9 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 def same_number(answer: str, expected: str) -> bool:
     r"""True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
-    The whole text has to be one finished number, in any notation that `math_reward` reads: "007", "-.5", "1,000", "1e3",
-    "10^3", "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". Nothing else may stand beside it, no unit either, and what is
-    no number is equal to nothing, not even to itself.
+    The whole text has to be one finished number, in any notation that `math_reward` reads: "007", "-.5", "1,000",
+    "1e3", "10^3", "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". Nothing else may stand beside it, no unit either, and
+    what is no number is equal to nothing, not even to itself.
     """
     a, b = _number_in(answer), _number_in(expected)
     return a is not None and a == b
