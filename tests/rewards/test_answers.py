@@ -17,7 +17,8 @@ def answered(text):
 def test_what_is_a_number():
     numbers = {"7": "7", "-0.5": "-1/2", "−0.5": "-1/2", "+.5": "1/2", "7.": "7", " 2/4 ": "1/2", "1,000": "1000",
                "１２": "12", "5/10": "1/2", "1/007": "1/7", "10^3": "1000", "10^{-2}": "0.01", "1e3": "1000",
-               "1/-2": "-1/2", r"\frac{3}{-4}": "-3/4", r"-\dfrac34": "-0.75", "2 1/2": "2.5", "2½": "5/2", "50%": "1/2",
+               "1/-2": "-1/2", r"\frac{3}{-4}": "-3/4", r"-\dfrac34": "-0.75", "2 1/2": "2.5", "2½": "5/2",
+               "50%": "1/2",
                "0.(3)": "1/3", "1'000": "1000", "1_000": "1000", r"1.5\times 10^{3}": "1500", "`5`": "5", "**5**": "5",
                "五": "5", "10²": "100"}  # fmt: skip
     assert [text for text, number in numbers.items() if not same_number(text, number)] == []
@@ -56,7 +57,8 @@ def test_number_reward_looks_at_the_last_answer_block_alone():
 
 
 CUT_OFF = [
-    "<think>I get <answer>5</answer> but", "<think>so</think><answer>5</answer> or <answer>6", "[THINK]<answer>5</answer>",
+    "<think>I get <answer>5</answer> but", "<think>so</think><answer>5</answer> or <answer>6",
+    "[THINK]<answer>5</answer>",
     "<answer>5</answer> Hmm <ans", r"<answer>\boxed{5} or \boxed{6</answer>", "<answer>5",
 ]  # fmt: skip
 
