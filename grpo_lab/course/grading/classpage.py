@@ -190,8 +190,8 @@ def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
 
 def _as_in_key(exercises_by_student: dict[str, list[str]]) -> str:
     hint = (
-        "A hint, and no proof: the key is the lesson's function with the line of your formula, and whoever changes that "  # noqa: E501
-        "one line may write the same. The file of formulas is in the public repository; one of your own is not."
+        "A hint, and no proof: the key is the lesson's function with the line of your formula, and whoever changes "
+        "that one line may write the same. The file of formulas is in the public repository; one of your own is not."
     )
     return _hints("Answers as they stand in the key of your class", hint, _by_student(exercises_by_student))
 
