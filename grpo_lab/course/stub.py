@@ -8,6 +8,7 @@ import ast
 import importlib
 import inspect
 import re
+from functools import cache
 from itertools import takewhile
 
 from grpo_lab.course.exercise import Exercise
@@ -42,6 +43,25 @@ def planted_body(exercise: Exercise) -> str:
 def planted_lines(exercise: Exercise) -> dict[str, str]:
     """The lines of the planted mistakes, by their address in the function."""
     return {address: line for name in exercise.planted for address, line in exercise.misconceptions[name].lines.items()}
+
+
+def is_as_released(source: str, exercises: dict[str, Exercise]) -> bool:
+    """True if a cell holds no work: each function of an exercise in it has the lines of its stub, and no others."""
+    try:
+        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # somebody wrote it
+    own = [(function, exercises[function.name]) for function in functions if function.name in exercises]
+    return all(_own_lines(function) == _stub_lines(exercise) for function, exercise in own)
+
+
+def _own_lines(function: ast.FunctionDef) -> list[str]:
+    return [ast.dump(statement) for statement in body_of(function)[len(given_checks(function)) :]]
+
+
+@cache
+def _stub_lines(exercise: Exercise) -> list[str]:
+    return _own_lines(ast.parse(stub_source(exercise)).body[0])
 
 
 def solution_body(exercise: Exercise) -> str:

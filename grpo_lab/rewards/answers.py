@@ -9,24 +9,18 @@ from fractions import Fraction
 from typing import Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.mathematics.quantities import last_number, quantity_in
-from grpo_lab.rewards.text import (
-    LONGEST,
-    after_thinking,
-    completion_text,
-    expected_texts,
-    extract_answer,
-    normalise_text,
-)
+from grpo_lab.rewards.mathematics.quantities import last_number, number_alone, quantity_in
+from grpo_lab.rewards.mathematics.tidy import answer_in_block
+from grpo_lab.rewards.text import LONGEST, completion_text, expected_texts, normalise_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
 
 def same_number(answer: str, expected: str) -> bool:
-    """True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
+    r"""True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
-    After `normalise_text` the whole text has to be one number in the digits 0 to 9, with or without a sign: whole
-    ("007"), decimal ("-0.5", ".5"), or a fraction of two whole numbers ("-6/4"). Nothing else may stand beside it, and
+    The whole text has to be one finished number, in any notation that `math_reward` reads: "007", "-.5", "1,000",
+    "1e3", "10^3", "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". Nothing else may stand beside it, no unit either, and
     what is no number is equal to nothing, not even to itself.
     """
     a, b = _number_in(answer), _number_in(expected)
@@ -37,6 +31,8 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     r"""1.0 if the last answer block after the thinking is the expected number, however it is written, else 0.0.
 
     r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.2}
+
+    A text that was cut off, in its thinking or in a later block, gives no answer.
 
     Args:
         completions: y, strings or lists of chat messages.
@@ -49,7 +45,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     numbers = _expected_numbers("number_reward", completions, answer)
     rewards: list[float | None] = []
     for y, a in zip(completions, numbers, strict=True):
-        extracted = extract_answer(after_thinking(completion_text(y))) or ""
+        extracted = answer_in_block(completion_text(y))
         reward = float(a is not None and same_number(extracted, a))  # scalar (6.2)
         rewards.append(None if a is None else reward)
     return rewards
@@ -84,4 +80,6 @@ def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str 
 
 def _number_in(text: str) -> Fraction | None:
     plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
-    return Fraction(plain) if len(plain) <= LONGEST and _NUMBER.fullmatch(plain) else None
+    if len(plain) > LONGEST:
+        return None
+    return Fraction(plain) if _NUMBER.fullmatch(plain) else number_alone(text)  # most are plain: that is quick

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -18,13 +19,16 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import similar as similar_module
+from grpo_lab.course.grading.classpage import class_page
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import Graded, Grading
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
-from grpo_lab.course.grading.similar import _alike, _keys, _library, answers_in, pasted, similar
+from grpo_lab.course.grading.similar import _alike, _keys, _library, answers_in, as_in_key, pasted, similar
+from grpo_lab.course.release import of_notebook
 from grpo_lab.course.stub import solution_body, stub_source
+from grpo_lab.course.variant import ClassKey
 from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
 from tests.course.right.nb01 import mask_by_shifting
 from tests.course.right.nb07 import read_row_by_row
@@ -428,6 +432,21 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
     run(folder)
     text = page(folder, "class.html")
     assert "Answers as they stand in the library" in text and "<li>alice: token_logprobs, token_entropy," in text
+
+
+@pytest.mark.parametrize("name", ["group_advantages", "rloo_advantages"])
+def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
+    """A key that was copied, without its comments too; not the lesson's function, nor other names, nor another line."""
+    variants = ClassKey("a class").exercises("02")
+    key, lesson = solution(variants[name]), solution(EXERCISES[name])
+    renamed = re.sub(r"\brewards\b", "r", key)
+    for answer, is_shown in ((key, True), (re.sub(" *#.*", "", key), True), (lesson, False), (renamed, False)):
+        points = dict.fromkeys(of_notebook("02"), 0)
+        students = [replace(graded, points=points) for graded in class_of(answer).students]
+        grading = Grading("02_baselines_and_advantages", 7, "none", students, "mark", variants)
+        assert as_in_key(grading) == ({"a": [name]} if is_shown else {})
+        assert pasted(grading) == {}, "of a variant the library has another function"
+        assert ("as they stand in the key of your class" in class_page(grading, ["a.html"])) == is_shown
 
 
 def test_a_published_key_is_seen_under_the_name_of_the_exercise():

@@ -12,6 +12,8 @@ from grpo_lab.course.grading import untrusted
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.untrusted import MAX_DEPTH
+from grpo_lab.course.release import of_notebook
+from grpo_lab.course.variant import ClassKey
 from tests.course.submitted import LINUX, file_name, submission
 
 RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
@@ -150,6 +152,37 @@ def test_two_files_of_one_student(tmp_path):
     assert (alice.file, bob.file, carol.file) == (own, "01-a.ipynb", "01-again.ipynb") and not carol.problem
     assert sum("was left out" in note for note in alice.notes) == 2
     assert {note.split(" ")[0] for note in bob.notes} == {"01-b.ipynb", "report.pdf"}
+
+
+@pytest.mark.parametrize("number", ["01", "09"])  # 09: functions that are to be repaired
+@pytest.mark.parametrize("has_variants", [False, True])
+def test_an_untouched_copy_never_counts_before_work(number, has_variants, tmp_path):
+    key = ClassKey("a class") if has_variants else None
+    first, *_ = of_notebook(number)
+    done = submission(number, key=key, **{first: f"def {first}(*arguments):\n    return 0"})
+    untouched, own = submission(number, key=key), file_name(number).removesuffix(".ipynb")
+    for n, (blank, with_work) in enumerate([("", " (1)"), (" (1)", ""), ("-2", "-1"), ("", " mine")]):
+        names = [f"{own}{blank}.ipynb", f"{own}{with_work}.ipynb"]
+        folder = written(tmp_path / f"{n}", {f"a/{names[0]}": untouched, f"a/{names[1]}": done})
+        (one,) = found(folder, number).values()
+        assert one.file == names[1]
+        assert one.notes == [f"{names[0]} is for the same assignment, has nothing written in it, and was left out"]
+
+
+def test_what_was_begun_is_work(tmp_path):
+    """A broken cell, one that is text now, an answer in words: each counts before an untouched copy."""
+    blank, own = submission("01"), file_name("01")
+    for change in ("broken", "text", "words"):
+        document = json.loads(blank)
+        for cell in document["cells"]:
+            mark = cell["metadata"].get("grpo_lab", {})
+            if mark == {"exercise": "reinforce_loss"} and change != "words":
+                cell |= {"cell_type": "markdown"} if change == "text" else {"source": "def reinforce_loss(:"}
+            if mark.get("role") == "written" and change == "words":
+                cell["source"] = "The baseline does not depend on the action."
+        files = {f"a/{own}": blank, "a/x.ipynb": json.dumps(document).encode()}
+        (one,) = found(written(tmp_path / change, files)).values()
+        assert one.file == "x.ipynb", change
 
 
 def test_depth_and_numbers_without_end(tmp_path, monkeypatch):

@@ -16,13 +16,17 @@ def answered(text):
 
 def test_what_is_a_number():
     numbers = {"7": "7", "-0.5": "-1/2", "−0.5": "-1/2", "+.5": "1/2", "7.": "7", " 2/4 ": "1/2", "1,000": "1000",
-               "１２": "12", "5/10": "1/2", "1/007": "1/7"}  # fmt: skip
+               "１２": "12", "5/10": "1/2", "1/007": "1/7", "10^3": "1000", "10^{-2}": "0.01", "1e3": "1000",
+               "1/-2": "-1/2", r"\frac{3}{-4}": "-3/4", r"-\dfrac34": "-0.75", "2 1/2": "2.5", "2½": "5/2",
+               "50%": "1/2",
+               "0.(3)": "1/3", "1'000": "1000", "1_000": "1000", r"1.5\times 10^{3}": "1500", "`5`": "5", "**5**": "5",
+               "五": "5", "10²": "100"}  # fmt: skip
     assert [text for text, number in numbers.items() if not same_number(text, number)] == []
 
 
 def test_what_is_no_number_is_equal_to_nothing():
-    texts = ["", " ", ".", "-", "1/0", "1/00", "0/0", "1/-2", "1.5/2", "1e3", "1_000", "10²", "1,00", "4 or 5", "x=4",
-             "五", "inf", "nan", "1\n2", "9" * (LONGEST + 1)]  # fmt: skip
+    texts = ["", " ", ".", "-", "1/0", "1/00", "0/0", "1/-0", "1.5/2", "1e", "1_00", "2^{10}", "1,00", "4 or 5", "x=4",
+             "5 cm", "$5", "101_2", "about 5", "5 apples", "5!", "inf", "nan", "1\n2", "9" * (LONGEST + 1)]  # fmt: skip
     for text in texts:
         assert not same_number(text, text) and not same_number(text, "4") and not same_number("4", text), text
 
@@ -48,7 +52,41 @@ def test_agrees_with_math_reward_where_both_can_read(top, bottom, other):
 def test_number_reward_looks_at_the_last_answer_block_alone():
     texts = [answered("0.50"), "<answer>3</answer> <answer>1/2</answer>", "1/2", answered(""), answered("0.5 cm")]
     assert number_reward(texts, answer=["1/2"] * 5) == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert number_reward([answered(r"so \boxed{\frac12}")], answer=["0.5"]) == [1.0]
     assert number_reward([[{"role": "assistant", "content": answered("7.0")}], "7"], answer=[7, None]) == [1.0, None]
+
+
+CUT_OFF = [
+    "<think>I get <answer>5</answer> but", "<think>so</think><answer>5</answer> or <answer>6",
+    "[THINK]<answer>5</answer>",
+    "<answer>5</answer> Hmm <ans", r"<answer>\boxed{5} or \boxed{6</answer>", "<answer>5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
+def test_a_text_that_was_cut_off_answers_nothing(reward):
+    if reward is last_number_reward:  # a tag that is opened alone says nothing to it
+        assert reward(CUT_OFF[:-1], answer=["5"] * 5) == [0.0] * 5
+    else:
+        assert reward(CUT_OFF, answer=["5"] * 6) == [0.0] * 6
+
+
+def test_comparisons_know_the_same_notations():
+    """An answer is the expected number for both rewards, whichever of the two is written how."""
+    notations = {
+        "1000": ["1,000", "1e3", "10^3", r"10^{3}", "1 000", "1'000", r"1{,}000", "2000/2", r"\frac{-1000}{-1}"],
+        "-3/4": ["-0.75", r"\frac{3}{-4}", r"-\frac{3}{4}", "3/-4", "-75%", "-7.5e-1", r"$-\tfrac34$", "6/-8"],
+        "1/3": ["0.(3)", r"0.\overline{3}", "2/6", "⅓", "1:3", "三分之一", "0.333333"],
+    }  # fmt: skip
+    pairs = [
+        (a, b) for number, others in notations.items() for one in others for a, b in ((number, one), (one, number))
+    ]
+    pairs = [(a, b) for a, b in pairs if "三" not in b]  # an expected text has to be a number
+    texts, expected = [answered(a) for a, _ in pairs], [b for _, b in pairs]
+    by_number, by_mathematics = number_reward(texts, expected), math_reward(texts, expected, time_limit=60.0)
+    assert by_number == by_mathematics
+    unequal = {pair for pair, reward in zip(pairs, by_number, strict=True) if not reward}
+    assert unequal == {("三分之一", "1/3"), ("0.333333", "1/3"), ("1/3", "0.333333")}
 
 
 @pytest.mark.parametrize("reward", [number_reward, last_number_reward])

@@ -11,7 +11,7 @@ from grpo_lab.base.language import counted
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import Graded, Grading
-from grpo_lab.course.grading.similar import pasted, similar
+from grpo_lab.course.grading.similar import as_in_key, pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import number_of, question
 
@@ -81,6 +81,7 @@ def class_page(grading: Grading, pages: list[str]) -> str:
         _exercises(grading),
         _similar(similar(grading)),
         _pasted(pasted(grading)),
+        _as_in_key(as_in_key(grading)),
     ]
     return html_page("The class", "\n".join(part for part in body if part))
 
@@ -182,8 +183,21 @@ def _similar(pairs: list[tuple[str, str, list[str]]] | None) -> str:
 
 def _pasted(exercises_by_student: dict[str, list[str]]) -> str:
     hint = "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
-    groups = [([student], names) for student, names in exercises_by_student.items()]
-    return _hints("Answers as they stand in the library or in its public tests", hint, groups)
+    return _hints(
+        "Answers as they stand in the library or in its public tests", hint, _by_student(exercises_by_student)
+    )
+
+
+def _as_in_key(exercises_by_student: dict[str, list[str]]) -> str:
+    hint = (
+        "A hint, and no proof: the key is the lesson's function with the line of your formula, and whoever changes "
+        "that one line may write the same. The file of formulas is in the public repository; one of your own is not."
+    )
+    return _hints("Answers as they stand in the key of your class", hint, _by_student(exercises_by_student))
+
+
+def _by_student(exercises_by_student: dict[str, list[str]]) -> list[tuple[list[str], list[str]]]:
+    return [([student], names) for student, names in exercises_by_student.items()]
 
 
 def _hints(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:

@@ -31,7 +31,8 @@ from grpo_lab.course.grading.untrusted import (
     unseen,
     walk,
 )
-from grpo_lab.course.release import ASSIGNMENTS, number_of
+from grpo_lab.course.release import ASSIGNMENTS, number_of, of_notebook
+from grpo_lab.course.stub import is_as_released
 
 MAX_NOTES = 20  # files that are said to be left out
 _AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
@@ -41,8 +42,9 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
     """The assignment that is graded, and what each student of a class handed in for it.
 
     An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle or Canvas made.
-    Of two notebooks for the assignment, that with the assignment's own file name counts; of those that differ in what
-    a browser or Canvas put behind their name, ` (1)` or `-1`, the last; of others the first by name.
+    Of two notebooks for the assignment, one in which nothing was written never counts before one with work in it. Else
+    that with the assignment's own file name counts; of those that differ in what a browser or Canvas put behind their
+    name, ` (1)` or `-1`, the last; of others the first by name.
 
     Args:
         folder: where the submissions lie, or a zip archive of that, or a platform's download in a folder.
@@ -123,7 +125,7 @@ def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_ass
     """The notebook of a student that counts, by the rule of `find_submissions`; the others are named in its notes."""
     candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_preference)
     strays = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
-    notes = [f"{nb.file} is for the same assignment{', cannot be read' if nb.problem else ''}" for nb in candidates[1:]]
+    notes = [f"{nb.file} is for the same assignment{_why_not(nb, candidates[0])}" for nb in candidates[1:]]
     notes += [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in strays]
     if not candidates:
         candidates = [_without_cells(strays[0])]
@@ -140,11 +142,26 @@ def _without_cells(submission: Submission) -> Submission:
 
 
 def _preference(submission: Submission) -> tuple:
-    """The order of a student's notebooks: readable, of the assignment's own name, the last version, the last upload."""
+    """The order of a student's notebooks: readable, with work in it, of its own name, last version, last upload."""
     match = _AGAIN.fullmatch(stem(submission.file))
     repetition = int(match["browser"] or match["canvas"] or 0)
     renamed = match["base"] != submission.assignment
-    return bool(submission.problem), renamed, -repetition, -submission.upload, submission.file
+    has_work = not submission.problem and not is_untouched(submission)
+    return bool(submission.problem), not has_work, renamed, -repetition, -submission.upload, submission.file
+
+
+def _why_not(submission: Submission, counting: Submission) -> str:
+    if submission.problem:
+        return ", cannot be read"
+    return ", has nothing written in it" if is_untouched(submission) and not is_untouched(counting) else ""
+
+
+def is_untouched(submission: Submission) -> bool:
+    """True if each function is as it was released, with a variant's formula or without, and no answer is in words."""
+    if submission.written or submission.as_text or submission.assignment not in ASSIGNMENTS:
+        return False
+    exercises = of_notebook(number_of(submission.assignment))
+    return all(is_as_released(cell.source, exercises) for cell in submission.cells)
 
 
 def _make_names_distinct(submissions: list[Submission]) -> None:

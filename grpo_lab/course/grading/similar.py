@@ -3,7 +3,7 @@
 An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students it
 is compared by copydetect (the extra `teach`), which has the winnowing of Moss: names do not count, nor does the order
 of parts. Pasted source of the library, or of the second keys in its public tests, has its names, too, so a few changes
-do not matter (`difflib`).
+do not matter (`difflib`). The key of a class's own formula has to be there word for word.
 """
 
 import ast
@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.util import find_spec
@@ -79,18 +79,32 @@ def _share(first, second) -> float:
 def pasted(grading: Grading) -> dict[str, list[str]]:
     """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
 
-    Of a variant nothing is published, and what is right differs from the library's by a line.
-
-    Published are the library's source, and the second keys in its public tests.
+    Published are the library's source, and the second keys in its public tests. Variants: see `as_in_key`.
     """
+
+    def is_published(exercise: Exercise, answer: Answer) -> bool:
+        return any(_is_pasted(answer, source) for source in (_library(exercise), *_keys(exercise)))
+
+    return _found(grading, is_published, variants=False)
+
+
+def as_in_key(grading: Grading) -> dict[str, list[str]]:
+    """The exercises with a formula of the class, by student, whose answer is the key's, word for word.
+
+    The key is the library's function with another line, so an answer that is nearly the key may be the student's own
+    change to the lesson's function.
+    """
+    return _found(grading, lambda exercise, answer: answer.words == _library(exercise).words, variants=True)
+
+
+def _found(grading: Grading, fits: Callable[[Exercise, "Answer"], bool], variants: bool) -> dict[str, list[str]]:
+    """The exercises, by student, to which the answer fits; of the class's formulas, or of the lessons'."""
+    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.variant == variants}
     exercises_of_student = {}
     for graded in grading.handed_in:
-        lessons = {name: exercise for name, exercise in grading.exercises.items() if not exercise.variant}
-        answers = _answers_of_student(graded.submission.cells, lessons)
-        published = {name: [_library(grading.exercises[name]), *_keys(grading.exercises[name])] for name in answers}
-        names = [n for n, answer in answers.items() if any(_is_pasted(answer, source) for source in published[n])]
-        if names:
-            exercises_of_student[graded.submission.student] = sorted(names, key=list(grading.exercises).index)
+        answers = _answers_of_student(graded.submission.cells, exercises)
+        if names := [name for name in exercises if name in answers and fits(exercises[name], answers[name])]:
+            exercises_of_student[graded.submission.student] = names
     return exercises_of_student
 
 

@@ -87,10 +87,7 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
     """The number that a tidy text is, and its unit or ""; None if it is not one number, finished and alone."""
     if len(text) > LONGEST:
         return None
-    for pattern, plain in _IN_PLAIN:
-        text = pattern.sub(plain, text).strip()
-    text = _join_thousands(text)
-    if (match := _NUMBER.fullmatch(text)) is None:
+    if (match := _NUMBER.fullmatch(_plain(text))) is None:
         return None
     value, unit = _value_of(match), unit_of(match["tail"])
     if value is None or unit is None or (match["currency"] and match["tail"]) or (match["sign"] and match["inner"]):
@@ -99,6 +96,21 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
     return value * Fraction(sign, 100 if match["percent"] else 1), _UNITS.get(
         match["currency"], match["currency"] or unit
     )
+
+
+def _plain(text: str) -> str:
+    """A tidy text with fractions and powers of ten as they are typed, and without marks between thousands."""
+    for pattern, plain in _IN_PLAIN:
+        text = pattern.sub(plain, text).strip()
+    return _join_thousands(text)
+
+
+def number_alone(text: str) -> Fraction | None:
+    """The number that a text is, in any notation, with nothing beside it: no unit, no currency and no base."""
+    match = _NUMBER.fullmatch(_plain(tidy(text))) if len(text) <= LONGEST else None
+    is_alone = match is not None and not match["currency"] and not match["tail"]
+    number = quantity_in(tidy(text)) if is_alone else None
+    return number[0] if number else None
 
 
 def _join_thousands(text: str) -> str:

@@ -60,10 +60,14 @@ def given_answer(text: str) -> str:
     text = after_thinking(text)
     if was_cut_off(text):
         return ""
-    if "</answer>" in text:
-        block = extract_answer(text) or ""
-        return boxed(block) if r"\boxed" in block else block
-    return boxed(text)
+    return answer_in_block(text) if "</answer>" in text else boxed(text)
+
+
+def answer_in_block(text: str) -> str:
+    """The answer in the last answer block after the thinking, by the rules of `given_answer`; empty without one."""
+    text = after_thinking(text)
+    block = "" if was_cut_off(text) else extract_answer(text) or ""
+    return boxed(block) if r"\boxed" in block else block
 
 
 def boxed(text: str) -> str:
