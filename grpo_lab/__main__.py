@@ -44,13 +44,14 @@ def find_main(name: str):
 
 @command("grpo-lab")
 def list_commands(arguments: list[str]) -> None:
-    parser = Parser(prog="grpo-lab", description="Which commands there are; each explains itself with --help.")
+    lines = (f"grpo-lab {name:10} {does}" for name, does in COMMANDS.items())
+    more = "Each says more with --help, and is also `python -m grpo_lab.train` and so on, but for lessons."
+    overview = "\n".join([*lines, "", more])
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="grpo-lab", usage="grpo-lab COMMAND [options]", description=overview, formatter_class=form)
     parser.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS)
     parser.parse_args(arguments)
-    print(version_line(), "", sep="\n")
-    for name, does in COMMANDS.items():
-        print(f"grpo-lab {name:10} {does}")
-    print("\nEach says more with --help, and is also `python -m grpo_lab.train` and so on, but for lessons.")
+    print(version_line(), "", overview, sep="\n")
 
 
 @command("grpo-lab lessons")

@@ -192,6 +192,9 @@ def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
     assert grpo_lab_command([]) == 0
     overview = capsys.readouterr().out
     assert version_line() in overview and all(f"grpo-lab {name} " in overview for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        grpo_lab_command(["--help"])
+    assert overview.partition("\n\n")[2].strip() in capsys.readouterr().out
     assert version_line().startswith(f"grpo_lab {grpo_lab.__version__}, torch {version('torch')}")
     for called, usage in (("bin/grpo-lab", "grpo-lab "), ("train.py", "python -m grpo_lab.")):
         monkeypatch.setattr(sys, "argv", [called])
