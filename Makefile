@@ -62,6 +62,7 @@ ifneq ($(TORCH_BACKEND),)
 	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH_BACKEND) -c requirements.lock torch || \
 		{ echo "This torch comes from PyTorch's own site, which your machine or mirror does not reach: take plain \`make lab\`" >&2; exit 1; }
 endif
+	@echo "After the downloads pip installs for a minute or two without a word."
 	$(PY) -m pip install --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.

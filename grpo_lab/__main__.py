@@ -18,7 +18,7 @@ COMMANDS = {
     "chat": "talk to a model",
     "diagnose": "what looks wrong in the log of a run, ours or TRL's, and what to try",
     "plot": "curves of one or several runs as a picture",
-    "models": "fetch SmolLM2-135M, a real language model for a laptop",
+    "models": "fetch a real language model: SmolLM2-135M, or a Qwen of 0.5B",
     "memory": "what a run takes of a device, known before it starts",
     "bench": "where the time of a step goes; speed and memory against TRL",
     "course": "for teachers: assignments, marking, and the proof that the marking is right",

@@ -70,6 +70,7 @@ WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The 
 WORDS += ["the gradient of {0}", "{0} after the call"]  # what a line of values is about
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
 WORDS += ["{0} lacks {1}."]
+WORDS += ["prompts", "group", "reward", "advantage", "log-probs", "objective", "step"]  # of the loop's diagram
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
 WORDS += ["| loss | ratio of | far from ratio 1 | divided by | by the std | TRL `loss_type`"]
 WORDS += ["| loss | trainer | settings", "token", "sequence", "product over the answer", "hard clip", "soft gate"]
@@ -83,6 +84,7 @@ KEPT = re.compile(
     r"\$\$.+?\$\$|\$[^$\n]+\$|```.*?```|`[^`]+`|\]\([^)\s]+\)|https?://[^\s)]+|</?\w[^>]*>|\{\w+\}|\d+(?:[.,:]\d+)*",
     re.DOTALL,
 )
+COMMENT = re.compile(r"(?<= # )[A-Za-z].+$", re.MULTILINE)  # in the commands of README
 # Large numbers: English counts in millions and billions, Chinese in 亿, a hundred million.
 LARGE = re.compile(r"(\d+(?:\.\d+)?) (million|billion)")
 IN_YI = {"million": 0.01, "billion": 10}
@@ -119,6 +121,8 @@ def messages(name: str) -> dict[str, str]:
     for cell in cells:
         if cell.cell_type == "markdown":
             found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
+            if name == "README":
+                found |= dict.fromkeys(COMMENT.findall(cell.source), "comment")
         else:
             found |= dict.fromkeys(shown(cell.source, at=(*SHOWN, *named)), "shown")
     if name.startswith("assignment_"):
@@ -284,6 +288,8 @@ def chinese(name: str, figures: dict[str, str] | None = None) -> str:
 def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
     found = []
     for block in blocks(markdown):
+        if block.startswith("```"):
+            block = COMMENT.sub(lambda comment: known.get(comment[0], comment[0]), block)
         found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
     link = r"(?<=\]\()(?!\w+:)([^)#\s]*)((?:#[^)]+)?)"
     return re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(found))

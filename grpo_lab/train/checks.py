@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import pick_precision
@@ -85,7 +86,8 @@ def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, 
     """
     yield (
         f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
-        f"{config.updates_per_step} updates each, {config.rows_at_once} completions at a time; to {config.output_dir}"
+        f"{counted(config.updates_per_step, 'update')} each, {config.rows_at_once} completions at a time; "
+        f"to {config.output_dir}"
     )
     if device.type == "cuda":
         fitted(model_config, tokenizer, rows, config, device, options)

@@ -12,7 +12,7 @@ from grpo_lab.base.display import in_ipython, prose, say
 from grpo_lab.base.language import Phrase, _, counted, fill
 
 SURE = 0.8  # how often a range is meant to hold the truth
-FEWEST = 3  # ranges that allow a word on calibration
+FEWEST = 5  # ranges that allow a word on calibration
 STEPS = 100  # of a slider, from its low to its high end
 
 _predictions: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
