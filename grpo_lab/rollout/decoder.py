@@ -20,6 +20,7 @@ from torch.func import functional_call
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.turns import DRAWN, Turns
 
 
@@ -81,18 +82,19 @@ class Decoder:
         self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
 
     @torch.no_grad()
-    def load(self, prompt_ids, prompt_mask, prefix, first_row: int = 0) -> None:
+    def load(self, prompts: Prompts, prefix, first_row: int = 0) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any.
 
         first_row: the number of the first of these rows among those of the rollout.
         """
         if self.rows_in_rollout is not None:
             self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
-        (prompts, length), prefixes_per_prompt = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
+        prompt_count, length = prompts.ids.shape
+        prefixes_per_prompt = len(self.prefix_row) // prompt_count
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
-        is_token = prompt_mask.repeat_interleave(prefixes_per_prompt, 0)
-        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
+        self.sequences[:, :length] = prompts.ids.repeat_interleave(len(self.rows) // prompt_count, 0)
+        is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
+        self.token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)

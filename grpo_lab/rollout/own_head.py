@@ -53,15 +53,15 @@ def logits_of(model, output, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B
 
 def in_chunks(
     function, model, output, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
-) -> tuple[Tensor, ...]:
-    """`function(logits, ids)`, a tuple of numbers a token, in chunks; backward computes each chunk's logits again."""
+) -> tuple[Float[Tensor, " N"] | None, ...]:
+    """`function(logits, ids)`, numbers per token or None, in chunks; backward computes each chunk's logits again."""
 
     def values(h, y):
         return function(logits_of(model, output, h[None]), y[None])
 
     pairs = zip(hidden.split(chunk), ids.split(chunk), strict=True)
     parts = [checkpoint(values, h, y, use_reentrant=False, preserve_rng_state=False) for h, y in pairs]
-    return tuple(torch.cat(each, dim=1)[0] for each in zip(*parts, strict=True))
+    return tuple(None if each[0] is None else torch.cat(each, dim=1)[0] for each in zip(*parts, strict=True))
 
 
 @contextmanager

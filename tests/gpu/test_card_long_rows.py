@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from grpo_lab.rollout import packing
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.long_rows import BY_ROW, VARLEN, kernel_of_long_rows
 from grpo_lab.rollout.score import score_logprobs
 from tests.rollout.test_long_rows import batch
@@ -44,5 +45,5 @@ def test_no_mask_of_a_long_row_is_in_memory():
     with torch.no_grad():
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        packing.packed_prompts(model, ids, ids >= 0)
+        packing.packed_prompts(model, Prompts(ids, ids >= 0))
     assert torch.cuda.max_memory_allocated() - before < 2**30

@@ -7,25 +7,23 @@ import torch.nn.attention.varlen
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import long_rows as module
 from grpo_lab.rollout import packing
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.long_rows import BY_ROW, LONGEST_MASKED, VARLEN, described, kernel_of_long_rows, long_rows
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.score import score_logprobs
 from grpo_lab.trainer import inputs
 from tests.support.known_shape import random_policy
+from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
 
 L, T = 9, 14
 
 
-def batch(lengths=(14, 3, 1, 8, 14), vocabulary=4096):
+def batch(lengths=(T, 3, 1, 8, T)):
     """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
-    generator = torch.Generator().manual_seed(0)
-    prompt_ids = torch.randint(vocabulary, (3, L), generator=generator)
-    completion_ids = torch.randint(vocabulary, (len(lengths), T), generator=generator)
-    completion_ids[4, :6] = completion_ids[0, :6]
-    prompt_mask = torch.arange(L) >= torch.tensor([[0], [4], [8]])
-    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
-    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1, 2, 0])
+    inputs = score_inputs((L, 5, 1), lengths, (0, 1, 1, 2, 0), vocabulary=4096)
+    inputs.completion_ids[4, :6] = inputs.completion_ids[0, :6]
+    return inputs
 
 
 def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, **keywords):
@@ -68,8 +66,8 @@ def values_and_gradients(checkpointing=False):
     inputs = batch()
     logp, entropy = score_logprobs(model, *inputs)
     weights = torch.linspace(-1, 1, logp.numel(), dtype=torch.float64).view_as(logp)
-    ((logp - entropy) * weights)[inputs[3]].sum().backward()
-    return logp[inputs[3]], entropy[inputs[3]], {name: p.grad for name, p in model.named_parameters()}
+    ((logp - entropy) * weights)[inputs.mask].sum().backward()
+    return logp[inputs.mask], entropy[inputs.mask], {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -86,19 +84,20 @@ def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, check
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
-    model, (ids, mask, *_) = random_policy("small", dtype=torch.float64), batch()
+    model = random_policy("small", dtype=torch.float64)
+    prompts = Prompts(batch().prompt_ids, batch().prompt_mask)
     with torch.no_grad():
-        expected, index = packed_prompts(model, ids, mask)
+        expected, index = packed_prompts(model, prompts)
         monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
         WAYS[way](monkeypatch)
-        got, same_index = packed_prompts(model, ids, mask)
+        got, same_index = packed_prompts(model, prompts)
     assert torch.equal(index, same_index)
     for layer, other in zip(got.layers, expected.layers, strict=True):
         torch.testing.assert_close((layer.keys, layer.values), (other.keys, other.values), rtol=0, atol=1e-12)
 
 
 def test_lengths_and_indices_of_rows_against_a_literal_loop():
-    mask = batch()[3]
+    mask = batch().mask
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
     rows = long_rows(prefix_index, is_token, T - 1, torch.float32)

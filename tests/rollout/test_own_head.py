@@ -9,21 +9,19 @@ from grpo_lab.rollout.own_head import has_own_head
 from grpo_lab.rollout.score import score_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.peak import peak_of_lives
+from tests.support.score_inputs import score_inputs
 
 OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
 QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
 
 
 def batch(T=7, vocabulary=24):
-    generator = torch.Generator().manual_seed(0)
-    prompt_ids, completion_ids = (torch.randint(vocabulary, size, generator=generator) for size in ((2, 5), (3, T)))
-    prompt_mask, mask = torch.arange(5) >= torch.tensor([[0], [3]]), torch.arange(T) < torch.tensor([[T], [2], [5]])
-    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
+    return score_inputs((5, 2), (T, 2, 5), (0, 1, 1), vocabulary)
 
 
 def outcome(model, inputs, **settings):
     """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
-    values = [each[inputs[3]] for each in score_logprobs(model, *inputs, **settings) if each is not None]
+    values = [each[inputs.mask] for each in score_logprobs(model, *inputs, **settings) if each is not None]
     mixture = sum((torch.linspace(-1, 1, len(each)).to(each) * each).sum() for each in values)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
@@ -50,24 +48,25 @@ def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, setting
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = spied(monkeypatch)
     got = outcome(model, inputs, **settings)
-    assert sizes == [4, 4, 4, 2, *[4, 4, 4, 2]] or sizes == [4, 4, 4, 2, *reversed([4, 4, 4, 2])]  # forward, backward
+    forward, backward = sizes[:4], sizes[4:]
+    assert forward == [4, 4, 4, 2] and sorted(backward) == sorted(forward)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
     model, inputs = make_architecture("gemma2")[0], batch()
-    policy_mask = inputs[3].clone()
+    policy_mask = inputs.mask.clone()
     policy_mask[:, 1:3] = False
     expected = score_logprobs(model, *inputs)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
     sizes = spied(monkeypatch)
     got = score_logprobs(model, *inputs, policy_mask=policy_mask)[0]
-    assert sum(sizes) == int((policy_mask & inputs[3]).sum())
-    torch.testing.assert_close(got, expected.where(policy_mask & inputs[3], 0))
+    assert sum(sizes) == int((policy_mask & inputs.mask).sum())
+    torch.testing.assert_close(got, expected.where(policy_mask & inputs.mask, 0))
 
 
 def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
-    """Four times the tokens: their logits alone would be five times what is more."""
+    """Four times the tokens. The extra tokens' logits would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 2**15)
     has_own_head(model)
@@ -76,7 +75,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
         inputs = batch(T, vocabulary=2**15)
         return peak_of_lives(lambda: outcome(model, inputs))
 
-    logits_bytes = 4 * 2**15 * 3 * 36  # of the tokens that are more
+    logits_bytes = 4 * 2**15 * 3 * 36  # of the extra tokens
     assert peak(48) - peak(12) < 0.2 * logits_bytes
 
 
@@ -102,4 +101,4 @@ def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
         expected = score_logprobs(model, *inputs)[0]
         monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
         got = score_logprobs(model, *inputs)[0]
-    torch.testing.assert_close(got[inputs[3]], expected[inputs[3]], rtol=0, atol=1e-5)
+    torch.testing.assert_close(got[inputs.mask], expected[inputs.mask], rtol=0, atol=1e-5)
