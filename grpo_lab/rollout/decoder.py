@@ -34,7 +34,7 @@ class Decoder:
         prompts, num_generations: P and G.
         columns: of the cache, enough for the longest prompt and its completion.
         sampling: how tokens are drawn, and which end a completion.
-        turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
+        turns: for episodes only. Supplies the environment's tokens and says which rows have finished.
         rollout_rows: of the whole rollout, where this is a part of it; each part draws the random numbers of all.
     """
 
@@ -133,11 +133,11 @@ class Decoder:
             next_token = torch.where(forced == DRAWN, next_token, forced)
         self.slot.add_(1)
         self.position.add_(1)
-        cells = (self.rows, self.slot)
-        self.logp.index_put_(cells, log_pi[self.prefix_index, next_token])  # [recorded]
-        self.entropy.index_put_(cells, entropy_of(log_pi, pi)[self.prefix_index])
+        token_index = (self.rows, self.slot)
+        self.logp.index_put_(token_index, log_pi[self.prefix_index, next_token])  # [recorded]
+        self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
-        self.sequences.index_put_(cells, next_token)
+        self.sequences.index_put_(token_index, next_token)
         self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
         return next_token
 

@@ -121,10 +121,11 @@ def sample_turns(
         _, logp, entropy = sample_sequences(model, request, cache_implementation)
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
     length, tags, opened = mask.shape[1], tag_tokens(tokenizer, list(ends)), opened_thoughts(tokenizer, encoded)
+    prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
     return Rollout(
         prompt_ids=prompts.ids,
         prompt_mask=prompts.mask,
-        prompt_of_row=torch.arange(rows, device=mask.device) // num_generations,
+        prompt_of_row=prompt_of_row,
         completion_ids=completion_ids,
         mask=mask,
         logp=torch.where(policy_mask, logp[:, :length], 0),
@@ -137,6 +138,7 @@ def sample_turns(
             Episode(calls, reply_tokens=is_policy.count(False))
             for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
         ],
+        group=prompt_of_row,
     )
 
 

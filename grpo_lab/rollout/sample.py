@@ -24,11 +24,10 @@ from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, 
 from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
 
-BY_MASK: Any = None  # what a rollout without an environment leaves out, and finds out itself
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rollout:
     """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
@@ -41,19 +40,31 @@ class Rollout:
     entropy: Float[Tensor, "B T"]  # recorded while sampling
     truncated: Bool[Tensor, " B"]  # stopped by the length limit
     texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
-    # Of episodes, in which an environment writes, too; where there is none, all is the policy's, in one turn:
-    policy_mask: Bool[Tensor, "B T"] = BY_MASK  # tokens that the policy wrote; `mask` has the environment's, too
-    turn: Int[Tensor, "B T"] = BY_MASK  # the turn of each token, or to which it is the reply, from 0; -1 for none
-    episodes: Any = None  # where there is an environment: an `Episode` a row (see `episodes.py`)
-    group: Int[Tensor, " B"] = BY_MASK  # the row of the data of each; a prompt may be one episode's alone
+    policy_mask: Bool[Tensor, "B T"]  # tokens that the policy wrote; `mask` has the environment's, too
+    turn: Int[Tensor, "B T"]  # the turn of each token, or to which it is the reply, from 0; -1 for none
+    episodes: Any  # where there is an environment: an `Episode` per row (see `episodes.py`); else None
+    group: Int[Tensor, " B"]  # the row of the data of each; a prompt may be one episode's alone
 
-    def __post_init__(self):
-        if self.policy_mask is None:
-            self.policy_mask = self.mask
-        if self.turn is None:
-            self.turn = self.mask.long() - 1
-        if self.group is None:
-            self.group = self.prompt_of_row
+    @classmethod
+    def without_environment(
+        cls, prompt_ids, prompt_mask, prompt_of_row, completion_ids, mask, logp, entropy, truncated, texts
+    ) -> "Rollout":
+        """A rollout whose tokens are all the policy's, in one turn; the arguments are the fields of these names."""
+        return cls(
+            prompt_ids=prompt_ids,
+            prompt_mask=prompt_mask,
+            prompt_of_row=prompt_of_row,
+            completion_ids=completion_ids,
+            mask=mask,
+            logp=logp,
+            entropy=entropy,
+            truncated=truncated,
+            texts=texts,
+            policy_mask=mask,
+            turn=mask.long() - 1,
+            episodes=None,
+            group=prompt_of_row,
+        )
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
@@ -120,7 +131,7 @@ def sample_completions(
         texts = [
             seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(sampled_ids)
         ]  # [opened]
-    return Rollout(
+    return Rollout.without_environment(
         prompt_ids=placed.ids,
         prompt_mask=placed.mask,
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]

@@ -3,7 +3,7 @@
 `score_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it for
 rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling to
 1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and the
-logits of many tokens are made in chunks; those of any other model by its own head (see `own_head.py`).
+logits of many tokens are made in chunks; those of any other model by its own head (see `head_only.py`).
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.inputs import ScoreInputs
-from grpo_lab.rollout.own_head import has_own_head, in_chunks
 from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
@@ -58,9 +58,9 @@ def score_logprobs(
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    cells = needed.nonzero(as_tuple=True)  # once: a GPU has to be waited for
+    token_index = needed.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
-    pairs, pair_index = (predictor[cells] * vocab_size + completion_ids[cells]).unique(return_inverse=True)
+    pairs, pair_index = (predictor[token_index] * vocab_size + completion_ids[token_index]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         chunked = chunked_logprobs_and_entropy if with_entropy else chunked_token_logprobs
@@ -102,14 +102,15 @@ def _score_plain(
     keywords, predictor = _whole_rows(inputs)
     head = model.get_output_embeddings().weight
     chunk = head_chunk(keywords["input_ids"].numel(), *head.shape, head.device.type)
-    if chunk is None or not has_own_head(model):
+    if chunk is None or not has_head_only(model):
         logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
         return read_logits(logits, inputs.completion_ids)
     output = model.base_model(**keywords)
     rows, columns = needed.nonzero(as_tuple=True)
     hidden = output[0][rows, predictor[rows, columns]]
-    logp, entropy = in_chunks(read_logits, model, output, hidden, inputs.completion_ids[rows, columns], chunk)
+    head_only = HeadOnly(model, output)
+    logp, entropy = head_only.in_chunks(read_logits, hidden, inputs.completion_ids[rows, columns], chunk)
     zeros = logp.new_zeros(needed.shape)
     logp = zeros.masked_scatter(needed, logp)
     return logp, None if entropy is None else zeros.masked_scatter(needed, entropy)

@@ -146,13 +146,13 @@ class ToolEnvironment:
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1, **sampling,
             )  # fmt: skip
-            rollout.episodes = [
+            episodes = [
                 player.episode(rollout, number, None if prompt == row["prompt"] else prompt)
                 for number, (player, prompt, row) in enumerate(zip(players, prompts, rows, strict=True))
             ]
-        rollout.group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
+        group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
-        return rollout
+        return replace(rollout, episodes=episodes, group=group)
 
     def _new_seat(self) -> Seat:
         seat = Seat()

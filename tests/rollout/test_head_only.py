@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import own_head, score
+from grpo_lab.rollout import head_only, score
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.own_head import has_own_head
+from grpo_lab.rollout.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.score import score_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.peak import peak_of_lives
@@ -29,13 +29,14 @@ def outcome(model, inputs, **settings):
 
 def spied(monkeypatch):
     """The tokens of each chunk."""
-    sizes, plain = [], own_head.logits_of
+    sizes = []
+    plain = HeadOnly.logits
 
-    def spy(model, output, hidden):
+    def spy(head, hidden):
         sizes.append(hidden.shape[1])
-        return plain(model, output, hidden)
+        return plain(head, hidden)
 
-    monkeypatch.setattr(own_head, "logits_of", spy)
+    monkeypatch.setattr(HeadOnly, "logits", spy)
     return sizes
 
 
@@ -43,7 +44,7 @@ def spied(monkeypatch):
 @pytest.mark.parametrize("settings", [{"with_entropy": True, "temperature": 0.7}, {"with_entropy": False}], ids=str)
 def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, settings, monkeypatch):
     model, inputs = make_architecture(name)[0].double(), batch()
-    assert not is_fast(model) and has_own_head(model)
+    assert not is_fast(model) and has_head_only(model)
     expected = outcome(model, inputs, **settings)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = spied(monkeypatch)
@@ -69,7 +70,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     """Four times the tokens. The extra tokens' logits would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 2**15)
-    has_own_head(model)
+    has_head_only(model)
 
     def peak(T):
         inputs = batch(T, vocabulary=2**15)
@@ -79,15 +80,16 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     assert peak(48) - peak(12) < 0.2 * logits_bytes
 
 
-def test_a_model_whose_head_is_not_alone_goes_the_whole_way_and_it_is_said(capsys, monkeypatch):
+def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(monkeypatch):
     """OPT's forward pass calls not its layers' module but what is inside it."""
     model, inputs = make_architecture("opt")[0], batch()
-    monkeypatch.setattr(own_head, "_has_own_head", {})
+    monkeypatch.setattr(head_only, "_has_head_only", {})
     expected = score_logprobs(model, *inputs)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
-    got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
+    with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
+        got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
     assert torch.equal(got[0], expected) and torch.equal(got[1], expected)
-    assert capsys.readouterr().out.count("logits: OPTForCausalLM makes those of all tokens at once") == 1
+    assert sum("OPTForCausalLM" in str(warning.message) for warning in warned) == 1
     assert "forward" not in vars(model.base_model)
 
 
@@ -95,8 +97,10 @@ def test_a_model_whose_head_is_not_alone_goes_the_whole_way_and_it_is_said(capsy
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
     model, inputs = make_architecture(name)[0], batch()
-    if not has_own_head(model) or is_fast(model):
-        return
+    if is_fast(model):
+        pytest.skip("its logits are made on the fast path")
+    if not has_head_only(model):
+        pytest.skip("its head cannot run alone")
     with torch.no_grad():
         expected = score_logprobs(model, *inputs)[0]
         monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
