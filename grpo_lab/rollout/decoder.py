@@ -50,11 +50,14 @@ class Decoder:
         turns: Turns | None = None,
         rollout_rows: int | None = None,
     ):
-        rows, rows_per_prefix = prompts * num_generations, num_generations if self.shares_prefixes else 1
+        rows = prompts * num_generations
+        rows_per_prefix = num_generations if self.shares_prefixes else 1
         prefixes = rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
-        self.model, self.sampling, self.turns = model, sampling, turns
+        self.model = model
+        self.sampling = sampling
+        self.turns = turns
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.cache = SlotCache(model, prefixes, columns, self.slot)
         self.autocast_weights = autocast_copies(model)
@@ -72,7 +75,7 @@ class Decoder:
         self.prefix_index = self.rows // rows_per_prefix  # the prefix that a row has
 
         # The batch of the model, one entry a prefix:
-        self.prefix_row = self.rows[::rows_per_prefix]  # one of the rows that have it
+        self.representative_row = self.rows[::rows_per_prefix]  # one of the rows that have it
         self.token = zeros(prefixes, 1)  # its last token, which is read
         self.position = zeros(prefixes, 1)  # of that token
         self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
@@ -90,7 +93,7 @@ class Decoder:
         if self.rows_in_rollout is not None:
             self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
         prompt_count, length = prompts.ids.shape
-        prefixes_per_prompt = len(self.prefix_row) // prompt_count
+        prefixes_per_prompt = len(self.representative_row) // prompt_count
         self.sequences.fill_(self.sampling.pad_token_id)
         self.sequences[:, :length] = prompts.ids.repeat_interleave(len(self.rows) // prompt_count, 0)
         is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
@@ -159,7 +162,7 @@ class Decoder:
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
             out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
-        ids = torch.where(self.visible, self.sequences.index_select(0, self.prefix_row), self.token)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
         return self.sampling.warp(ids, out.logits[:, -1].float())
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
@@ -189,13 +192,14 @@ class CpuDecoder(Decoder):
 
     def regroup_rows(self) -> None:
         """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
-        writing, vocab_size = ~self.done, self.model.config.vocab_size
+        writing = ~self.done
+        vocab_size = self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
         # A prefix and the token after it, as one number.
         extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
-        self.prefix_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
+        self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
         if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
             self.position, self.visible = self.position[parent], self.visible[parent]
             self.cache.select_rows(parent)

@@ -112,7 +112,8 @@ def sample_turns(
     )
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
-    ends, pad = sampling.eos_token_ids, sampling.pad_token_id
+    ends = sampling.eos_token_ids
+    pad = sampling.pad_token_id
     prompts = with_room(model, encoded, max_completion_length)
     rows = len(prompts.ids) * num_generations
     turns = Turns(rows, max_completion_length, ends, StopStrings(tokenizer, stop_strings), reply, max_turns)
@@ -120,7 +121,9 @@ def sample_turns(
         request = SamplingRequest(prompts, num_generations, max_completion_length, sampling, turns)
         _, logp, entropy = sample_sequences(model, request, cache_implementation)
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
-    length, tags, opened = mask.shape[1], tag_tokens(tokenizer, list(ends)), opened_thoughts(tokenizer, encoded)
+    length = mask.shape[1]
+    tags = tag_tokens(tokenizer, list(ends))
+    opened = opened_thoughts(tokenizer, encoded)
     prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
     return Rollout(
         prompt_ids=prompts.ids,

@@ -133,8 +133,12 @@ class _Recorder(LogitsProcessor):
     """A processor that makes the distribution of the next token, and records the token that was drawn."""
 
     def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
-        self.sampling, self.is_padding, self.turns = sampling, is_padding, turns
-        self.log_pi, self.logp, self.entropy = None, [], []
+        self.sampling = sampling
+        self.is_padding = is_padding
+        self.turns = turns
+        self.log_pi = None
+        self.logp = []
+        self.entropy = []
 
     def __call__(self, input_ids, logits):
         self._note(input_ids[:, -1])

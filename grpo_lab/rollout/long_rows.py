@@ -34,7 +34,8 @@ def described(length: int, device_type: str, dtype: torch.dtype) -> str | None:
     """What attends in a run whose rows have at most so many tokens, in words; None where a mask is used."""
     if length <= LONGEST_MASKED:
         return None
-    kernel, precision = kernel_of_long_rows(device_type, dtype), str(dtype).removeprefix("torch.")
+    kernel = kernel_of_long_rows(device_type, dtype)
+    precision = str(dtype).removeprefix("torch.")
     return f"rows of more than {LONGEST_MASKED:,} tokens need no mask: {kernel}, in {precision}"
 
 
@@ -52,7 +53,7 @@ class LongRows:
     flat_query_index: Int[Tensor, " N"]  # where each query stands among those of all rows, with padding
     padded_queries: int  # C, how many those are
 
-    def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H W"]:
+    def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H D_h"]:
         """The output of each query; zeros at padding."""
         key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
         query = _tokens(query, self.query_index, self.dtype)
@@ -84,12 +85,12 @@ def long_rows(
 
 
 def attend_varlen(
-    query: Float[Tensor, "N H W"],
-    key: Float[Tensor, "M K W"],
-    value: Float[Tensor, "M K W"],
+    query: Float[Tensor, "N H D_h"],
+    key: Float[Tensor, "M K D_h"],
+    value: Float[Tensor, "M K D_h"],
     rows: LongRows,
     scaling: float | None = None,
-) -> Float[Tensor, "N H W"]:
+) -> Float[Tensor, "N H D_h"]:
     """Attention of all rows by one kernel, which aligns the last query of a row with its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
@@ -103,12 +104,12 @@ def attend_varlen(
 
 
 def attend_by_row(
-    query: Float[Tensor, "N H W"],
-    key: Float[Tensor, "M K W"],
-    value: Float[Tensor, "M K W"],
+    query: Float[Tensor, "N H D_h"],
+    key: Float[Tensor, "M K D_h"],
+    value: Float[Tensor, "M K D_h"],
     rows: LongRows,
     scaling: float | None = None,
-) -> Float[Tensor, "N H W"]:
+) -> Float[Tensor, "N H D_h"]:
     """Attention of all rows by torch's own, a row at a time.
 
     It aligns the first query with the first key, so before the queries of a row stand as many of zeros as it lacks.
@@ -127,7 +128,7 @@ def attend_by_row(
     return torch.cat(outputs)
 
 
-def _tokens(x: Float[Tensor, "1 H N W"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H W"]:
+def _tokens(x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H D_h"]:
     return x[0].transpose(0, 1).to(dtype).index_select(0, index)
 
 

@@ -87,7 +87,8 @@ def unique_prefixes(
     number = is_new.flatten().cumsum(0).view_as(is_new) - 1
     aligned_index = number.where(is_new, 0).cummax(0).values[row_index]
     prefix_index = torch.zeros_like(ids).scatter(1, tokens_first, aligned_index)
-    prefixes, token_index = int(is_new.sum()), torch.arange(ids.numel(), device=ids.device)
+    prefixes = int(is_new.sum())
+    token_index = torch.arange(ids.numel(), device=ids.device)
     first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last one is of padding
     target = prefix_index.where(is_token, prefixes).flatten()
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
@@ -113,13 +114,16 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
     hides), and the mask; the last Q tokens of each row are its queries. Or `LongRows`, which need no mask.
     outputs: which of the blocks' outputs, one after the other, each token of the sequence gets.
     """
-    (_, heads, _, width), key_heads, block_outputs = query.shape, key.shape[1], []
+    _, heads, _, width = query.shape
+    key_heads = key.shape[1]
+    block_outputs = []
     for block in blocks:
         if isinstance(block, LongRows):
             block_outputs.append(block.attend(query, key, value, scaling))
             continue
         token_index, mask = block
-        rows, queries = len(token_index), mask.shape[2] * key_heads // heads
+        rows = len(token_index)
+        queries = mask.shape[2] * key_heads // heads
         gathered_queries = gather_tokens(query, token_index[:, -queries:], mask.dtype)
         gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)
         gathered = (gather_tokens(x, token_index, mask.dtype) for x in (key, value))

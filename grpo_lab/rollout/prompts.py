@@ -24,7 +24,8 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     if not prompts:
         raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
     ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
-    length, pad = max(map(len, ids)), pad_token_id(tokenizer)
+    length = max(map(len, ids))
+    pad = pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
     return Prompts(prompt_ids, prompt_mask)
