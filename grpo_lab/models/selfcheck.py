@@ -10,7 +10,8 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
 from grpo_lab.rollout.fast_paths import context_length
-from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.generate import Sampling, SamplingRequest
+from grpo_lab.rollout.inputs import Prompts, ScoreInputs
 from grpo_lab.rollout.sample import sample_sequences
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
@@ -55,9 +56,9 @@ def difference(model) -> float:
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         endless = Sampling(eos_token_ids=(), pad_token_id=0)
-        sequences, sampled, _ = sample_sequences(model, ids, mask, 2, STEPS, endless)
+        sequences, sampled, _ = sample_sequences(model, SamplingRequest(Prompts(ids, mask), 2, STEPS, endless))
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
-        inputs = (ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
+        inputs = ScoreInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
         computed, _ = score_logprobs(model, *inputs, with_entropy=False)
     return (sampled - computed).abs().mean().item()

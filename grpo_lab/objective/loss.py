@@ -100,7 +100,7 @@ def policy_loss(
         values = values + beta * kl  # B T (5.13)
         metrics["kl"] = kl.detach()
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = torch.stack([_mean(values, mask) for values in metrics.values()]).tolist()
+    means = torch.stack([_mean(metric, mask) for metric in metrics.values()]).tolist()
     return loss, dict(zip(metrics, means, strict=True))
 
 

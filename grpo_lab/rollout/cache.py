@@ -48,8 +48,8 @@ def attention_dtype(model) -> torch.dtype:
 
 
 def gather_tokens(
-    x: Float[Tensor, "1 H N W"], index: Int[Tensor, "B S"], dtype: torch.dtype
-) -> Float[Tensor, "B H S W"]:
+    x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, "B S"], dtype: torch.dtype
+) -> Float[Tensor, "B H S D_h"]:
     """The keys (or queries, or values) of each head at these tokens of a packed sequence."""
     by_token = x[0].transpose(0, 1).to(dtype).index_select(0, index.flatten())
     return by_token.view(*index.shape, *by_token.shape[1:]).transpose(1, 2)
@@ -59,7 +59,10 @@ class SlotCache:
     """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
 
     def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        config, self.slot, self.dtype, self.columns = model.config, slot, attention_dtype(model), capacity
+        config = model.config
+        self.slot = slot
+        self.dtype = attention_dtype(model)
+        self.columns = capacity
         shape = (rows, config.num_key_value_heads, capacity, head_width(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
@@ -72,7 +75,7 @@ class SlotCache:
         self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
-    def load(self, prefix: tuple[Cache, Int[Tensor, "P K"]] | None, copies: int) -> None:
+    def load(self, prefix: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
         """Clear the cache, then copy in the result of `packed_prompts`, each prompt several times. None: nothing."""
         for tensor in (*self.keys, *self.values):
             tensor.zero_()  # a masked column counts nothing, but NaN times nothing is NaN

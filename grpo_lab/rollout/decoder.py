@@ -20,6 +20,7 @@ from torch.func import functional_call
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.turns import DRAWN, Turns
 
 
@@ -33,7 +34,7 @@ class Decoder:
         prompts, num_generations: P and G.
         columns: of the cache, enough for the longest prompt and its completion.
         sampling: how tokens are drawn, and which end a completion.
-        turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
+        turns: for episodes only. Supplies the environment's tokens and says which rows have finished.
         rollout_rows: of the whole rollout, where this is a part of it; each part draws the random numbers of all.
     """
 
@@ -49,11 +50,14 @@ class Decoder:
         turns: Turns | None = None,
         rollout_rows: int | None = None,
     ):
-        rows, rows_per_prefix = prompts * num_generations, num_generations if self.shares_prefixes else 1
+        rows = prompts * num_generations
+        rows_per_prefix = num_generations if self.shares_prefixes else 1
         prefixes = rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
-        self.model, self.sampling, self.turns = model, sampling, turns
+        self.model = model
+        self.sampling = sampling
+        self.turns = turns
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.cache = SlotCache(model, prefixes, columns, self.slot)
         self.autocast_weights = autocast_copies(model)
@@ -71,7 +75,7 @@ class Decoder:
         self.prefix_index = self.rows // rows_per_prefix  # the prefix that a row has
 
         # The batch of the model, one entry a prefix:
-        self.prefix_row = self.rows[::rows_per_prefix]  # one of the rows that have it
+        self.representative_row = self.rows[::rows_per_prefix]  # one of the rows that have it
         self.token = zeros(prefixes, 1)  # its last token, which is read
         self.position = zeros(prefixes, 1)  # of that token
         self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
@@ -81,18 +85,19 @@ class Decoder:
         self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
 
     @torch.no_grad()
-    def load(self, prompt_ids, prompt_mask, prefix, first_row: int = 0) -> None:
+    def load(self, prompts: Prompts, prefix, first_row: int = 0) -> None:
         """Start with the prompts; prefix: `packed_prompts` of all their tokens but the last, if there are any.
 
         first_row: the number of the first of these rows among those of the rollout.
         """
         if self.rows_in_rollout is not None:
             self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
-        (prompts, length), prefixes_per_prompt = prompt_ids.shape, len(self.prefix_row) // len(prompt_ids)
+        prompt_count, length = prompts.ids.shape
+        prefixes_per_prompt = len(self.representative_row) // prompt_count
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompt_ids.repeat_interleave(len(self.rows) // prompts, 0)
-        is_token = prompt_mask.repeat_interleave(prefixes_per_prompt, 0)
-        self.token.copy_(prompt_ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
+        self.sequences[:, :length] = prompts.ids.repeat_interleave(len(self.rows) // prompt_count, 0)
+        is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
+        self.token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
         self.visible.zero_()
         self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
@@ -131,11 +136,11 @@ class Decoder:
             next_token = torch.where(forced == DRAWN, next_token, forced)
         self.slot.add_(1)
         self.position.add_(1)
-        cells = (self.rows, self.slot)
-        self.logp.index_put_(cells, log_pi[self.prefix_index, next_token])  # [recorded]
-        self.entropy.index_put_(cells, entropy_of(log_pi, pi)[self.prefix_index])
+        token_index = (self.rows, self.slot)
+        self.logp.index_put_(token_index, log_pi[self.prefix_index, next_token])  # [recorded]
+        self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
-        self.sequences.index_put_(cells, next_token)
+        self.sequences.index_put_(token_index, next_token)
         self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
         return next_token
 
@@ -157,7 +162,7 @@ class Decoder:
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
             out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
-        ids = torch.where(self.visible, self.sequences.index_select(0, self.prefix_row), self.token)
+        ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
         return self.sampling.warp(ids, out.logits[:, -1].float())
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
@@ -187,13 +192,14 @@ class CpuDecoder(Decoder):
 
     def regroup_rows(self) -> None:
         """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
-        writing, vocab_size = ~self.done, self.model.config.vocab_size
+        writing = ~self.done
+        vocab_size = self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
         # A prefix and the token after it, as one number.
         extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
-        self.prefix_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
+        self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
         if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
             self.position, self.visible = self.position[parent], self.visible[parent]
             self.cache.select_rows(parent)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
+from grpo_lab.rollout.generate import SamplingRequest
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating
 from grpo_lab.rollout.sample import Rollout, checked_sampling, opened_thoughts, sample_sequences, with_room
 from grpo_lab.rollout.tags import seen_text, tag_tokens
@@ -89,7 +91,7 @@ def sample_episodes(
 def sample_turns(
     model,
     tokenizer,
-    encoded: tuple,
+    encoded: Prompts,
     num_generations: int,
     max_completion_length: int,
     reply: Callable[[list[Turn]], Sequence[list[int] | None]],
@@ -101,28 +103,32 @@ def sample_turns(
 ) -> Rollout:
     """Sample episodes whose environment gets the turns as token ids, and knows by `turn.row` whose they are.
 
-    encoded: ids and mask of the prompts, as `encode_prompts` returns them.
+    encoded: the prompts, as `encode_prompts` returns them.
     reply: gives for each turn the ids to append, None where the episode is over.
     settings: temperature, top_k, top_p and repetition_penalty; those that are left out are neutral.
     """
-    sizes = num_generations, max_completion_length
-    sampling = checked_sampling(model, tokenizer, *sizes, cache_implementation, **settings)
+    sampling = checked_sampling(
+        model, tokenizer, num_generations, max_completion_length, cache_implementation, **settings
+    )
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
-    ends, pad = sampling.eos_token_ids, sampling.pad_token_id
-    prompt_ids, prompt_mask = with_room(model, encoded, max_completion_length)
-    rows = len(prompt_ids) * num_generations
+    ends = sampling.eos_token_ids
+    pad = sampling.pad_token_id
+    prompts = with_room(model, encoded, max_completion_length)
+    rows = len(prompts.ids) * num_generations
     turns = Turns(rows, max_completion_length, ends, StopStrings(tokenizer, stop_strings), reply, max_turns)
     with evaluating(model):
-        _, logp, entropy = sample_sequences(
-            model, prompt_ids, prompt_mask, *sizes, sampling, cache_implementation, turns
-        )
+        request = SamplingRequest(prompts, num_generations, max_completion_length, sampling, turns)
+        _, logp, entropy = sample_sequences(model, request, cache_implementation)
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
-    length, tags, opened = mask.shape[1], tag_tokens(tokenizer, list(ends)), opened_thoughts(tokenizer, encoded)
+    length = mask.shape[1]
+    tags = tag_tokens(tokenizer, list(ends))
+    opened = opened_thoughts(tokenizer, encoded)
+    prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
     return Rollout(
-        prompt_ids=prompt_ids,
-        prompt_mask=prompt_mask,
-        prompt_of_row=torch.arange(rows, device=mask.device) // num_generations,
+        prompt_ids=prompts.ids,
+        prompt_mask=prompts.mask,
+        prompt_of_row=prompt_of_row,
         completion_ids=completion_ids,
         mask=mask,
         logp=torch.where(policy_mask, logp[:, :length], 0),
@@ -135,6 +141,7 @@ def sample_turns(
             Episode(calls, reply_tokens=is_policy.count(False))
             for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
         ],
+        group=prompt_of_row,
     )
 
 

@@ -4,7 +4,7 @@ The checkpoint's own generation_config is set aside: its top_k, top_p and repeti
 another policy than the one that is trained. Log-probabilities are recorded under the distribution really drawn from.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -19,6 +19,7 @@ from transformers.generation import (
 )
 
 from grpo_lab.base.checks import RunError, check_sampling
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompts import set_aside_generation_config
 from grpo_lab.rollout.turns import DRAWN, Turns
 
@@ -62,33 +63,53 @@ class Sampling:
         return logits
 
 
+@dataclass(frozen=True)
+class SamplingRequest:
+    """What to draw: G completions of each prompt, of at most so many tokens, and how."""
+
+    prompts: Prompts
+    num_generations: int
+    max_completion_length: int
+    sampling: Sampling
+    # For episodes only. Supplies the environment's tokens and says which rows have finished.
+    turns: Turns | None = None
+
+    @property
+    def rows(self) -> int:
+        """B = P * G."""
+        return len(self.prompts.ids) * self.num_generations
+
+    def chunks(self, parts: int) -> list["SamplingRequest"]:
+        """The request cut into parts of some prompts each."""
+        prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
+        return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
+
+
 def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
     """The entropy of each row in nats; a token that cannot come (minus infinity) adds nothing."""
     return -log_pi.clamp(min=-1e9).mul_(pi).sum(-1)
 
 
 def sample_by_generate(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    num_generations: int,
-    max_completion_length: int,
-    sampling: Sampling,
-    turns: Turns | None = None,
+    model, request: SamplingRequest
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw with `generate`, which knows every architecture of transformers.
 
-    turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
-
     Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
     """
-    ids, mask = (x.repeat_interleave(num_generations, 0) for x in (prompt_ids, prompt_mask))
+    sampling = request.sampling
+    turns = request.turns
+    ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
     recorder = _Recorder(sampling, ~mask, turns)
-    ends, pad = list(sampling.eos_token_ids) or None, sampling.pad_token_id
+    ends = list(sampling.eos_token_ids) or None
     if turns is not None:
         ends = None  # an end token ends a turn
     settings = GenerationConfig(
-        do_sample=True, max_new_tokens=max_completion_length, eos_token_id=ends, pad_token_id=pad, top_k=0
+        do_sample=True,
+        max_new_tokens=request.max_completion_length,
+        eos_token_id=ends,
+        pad_token_id=sampling.pad_token_id,
+        top_k=0,
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
     keywords |= {} if turns is None else {"stopping_criteria": [_Done(turns)]}
@@ -112,8 +133,12 @@ class _Recorder(LogitsProcessor):
     """A processor that makes the distribution of the next token, and records the token that was drawn."""
 
     def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
-        self.sampling, self.is_padding, self.turns = sampling, is_padding, turns
-        self.log_pi, self.logp, self.entropy = None, [], []
+        self.sampling = sampling
+        self.is_padding = is_padding
+        self.turns = turns
+        self.log_pi = None
+        self.logp = []
+        self.entropy = []
 
     def __call__(self, input_ids, logits):
         self._note(input_ids[:, -1])

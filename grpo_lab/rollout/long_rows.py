@@ -2,7 +2,7 @@
 
 The queries of a row are its last tokens and look at all tokens up to themselves, so a kernel that is causal needs no
 mask, only the lengths: the tokens of the rows stand one after the other, without padding. On a GPU in half precision
-one kernel takes all rows, `varlen_attn`, where torch has it. Elsewhere each row is a call of its own.
+one kernel takes all rows, `varlen_attn`. Elsewhere each row is a call of its own.
 """
 
 import inspect
@@ -20,13 +20,13 @@ HALF = (torch.bfloat16, torch.float16)  # the precisions of the flash kernels
 
 
 def kernel_of_long_rows(device_type: str, dtype: torch.dtype) -> str:
-    """`VARLEN` where this device and this torch can; else `BY_ROW`."""
-    return VARLEN if device_type == "cuda" and dtype in HALF and _varlen_keywords() is not None else BY_ROW
+    """`VARLEN` on a GPU in half precision; else `BY_ROW`."""
+    return VARLEN if device_type == "cuda" and dtype in HALF else BY_ROW
 
 
 def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
     """How many times each key stands in memory: as often as heads share it, where the kernel knows no shared heads."""
-    shares = _varlen_keywords() if kernel_of_long_rows(device_type, dtype) == VARLEN else device_type != "cuda"
+    shares = varlen_shares_key_heads() if kernel_of_long_rows(device_type, dtype) == VARLEN else device_type != "cuda"
     return 1 if shares else heads_per_key
 
 
@@ -34,7 +34,8 @@ def described(length: int, device_type: str, dtype: torch.dtype) -> str | None:
     """What attends in a run whose rows have at most so many tokens, in words; None where a mask is used."""
     if length <= LONGEST_MASKED:
         return None
-    kernel, precision = kernel_of_long_rows(device_type, dtype), str(dtype).removeprefix("torch.")
+    kernel = kernel_of_long_rows(device_type, dtype)
+    precision = str(dtype).removeprefix("torch.")
     return f"rows of more than {LONGEST_MASKED:,} tokens need no mask: {kernel}, in {precision}"
 
 
@@ -49,16 +50,16 @@ class LongRows:
     query_lengths: list[int]
     key_lengths: list[int]
     dtype: torch.dtype
-    cells: Int[Tensor, " N"]  # where each query stands among those of all rows, with padding
-    cell_count: int
+    flat_query_index: Int[Tensor, " N"]  # where each query stands among those of all rows, with padding
+    padded_queries: int  # C, how many those are
 
-    def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H W"]:
+    def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H D_h"]:
         """The output of each query; zeros at padding."""
         key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
         query = _tokens(query, self.query_index, self.dtype)
         attend = attend_varlen if kernel_of_long_rows(query.device.type, self.dtype) == VARLEN else attend_by_row
         out = attend(query, key, value, self, scaling) if self.query_lengths else query
-        return out.new_zeros(self.cell_count, *out.shape[1:]).index_copy(0, self.cells, out)
+        return out.new_zeros(self.padded_queries, *out.shape[1:]).index_copy(0, self.flat_query_index, out)
 
 
 def long_rows(
@@ -78,42 +79,46 @@ def long_rows(
         query_lengths=query_lengths,
         key_lengths=key_lengths,
         dtype=dtype,
-        cells=is_query.flatten().nonzero()[:, 0],
-        cell_count=is_query.numel(),
+        flat_query_index=is_query.flatten().nonzero()[:, 0],
+        padded_queries=is_query.numel(),
     )
 
 
 def attend_varlen(
-    query: Float[Tensor, "N H W"],
-    key: Float[Tensor, "M K W"],
-    value: Float[Tensor, "M K W"],
+    query: Float[Tensor, "N H D_h"],
+    key: Float[Tensor, "M K D_h"],
+    value: Float[Tensor, "M K D_h"],
     rows: LongRows,
     scaling: float | None = None,
-) -> Float[Tensor, "N H W"]:
+) -> Float[Tensor, "N H D_h"]:
     """Attention of all rows by one kernel, which aligns the last query of a row with its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
-    keywords = _varlen_keywords()
-    if not keywords:  # torch 2.11: query heads share no key head
+    keywords = {}
+    if varlen_shares_key_heads():
+        keywords["enable_gqa"] = True
+    else:
         key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     ends = (rows.query_ends, rows.key_ends, max(rows.query_lengths), max(rows.key_lengths))
     return varlen_attn(query, key, value, *ends, scale=scaling, window_size=(-1, 0), **keywords)
 
 
 def attend_by_row(
-    query: Float[Tensor, "N H W"],
-    key: Float[Tensor, "M K W"],
-    value: Float[Tensor, "M K W"],
+    query: Float[Tensor, "N H D_h"],
+    key: Float[Tensor, "M K D_h"],
+    value: Float[Tensor, "M K D_h"],
     rows: LongRows,
     scaling: float | None = None,
-) -> Float[Tensor, "N H W"]:
-    """The same by torch's own attention, a row at a time.
+) -> Float[Tensor, "N H D_h"]:
+    """Attention of all rows by torch's own, a row at a time.
 
     It aligns the first query with the first key, so before the queries of a row stand as many of zeros as it lacks.
     """
-    outputs, by_row = [], (query.split(rows.query_lengths), key.split(rows.key_lengths), value.split(rows.key_lengths))
+    outputs = []
+    heads_per_key = query.shape[1] // key.shape[1]
+    by_row = (query.split(rows.query_lengths), key.split(rows.key_lengths), value.split(rows.key_lengths))
     for row_query, row_key, row_value in zip(*by_row, strict=True):
-        lacking, heads_per_key = len(row_key) - len(row_query), query.shape[1] // key.shape[1]
+        lacking = len(row_key) - len(row_query)
         inputs = [pad(row_query, (0, 0, 0, 0, lacking, 0)), row_key, row_value]
         if query.is_cuda:  # whose kernels without a mask repeat no key by themselves
             inputs[1:] = [x.repeat_interleave(heads_per_key, 1) for x in inputs[1:]]
@@ -123,21 +128,13 @@ def attend_by_row(
     return torch.cat(outputs)
 
 
-def _tokens(x: Float[Tensor, "1 H N W"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H W"]:
+def _tokens(x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H D_h"]:
     return x[0].transpose(0, 1).to(dtype).index_select(0, index)
 
 
 @cache
-def _varlen_keywords() -> dict | None:
-    """What this torch's `varlen_attn` takes for shared key heads; None where there is none that is causal by a window.
+def varlen_shares_key_heads() -> bool:
+    """True if several query heads may have one key head in this torch's `varlen_attn`: not yet in torch 2.11."""
+    from torch.nn.attention.varlen import varlen_attn
 
-    torch 2.10 has another signature, 2.11 knows no shared heads, and before there was none.
-    """
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return None
-    known = inspect.signature(varlen_attn).parameters
-    if "window_size" not in known:
-        return None
-    return {"enable_gqa": True} if "enable_gqa" in known else {}
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters

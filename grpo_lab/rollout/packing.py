@@ -16,28 +16,24 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
 from grpo_lab.rollout.cache import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.inputs import Prompts, ScoreInputs
 from grpo_lab.rollout.long_rows import LONGEST_MASKED, LongRows, long_rows
 from grpo_lab.rollout.prompts import positions
 
 PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
 
 
-def packed_hidden(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    completion_ids: Int[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    prompt_of_row: Int[Tensor, " B"],
-) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
+def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
     """The last hidden state after each prefix, and the index of the one that predicts each token.
 
     What stands where the mask is False means nothing.
     """
-    used_prompts, prompt_of_row = prompt_of_row.unique(return_inverse=True)
-    prompt_ids, prompt_mask = prompt_ids[used_prompts], prompt_mask[used_prompts]
-    length, is_input = prompt_mask.shape[1], mask[:, 1:]  # the last token of a row predicts no other
-    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids[:, :-1]], dim=1)  # B S
+    used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
+    prompt_ids = inputs.prompt_ids[used_prompts]
+    prompt_mask = inputs.prompt_mask[used_prompts]
+    length = prompt_mask.shape[1]
+    is_input = inputs.mask[:, 1:]  # the last token of a row predicts no other
+    ids = torch.cat([prompt_ids[prompt_of_row], inputs.completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
     prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
@@ -56,15 +52,13 @@ def packed_hidden(
     return hidden, predictor
 
 
-def packed_prompts(
-    model, prompt_ids: Int[Tensor, "P K"], prompt_mask: Bool[Tensor, "P K"]
-) -> tuple[DynamicCache, Int[Tensor, "P K"]]:
+def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
     """Keys and values of the prefixes of prompts, each once, and the index of those of each token."""
-    prefix_index, first_index = unique_prefixes(prompt_ids, prompt_mask)
+    prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
     keywords = {"past_key_values": cache, "use_cache": True}
-    blocks = [_block(model, prefix_index, prompt_mask, prefix_index.shape[1])]
-    _forward(model, prompt_ids, prompt_mask, first_index, blocks=blocks, outputs=first_index, **keywords)
+    blocks = [_block(model, prefix_index, prompts.mask, prefix_index.shape[1])]
+    _forward(model, *prompts, first_index, blocks=blocks, outputs=first_index, **keywords)
     return cache, prefix_index
 
 
@@ -93,7 +87,8 @@ def unique_prefixes(
     number = is_new.flatten().cumsum(0).view_as(is_new) - 1
     aligned_index = number.where(is_new, 0).cummax(0).values[row_index]
     prefix_index = torch.zeros_like(ids).scatter(1, tokens_first, aligned_index)
-    prefixes, token_index = int(is_new.sum()), torch.arange(ids.numel(), device=ids.device)
+    prefixes = int(is_new.sum())
+    token_index = torch.arange(ids.numel(), device=ids.device)
     first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last one is of padding
     target = prefix_index.where(is_token, prefixes).flatten()
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
@@ -119,13 +114,16 @@ def attend_packed(module, query, key, value, attention_mask, scaling=None, *, bl
     hides), and the mask; the last Q tokens of each row are its queries. Or `LongRows`, which need no mask.
     outputs: which of the blocks' outputs, one after the other, each token of the sequence gets.
     """
-    (_, heads, _, width), key_heads, block_outputs = query.shape, key.shape[1], []
+    _, heads, _, width = query.shape
+    key_heads = key.shape[1]
+    block_outputs = []
     for block in blocks:
         if isinstance(block, LongRows):
             block_outputs.append(block.attend(query, key, value, scaling))
             continue
         token_index, mask = block
-        rows, queries = len(token_index), mask.shape[2] * key_heads // heads
+        rows = len(token_index)
+        queries = mask.shape[2] * key_heads // heads
         gathered_queries = gather_tokens(query, token_index[:, -queries:], mask.dtype)
         gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)
         gathered = (gather_tokens(x, token_index, mask.dtype) for x in (key, value))

@@ -69,7 +69,8 @@ def _of_text(tokenizer, prompt: str) -> dict[str, str]:
 
 def _of_chat(tokenizer, prompt: list[dict]) -> dict[str, str]:
     habits = {}
-    bare, text = rendered(tokenizer, prompt), templated(tokenizer, prompt)
+    bare = rendered(tokenizer, prompt)
+    text = templated(tokenizer, prompt)
     questions = [message["content"] for message in prompt if message["role"] == "user"]
     if questions and not any(word in text for word in questions[-1].split()):
         problem = f"leaves out what the user says, {questions[-1]!r:.60}"

@@ -8,13 +8,12 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompt_checks import encode_prompt
 
 
-def encode_prompts(
-    tokenizer, prompts: list, tools: list[dict] | None = None
-) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
-    """Turn prompts (strings, or message lists for the chat template) into ids, padded on the left.
+def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
+    """Turn prompts (strings, or message lists for the chat template) into ids and mask, padded on the left.
 
     tools: JSON schemas of the functions that the chat template tells the model of.
 
@@ -25,10 +24,11 @@ def encode_prompts(
     if not prompts:
         raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
     ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
-    length, pad = max(map(len, ids)), pad_token_id(tokenizer)
+    length = max(map(len, ids))
+    pad = pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
-    return prompt_ids, prompt_mask
+    return Prompts(prompt_ids, prompt_mask)
 
 
 def pad_token_id(tokenizer) -> int:

@@ -16,19 +16,18 @@ from grpo_lab.base.checks import RunError, check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoder import CpuDecoder, Decoder
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.generate import NOT_FINITE, Sampling, sample_by_generate
+from grpo_lab.rollout.generate import NOT_FINITE, Sampling, SamplingRequest, sample_by_generate
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
-from grpo_lab.rollout.turns import Turns
 
-BY_MASK: Any = None  # what a rollout without an environment leaves out, and finds out itself
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rollout:
     """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
@@ -41,19 +40,31 @@ class Rollout:
     entropy: Float[Tensor, "B T"]  # recorded while sampling
     truncated: Bool[Tensor, " B"]  # stopped by the length limit
     texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
-    # Of episodes, in which an environment writes, too; where there is none, all is the policy's, in one turn:
-    policy_mask: Bool[Tensor, "B T"] = BY_MASK  # tokens that the policy wrote; `mask` has the environment's, too
-    turn: Int[Tensor, "B T"] = BY_MASK  # the turn of each token, or to which it is the reply, from 0; -1 for none
-    episodes: Any = None  # where there is an environment: an `Episode` a row (see `episodes.py`)
-    group: Int[Tensor, " B"] = BY_MASK  # the row of the data of each; a prompt may be one episode's alone
+    policy_mask: Bool[Tensor, "B T"]  # tokens that the policy wrote; `mask` has the environment's, too
+    turn: Int[Tensor, "B T"]  # the turn of each token, or to which it is the reply, from 0; -1 for none
+    episodes: Any  # where there is an environment: an `Episode` per row (see `episodes.py`); else None
+    group: Int[Tensor, " B"]  # the row of the data of each; a prompt may be one episode's alone
 
-    def __post_init__(self):
-        if self.policy_mask is None:
-            self.policy_mask = self.mask
-        if self.turn is None:
-            self.turn = self.mask.long() - 1
-        if self.group is None:
-            self.group = self.prompt_of_row
+    @classmethod
+    def without_environment(
+        cls, prompt_ids, prompt_mask, prompt_of_row, completion_ids, mask, logp, entropy, truncated, texts
+    ) -> "Rollout":
+        """A rollout whose tokens are all the policy's, in one turn; the arguments are the fields of these names."""
+        return cls(
+            prompt_ids=prompt_ids,
+            prompt_mask=prompt_mask,
+            prompt_of_row=prompt_of_row,
+            completion_ids=completion_ids,
+            mask=mask,
+            logp=logp,
+            entropy=entropy,
+            truncated=truncated,
+            texts=texts,
+            policy_mask=mask,
+            turn=mask.long() - 1,
+            episodes=None,
+            group=prompt_of_row,
+        )
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
@@ -107,12 +118,11 @@ def sample_completions(
     )  # fmt: skip
     ends = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
-    prompt_ids, prompt_mask = with_room(model, encoded, max_completion_length)
+    placed = with_room(model, encoded, max_completion_length)
+    request = SamplingRequest(placed, num_generations, max_completion_length, sampling)
     with evaluating(model):
-        sequences, logp, entropy = sample_sequences(
-            model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, cache_implementation
-        )
-    completion_ids, mask, truncated, texts = read_sequences(sequences, prompt_ids.shape[1], ends, tokenizer)
+        sequences, logp, entropy = sample_sequences(model, request, cache_implementation)
+    completion_ids, mask, truncated, texts = read_sequences(sequences, placed.ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
     opened = opened_thoughts(tokenizer, encoded)
     if tags or any(opened):
@@ -121,9 +131,9 @@ def sample_completions(
         texts = [
             seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(sampled_ids)
         ]  # [opened]
-    return Rollout(
-        prompt_ids=prompt_ids,
-        prompt_mask=prompt_mask,
+    return Rollout.without_environment(
+        prompt_ids=placed.ids,
+        prompt_mask=placed.mask,
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
@@ -144,67 +154,51 @@ def checked_sampling(
     return Sampling(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
 
 
-def with_room(
-    model, encoded: tuple[Tensor, Tensor], max_completion_length: int
-) -> tuple[Int[Tensor, "P L"], Bool[Tensor, "P L"]]:
-    """Ids and mask of the prompts on the model's device; InputError for one that leaves no room in the context."""
-    for index, tokens in enumerate(encoded[1].sum(-1).tolist()):
+def with_room(model, prompts: Prompts, max_completion_length: int) -> Prompts:
+    """The prompts on the model's device; InputError for one that leaves no room in the context."""
+    for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")
-    prompt_ids, prompt_mask = (x.to(model.device) for x in encoded)
-    return prompt_ids, prompt_mask
+    return prompts.to(model.device)
 
 
-def opened_thoughts(tokenizer, encoded: tuple[Tensor, Tensor]) -> list[str]:
+def opened_thoughts(tokenizer, prompts: Prompts) -> list[str]:
     """The beginning of a thought with which each prompt ends; "" for a prompt that opens none."""
-    return [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*encoded, strict=True)]
+    return [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
 
 
 def sample_sequences(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    num_generations: int,
-    max_completion_length: int,
-    sampling: Sampling,
-    cache_implementation: str | None = None,
-    turns: Turns | None = None,
+    model, request: SamplingRequest, cache_implementation: str | None = None
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw token ids in the way that is right for the model and quick on its device.
-
-    turns: of episodes, who says what is written in the place of what would be drawn, and which rows are over.
 
     Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
     """
     if cache_implementation == "dynamic" or not is_fast(model):
-        sizes = (num_generations, max_completion_length)
-        return sample_by_generate(model, prompt_ids, prompt_mask, *sizes, sampling, turns)
-    prompts, length = prompt_ids.shape
-    parts = 1 if turns is not None else parts_that_fit(model, prompts, num_generations, length + max_completion_length)
-    if parts == 1:
-        return _sample_part(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, turns)[:3]
-    return _sample_in_parts(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, parts)
+        return sample_by_generate(model, request)
+    prompts, length = request.prompts.ids.shape
+    parts = 1
+    if request.turns is None:
+        parts = parts_that_fit(model, prompts, request.num_generations, length + request.max_completion_length)
+    return _sample_part(model, request)[:3] if parts == 1 else _sample_in_parts(model, request, parts)
 
 
 def _sample_in_parts(
-    model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, parts: int
+    model, request: SamplingRequest, parts: int
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw the completions of some prompts after the others, the very ones that would be drawn all at once.
 
     So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
     that of the part that took the most steps.
     """
-    rows, results = len(prompt_ids) * num_generations, []
+    results = []
     start_state = random_state(model.device)
-    for part, inputs in enumerate(zip(prompt_ids.chunk(parts), prompt_mask.chunk(parts), strict=True)):
+    for part, part_request in enumerate(request.chunks(parts)):
         set_random_state(model.device, start_state)
-        result = _sample_part(
-            model, *inputs, num_generations, max_completion_length, sampling,
-            rollout_rows=rows, first_row=part * rows // parts,
-        )  # fmt: skip
+        result = _sample_part(model, part_request, request.rows, part * request.rows // parts)
         results.append((*result, random_state(model.device)))
     sequences, logp, entropy, steps, end_states = zip(*results, strict=True)
     set_random_state(model.device, end_states[steps.index(max(steps))])
-    return _stacked(sequences, sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
+    return _stacked(sequences, request.sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
 
 
 def _stacked(parts: tuple[Tensor, ...], padding: int) -> Tensor:
@@ -222,43 +216,43 @@ def set_random_state(device: torch.device, state: Tensor) -> None:
 
 
 def _sample_part(
-    model,
-    prompt_ids: Int[Tensor, "P L"],
-    prompt_mask: Bool[Tensor, "P L"],
-    num_generations: int,
-    max_completion_length: int,
-    sampling: Sampling,
-    turns: Turns | None = None,
-    rollout_rows: int | None = None,
-    first_row: int = 0,
+    model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
     """Draw the completions of these prompts, all of a rollout or some; the last of the results is the steps taken.
 
-    rollout_rows, first_row: of some, as `Decoder` and its `load` take them.
+    rollout_rows, first_row: where these are some, as `Decoder` and its `load` take them.
     """
-    prompts, length = prompt_ids.shape
-    read_at_once = prompt_mask[:, :-1]  # none where every prompt of a part is one token long
-    prefix = packed_prompts(model, prompt_ids[:, :-1], read_at_once) if read_at_once.any() else None
+    prompts, length = request.prompts.ids.shape
+    read_at_once = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
+    # None where every prompt of a part is one token long.
+    prefix = packed_prompts(model, read_at_once) if read_at_once.mask.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
-    inputs = (prompt_ids, prompt_mask, prefix, first_row)
     is_captured = decoder_class is GraphDecoder
-    columns = fixed_columns(length, max_completion_length) if is_captured else length + max_completion_length
-    arguments = (model, prompts, num_generations, columns, sampling, turns, rollout_rows)
+    columns = length + request.max_completion_length
+    if is_captured:
+        columns = fixed_columns(length, request.max_completion_length)
+    arguments = (model, prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
     if not is_captured:
-        return _decode(decoder_class(*arguments), inputs, max_completion_length)
+        decoder = decoder_class(*arguments)
+        decoder.load(request.prompts, prefix, first_row)
+        return _run_decoder(decoder, length, request.max_completion_length)
     with graph_decoder(*arguments) as decoder:
-        *results, steps = _decode(decoder, inputs, max_completion_length)
+        decoder.load(request.prompts, prefix, first_row)
+        *results, steps = _run_decoder(decoder, length, request.max_completion_length)
         sequences, logp, entropy = (tensor.clone() for tensor in results)
         del decoder, results  # or its memory could not be given back
     return sequences, logp, entropy, steps
 
 
-def _decode(
-    decoder: Decoder, inputs: tuple, max_steps: int
+def _run_decoder(
+    decoder: Decoder, length: int, max_steps: int
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """Sequences, log-probabilities and entropies up to the last token of any row; and the steps that were taken."""
-    decoder.load(*inputs)
-    steps, length, turns = decoder.run(max_steps), inputs[0].shape[1], decoder.turns
+    """Sequences, log-probabilities and entropies up to the last token of any row; and the steps that were taken.
+
+    length: columns of the prompts, which the decoder has loaded.
+    """
+    steps = decoder.run(max_steps)
+    turns = decoder.turns
     completions = decoder.sequences[:, length : length + steps]
     is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
     if turns is not None:  # of what the environment writes it does not matter how probable it is

@@ -3,8 +3,12 @@
 `score_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it for
 rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling to
 1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and the
-logits of many tokens are made in chunks; those of any other model by its own head (see `own_head.py`).
+logits of many tokens are made in chunks; those of any other model by its own head (see `head_only.py`).
 """
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +16,8 @@ from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.own_head import has_own_head, in_chunks
+from grpo_lab.rollout.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.inputs import ScoreInputs
 from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
@@ -45,26 +50,27 @@ def score_logprobs(
         a log-probability with respect to the logits is (onehot - p) / temperature, with p = softmax(logits /
         temperature).
     """
-    inputs = (prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    inputs = ScoreInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    read_logits = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
+    needed = mask if policy_mask is None else mask & policy_mask
     if not is_fast(model):
-        return _score_plain(model, *inputs, temperature, with_entropy, policy_mask)
-    hidden, predictor = packed_hidden(model, *inputs)
+        return _score_plain(model, inputs, needed, read_logits)
+    hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    mask = mask if policy_mask is None else mask & policy_mask
-    cells = mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
+    token_index = needed.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
-    pairs, pair_index = (predictor[cells] * vocab_size + completion_ids[cells]).unique(return_inverse=True)
+    pairs, pair_index = (predictor[token_index] * vocab_size + completion_ids[token_index]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
     if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
         chunked = chunked_logprobs_and_entropy if with_entropy else chunked_token_logprobs
         values = chunked(hidden, head.weight, ids, temperature, chunk)
         logp, entropy = values if with_entropy else (values, None)
     else:
-        logp, entropy = _logprobs_and_entropy(head(hidden), ids, temperature, with_entropy)
-    zeros = logp.new_zeros(mask.shape)
-    logp = zeros.masked_scatter(mask, logp[0, pair_index])
-    return logp, zeros.masked_scatter(mask, entropy[0, pair_index]) if with_entropy else None
+        logp, entropy = read_logits(head(hidden), ids)
+    zeros = logp.new_zeros(needed.shape)
+    logp = zeros.masked_scatter(needed, logp[0, pair_index])
+    return logp, zeros.masked_scatter(needed, entropy[0, pair_index]) if with_entropy else None
 
 
 def _logprobs_and_entropy(
@@ -87,37 +93,36 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
 
 
 def _score_plain(
-    model, prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row, temperature, with_entropy, policy_mask
+    model, inputs: ScoreInputs, needed: Bool[Tensor, "B T"], read_logits: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """The same of any model, by its own forward pass over whole rows, padded on the right, where it changes nothing."""
-    inputs, predictor = _whole_rows(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    """Score by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
+
+    needed: the tokens whose log-probability is needed. read_logits: `_logprobs_and_entropy` with its settings.
+    """
+    keywords, predictor = _whole_rows(inputs)
     head = model.get_output_embeddings().weight
-    chunk = head_chunk(inputs["input_ids"].numel(), *head.shape, head.device.type)
-    if chunk is None or not has_own_head(model):
-        logits = model(**inputs).logits  # B S V
+    chunk = head_chunk(keywords["input_ids"].numel(), *head.shape, head.device.type)
+    if chunk is None or not has_head_only(model):
+        logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
-        return _logprobs_and_entropy(logits, completion_ids, temperature, with_entropy)
-    output, mask = model.base_model(**inputs), mask if policy_mask is None else mask & policy_mask
-    rows, columns = mask.nonzero(as_tuple=True)
-    hidden, ids = output[0][rows, predictor[rows, columns]], completion_ids[rows, columns]
-
-    def values(logits, ids):
-        logp, entropy = _logprobs_and_entropy(logits, ids, temperature, with_entropy)
-        return (logp, entropy) if with_entropy else (logp,)
-
-    results = in_chunks(values, model, output, hidden, ids, chunk)
-    filled = [values.new_zeros(mask.shape).masked_scatter(mask, values) for values in results]
-    return filled[0], filled[1] if with_entropy else None
+        return read_logits(logits, inputs.completion_ids)
+    output = model.base_model(**keywords)
+    rows, columns = needed.nonzero(as_tuple=True)
+    hidden = output[0][rows, predictor[rows, columns]]
+    head_only = HeadOnly(model, output)
+    logp, entropy = head_only.in_chunks(read_logits, hidden, inputs.completion_ids[rows, columns], chunk)
+    zeros = logp.new_zeros(needed.shape)
+    logp = zeros.masked_scatter(needed, logp)
+    return logp, None if entropy is None else zeros.masked_scatter(needed, entropy)
 
 
-def _whole_rows(
-    prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row
-) -> tuple[dict[str, Tensor | bool], Int[Tensor, "B T"]]:
+def _whole_rows(inputs: ScoreInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
     """Keywords of a forward pass over prompt and completion, padding last; and which column predicts each token."""
-    ids = torch.cat([prompt_ids[prompt_of_row], completion_ids], dim=1)
-    is_token = torch.cat([prompt_mask[prompt_of_row], mask], dim=1)
+    prompt_mask = inputs.prompt_mask[inputs.prompt_of_row]  # B L
+    ids = torch.cat([inputs.prompt_ids[inputs.prompt_of_row], inputs.completion_ids], dim=1)
+    is_token = torch.cat([prompt_mask, inputs.mask], dim=1)
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
-    last_of_prompt = prompt_mask[prompt_of_row].sum(-1, keepdim=True) - 1  # B 1, predicts the first token
-    predictor = last_of_prompt + torch.arange(completion_ids.shape[1], device=ids.device)
+    last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the first token
+    predictor = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
     return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor

@@ -76,7 +76,9 @@ class KeptGraph:
     """The decoder of the last rollout, for the next one, if that has the same sizes and reads the same weights."""
 
     def __init__(self):
-        self.key, self.decoder, self.rollouts = None, None, 0
+        self.key = None
+        self.decoder = None
+        self.rollouts = 0
 
     def decoder_for(
         self,
@@ -115,7 +117,8 @@ class KeptGraph:
 
 def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> int:
     """Into how many equal parts a rollout has to be cut, so that one at a time fits into what is free on a GPU."""
-    device, config = model.device, model.config
+    device = model.device
+    config = model.config
     if device.type != "cuda":
         return 1
     free, _ = torch.cuda.mem_get_info(device)

@@ -32,7 +32,8 @@ class StopStrings:
     """
 
     def __init__(self, tokenizer, stop_strings: Iterable[str]):
-        self.tokenizer, self.stop_strings = tokenizer, tuple(stop_strings)
+        self.tokenizer = tokenizer
+        self.stop_strings = tuple(stop_strings)
         self.last_characters = {text[-1] for text in self.stop_strings}
         self.always = any(character.isspace() for character in self.last_characters)  # which decoding may strip
         self._may_complete: dict[int, bool] = {}
@@ -73,8 +74,11 @@ class Turns:
         reply: Callable[[list[Turn]], Sequence[list[int] | None]],
         max_turns: int | None = None,
     ):
-        self.limit, self.ends, self.stop_strings = limit, {*eos_token_ids}, stop_strings
-        self.reply, self.max_turns = reply, max_turns
+        self.limit = limit
+        self.ends = {*eos_token_ids}
+        self.stop_strings = stop_strings
+        self.reply = reply
+        self.max_turns = max_turns
         self.ids: list[list[int]] = [[] for _ in range(rows)]
         self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
         self.turn: list[list[int]] = [[] for _ in range(rows)]  # of each token: whose turn, or to which the reply

@@ -35,9 +35,9 @@ def completion_logprobs(
         return logp, entropy
     with autocast(model, config):
         new_logp, new_entropy = _logprobs_together(model, experience.rollout[row_index], config)
-    cells = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
-    logp = logp.to(new_logp.dtype).index_put(cells, new_logp.to(logp.device))
-    return logp, None if entropy is None else entropy.to(logp).index_put(cells, new_entropy.to(logp))
+    token_index = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
+    logp = logp.to(new_logp.dtype).index_put(token_index, new_logp.to(logp.device))
+    return logp, None if entropy is None else entropy.to(logp).index_put(token_index, new_entropy.to(logp))
 
 
 @torch.no_grad()

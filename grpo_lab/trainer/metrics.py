@@ -85,7 +85,7 @@ class UpdateMetrics:
 
     @property
     def total(self) -> dict[str, float]:
-        """The metrics of the whole update; only here the host waits for the device."""
+        """The metrics of the whole update; the host waits here, and for the loss of each micro-batch."""
         numbers = torch.stack([torch.stack([part.share, part.loss, part.worst]) for part in self._parts]).tolist()
         total = {"loss": 0.0, WORST: max(0.0, *(worst for _, _, worst in numbers))}
         for part, (share, loss, _) in zip(self._parts, numbers, strict=True):

@@ -169,7 +169,8 @@ def given(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
     )
     paid, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
-    rollout = Rollout(prompt_ids, prompt_mask, torch.arange(len(rows)), ids, mask, zeros, zeros, truncated, texts)
+    prompts = (prompt_ids, prompt_mask, torch.arange(len(rows)))
+    rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, truncated, texts)
     return Experience(rollout, paid, paid, mask)
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.rollout import packing
-from grpo_lab.rollout.long_rows import BY_ROW, VARLEN, kernel_of_long_rows
+from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.long_rows import VARLEN, kernel_of_long_rows
 from grpo_lab.rollout.score import score_logprobs
 from tests.rollout.test_long_rows import batch
 from tests.support.known_shape import random_policy
@@ -32,9 +33,8 @@ def test_long_rows_are_as_near_to_the_truth_as_masked_ones(dtype, monkeypatch):
         assert error < max(1.5 * plain_error, 1e-5)
 
 
-def test_half_precision_takes_one_kernel_for_all_rows_from_torch_2_11_on():
-    has_it = torch.__version__ >= (2, 11)
-    assert kernel_of_long_rows("cuda", torch.bfloat16) == (VARLEN if has_it else BY_ROW)
+def test_half_precision_takes_one_kernel_for_all_rows():
+    assert kernel_of_long_rows("cuda", torch.bfloat16) == VARLEN
 
 
 def test_no_mask_of_a_long_row_is_in_memory():
@@ -44,5 +44,5 @@ def test_no_mask_of_a_long_row_is_in_memory():
     with torch.no_grad():
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        packing.packed_prompts(model, ids, ids >= 0)
+        packing.packed_prompts(model, Prompts(ids, ids >= 0))
     assert torch.cuda.max_memory_allocated() - before < 2**30

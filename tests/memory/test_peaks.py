@@ -14,6 +14,7 @@ from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.rollout import packing, score, static
 from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
@@ -61,7 +62,7 @@ def test_long_prompts_of_a_rollout(mode, L):
     """Their mask grows with the square of their length, and with the query heads of a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
-        counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
+        counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), L)
     prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
@@ -76,7 +77,7 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * length).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
-        counted = peak_of_lives(lambda: packed_prompts(model, ids, ids >= 0))
+        counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
     made = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
     assert made.run.prefill_mask == made.with_setting(config=config).run.masks == 0
@@ -96,7 +97,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
             decoder = GraphDecoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
-            decoder.load(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool)), None)
+            decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.DRAWING)

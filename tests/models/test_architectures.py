@@ -14,6 +14,7 @@ from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES, is_fast
 from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
@@ -82,7 +83,7 @@ def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture
     with torch.no_grad():
         decoder = GraphDecoder(model, 2, 2, 64, Sampling((3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
-        decoder.load(ids, ids > 0, packed_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
+        decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:
             decoder.step()
     assert tape.read

@@ -13,19 +13,15 @@ from grpo_lab.rollout.cache import additive_mask, attend
 from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
 from tests.support.sampling import sample
+from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
 
 L, T = 7, 13
 
 
-def batch():
-    """3 rows of 2 prompts, padded on the left, and completions, padded on the right."""
-    generator = torch.Generator().manual_seed(0)
-    prompt_ids = torch.randint(4096, (2, L), generator=generator)
-    completion_ids = torch.randint(4096, (3, T), generator=generator)
-    prompt_mask, mask = torch.ones(2, L, dtype=torch.bool), torch.ones(3, T, dtype=torch.bool)
-    prompt_mask[1, :3], mask[0, 5:], mask[2, 1:] = False, False, False
-    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
+def batch(vocabulary=4096):
+    """3 rows of 2 prompts."""
+    return score_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), st.integers(1, 9))
@@ -78,7 +74,7 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                packed_hidden(model, *inputs)
+                packed_hidden(model, inputs)
         assert len(kept) == 8 and len({where for where, *_ in kept}) == 2
         assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
 
@@ -90,7 +86,7 @@ def test_layers_that_are_computed_again_read_the_random_state_only_where_units_a
     model.train()
     model.extra = torch.nn.Dropout(dropout)
     monkeypatch.setattr(torch, "get_rng_state", lambda: reads.append(1) or read())
-    hidden, _ = packed_hidden(model, *batch())
+    hidden, _ = packed_hidden(model, batch())
     assert len(reads) == (4 if dropout else 0)
     hidden.sum().backward()
 
@@ -112,7 +108,7 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
     sampling = len(seen)
     model.gradient_checkpointing_enable()
     model.train()
-    hidden = packed_hidden(model, *(x % 15 if x.dtype == torch.long else x for x in batch()))[0]
+    hidden = packed_hidden(model, batch(vocabulary=15))[0]
     forward = len(seen)
     hidden.sum().backward()
     assert 0 < sampling < forward < len(seen) and not any(seen)
@@ -122,13 +118,13 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
     """As float32 kernels of a card return it: heads beside each other."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
-    expected, _ = packed_hidden(model, *batch())
+    expected, _ = packed_hidden(model, batch())
 
     def as_on_a_card(*inputs, **more):
         return plain(*inputs, **more).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_card)
-    assert torch.equal(packed_hidden(model, *batch())[0], expected)
+    assert torch.equal(packed_hidden(model, batch())[0], expected)
 
 
 def test_attention_of_one_query_against_literal_sums():

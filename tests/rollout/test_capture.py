@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grpo_lab.rollout import sample as sampling
 from grpo_lab.rollout import static as decoding
 from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import train
@@ -58,7 +59,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    decoder.load(ids, ids > 0, packed_prompts(model, ids[:, :-1], ids[:, :-1] > 0))
+    decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
 
 
@@ -146,7 +147,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
         model = fake_qwen2(dtype, layers=2)
         decoder = GraphDecoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.load(ids, ids == 0, None)
+        decoder.load(Prompts(ids, ids == 0), None)
         with OnTheCard():
             decoder.step()
     return decoder

@@ -124,7 +124,7 @@ def all_apart(decoder):
     if len(decoder.position) < len(decoder.rows):
         decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
         decoder.cache.select_rows(decoder.prefix_index)
-        decoder.prefix_index = decoder.prefix_row = decoder.rows
+        decoder.prefix_index = decoder.representative_row = decoder.rows
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -1,31 +1,38 @@
 """Long rows without a mask against the masked way, in float64; and the lengths that a GPU's kernel is called with."""
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.attention.varlen
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout import long_rows as module
-from grpo_lab.rollout import packing
-from grpo_lab.rollout.long_rows import BY_ROW, LONGEST_MASKED, VARLEN, described, kernel_of_long_rows, long_rows
+from grpo_lab.rollout import long_rows, packing
+from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.long_rows import (
+    BY_ROW,
+    LONGEST_MASKED,
+    VARLEN,
+    described,
+    kernel_of_long_rows,
+    key_copies,
+    varlen_shares_key_heads,
+)
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.score import score_logprobs
-from grpo_lab.trainer import inputs
+from grpo_lab.trainer.inputs import check_inputs
 from tests.support.known_shape import random_policy
+from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
 
 L, T = 9, 14
 
 
-def batch(lengths=(14, 3, 1, 8, 14), vocabulary=4096):
+def batch(lengths=(T, 3, 1, 8, T)):
     """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
-    generator = torch.Generator().manual_seed(0)
-    prompt_ids = torch.randint(vocabulary, (3, L), generator=generator)
-    completion_ids = torch.randint(vocabulary, (len(lengths), T), generator=generator)
-    completion_ids[4, :6] = completion_ids[0, :6]
-    prompt_mask = torch.arange(L) >= torch.tensor([[0], [4], [8]])
-    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
-    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1, 2, 0])
+    inputs = score_inputs((L, 5, 1), lengths, (0, 1, 1, 2, 0), vocabulary=4096)
+    inputs.completion_ids[4, :6] = inputs.completion_ids[0, :6]
+    return inputs
 
 
 def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, **keywords):
@@ -47,16 +54,16 @@ def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale
     return torch.stack(outputs)
 
 
-def use_varlen(monkeypatch, keywords):
-    monkeypatch.setattr(module, "kernel_of_long_rows", lambda *_: VARLEN)
-    monkeypatch.setattr(module, "_varlen_keywords", lambda: keywords)
+def use_varlen(monkeypatch, shares_key_heads):
+    monkeypatch.setattr(long_rows, "kernel_of_long_rows", lambda *_: VARLEN)
+    monkeypatch.setattr(long_rows, "varlen_shares_key_heads", lambda: shares_key_heads)
     monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", literal_varlen)
 
 
 WAYS = {
     "by row": lambda monkeypatch: None,
-    "varlen": lambda monkeypatch: use_varlen(monkeypatch, {"enable_gqa": True}),
-    "varlen of torch 2.11": lambda monkeypatch: use_varlen(monkeypatch, {}),
+    "varlen": lambda monkeypatch: use_varlen(monkeypatch, True),
+    "varlen of torch 2.11": lambda monkeypatch: use_varlen(monkeypatch, False),
 }
 
 
@@ -68,8 +75,8 @@ def values_and_gradients(checkpointing=False):
     inputs = batch()
     logp, entropy = score_logprobs(model, *inputs)
     weights = torch.linspace(-1, 1, logp.numel(), dtype=torch.float64).view_as(logp)
-    ((logp - entropy) * weights)[inputs[3]].sum().backward()
-    return logp[inputs[3]], entropy[inputs[3]], {name: p.grad for name, p in model.named_parameters()}
+    ((logp - entropy) * weights)[inputs.mask].sum().backward()
+    return logp[inputs.mask], entropy[inputs.mask], {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -86,35 +93,36 @@ def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, check
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
-    model, (ids, mask, *_) = random_policy("small", dtype=torch.float64), batch()
+    model = random_policy("small", dtype=torch.float64)
+    prompts = Prompts(batch().prompt_ids, batch().prompt_mask)
     with torch.no_grad():
-        expected, index = packed_prompts(model, ids, mask)
+        expected, index = packed_prompts(model, prompts)
         monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
         WAYS[way](monkeypatch)
-        got, same_index = packed_prompts(model, ids, mask)
+        got, same_index = packed_prompts(model, prompts)
     assert torch.equal(index, same_index)
     for layer, other in zip(got.layers, expected.layers, strict=True):
         torch.testing.assert_close((layer.keys, layer.values), (other.keys, other.values), rtol=0, atol=1e-12)
 
 
 def test_lengths_and_indices_of_rows_against_a_literal_loop():
-    mask = batch()[3]
+    mask = batch().mask
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
-    rows = long_rows(prefix_index, is_token, T - 1, torch.float32)
-    query_index, key_index, cells, query_ends, key_ends = [], [], [], [0], [0]
+    rows = long_rows.long_rows(prefix_index, is_token, T - 1, torch.float32)
+    query_index, key_index, flat_query_index, query_ends, key_ends = [], [], [], [0], [0]
     for row, (index, tokens) in enumerate(zip(prefix_index.tolist(), is_token.tolist(), strict=True)):
         queries = [(i, s) for s, (i, token) in enumerate(zip(index, tokens, strict=True)) if token and s > L]
         if queries:
             query_index += [i for i, _ in queries]
-            cells += [row * (T - 1) + s - L - 1 for _, s in queries]
+            flat_query_index += [row * (T - 1) + s - L - 1 for _, s in queries]
             key_index += [i for i, token in zip(index, tokens, strict=True) if token]
             query_ends.append(len(query_index))
             key_ends.append(len(key_index))
     assert len(query_ends) == 5  # row 2 has none
     assert rows.query_index.tolist() == query_index and rows.key_index.tolist() == key_index
     assert rows.query_ends.tolist() == query_ends and rows.key_ends.tolist() == key_ends
-    assert rows.cells.tolist() == cells and rows.cell_count == 5 * (T - 1)
+    assert rows.flat_query_index.tolist() == flat_query_index and rows.padded_queries == 5 * (T - 1)
 
 
 def test_rows_of_one_token_each_need_no_attention(monkeypatch):
@@ -125,30 +133,38 @@ def test_rows_of_one_token_each_need_no_attention(monkeypatch):
 
 
 def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
-    model, made = random_policy("small"), []
+    lengths = []
     plain = packing.additive_mask
-    monkeypatch.setattr(
-        packing, "additive_mask", lambda is_token, *more: made.append(is_token) or plain(is_token, *more)
-    )
-    for length in (LONGEST_MASKED, LONGEST_MASKED + 1):
-        packing._block(model, torch.zeros(2, length, dtype=torch.long), torch.ones(2, length, dtype=torch.bool), 4)
-    assert [is_token.shape[1] for is_token in made] == [LONGEST_MASKED]
+
+    def spy(is_token, *more):
+        lengths.append(is_token.shape[1])
+        return plain(is_token, *more)
+
+    monkeypatch.setattr(packing, "additive_mask", spy)
+    row_length = L + T - 1  # the last token predicts no other
+    for longest, expected in ((row_length, [L, row_length]), (row_length - 1, [L]), (L - 1, [])):
+        monkeypatch.setattr(packing, "LONGEST_MASKED", longest)
+        score_logprobs(random_policy("small"), *batch())
+        assert lengths == expected
+        lengths.clear()
 
 
-def test_the_kernel_is_chosen_by_device_precision_and_torch_and_is_said(monkeypatch):
+def test_the_kernel_is_chosen_by_device_and_precision_and_is_said():
     half, single = torch.bfloat16, torch.float32
-    for keywords in ({"enable_gqa": True}, {}):
-        monkeypatch.setattr(module, "_varlen_keywords", lambda keywords=keywords: keywords)
-        assert [kernel_of_long_rows(*where) for where in (("cuda", half), ("cuda", torch.float16))] == [VARLEN] * 2
-        assert [kernel_of_long_rows(*where) for where in (("cuda", single), ("cpu", half))] == [BY_ROW] * 2
-    monkeypatch.setattr(module, "_varlen_keywords", lambda: None)  # an older torch
-    assert kernel_of_long_rows("cuda", half) == BY_ROW
+    assert [kernel_of_long_rows(*where) for where in (("cuda", half), ("cuda", torch.float16))] == [VARLEN] * 2
+    assert [kernel_of_long_rows(*where) for where in (("cuda", single), ("cpu", half))] == [BY_ROW] * 2
     assert described(LONGEST_MASKED, "cpu", single) is None
     assert described(LONGEST_MASKED + 1, "cpu", single).endswith("a call for each row, in float32")
 
 
-def test_this_torch_has_the_kernel_and_asks_for_shared_heads_as_it_documents():
-    assert module._varlen_keywords() in ({"enable_gqa": True}, {})
+def test_keys_are_copied_where_the_kernel_lets_no_query_heads_share_one(monkeypatch):
+    half, single = torch.bfloat16, torch.float32
+    parameters = inspect.signature(torch.nn.attention.varlen.varlen_attn).parameters
+    assert "window_size" in parameters and varlen_shares_key_heads() == ("enable_gqa" in parameters)
+    for shares_key_heads in (True, False):
+        monkeypatch.setattr(long_rows, "varlen_shares_key_heads", lambda shares=shares_key_heads: shares)
+        assert key_copies("cuda", half, 7) == (1 if shares_key_heads else 7)
+        assert (key_copies("cuda", single, 7), key_copies("cpu", half, 7)) == (7, 1)
 
 
 def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
@@ -157,8 +173,8 @@ def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
         (12, ["attention: rows of more than 12 tokens need no mask: a call for each row, in float32"]),
         (13, []),
     ):
-        monkeypatch.setattr(module, "LONGEST_MASKED", longest)
+        monkeypatch.setattr(long_rows, "LONGEST_MASKED", longest)
         config = GRPOConfig(max_completion_length=10, disable_tqdm=True)
-        inputs.check_inputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], config, None, None)
+        check_inputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], config, None, None)
         printed = capsys.readouterr().out.splitlines()
         assert [line for line in printed if line.startswith("attention")] == expected

@@ -90,7 +90,8 @@ def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experi
     prompt_mask, mask, truncated = (torch.ones_like(x, dtype=torch.bool) for x in (prompt_ids, completion_ids, row))
     nothing = torch.zeros(mask.shape, device=device)
     prompts = (prompt_ids, prompt_mask, prompt_of_row)
-    rollout = Rollout(*prompts, completion_ids, mask, nothing, nothing, truncated, [""] * len(row))
+    texts = [""] * len(row)
+    rollout = Rollout.without_environment(*prompts, completion_ids, mask, nothing, nothing, truncated, texts)
     advantages = torch.where(row % 2 == 0, 1.0, -1.0)
     return Experience(rollout, advantages, advantages, mask)
 

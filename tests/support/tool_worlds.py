@@ -90,7 +90,8 @@ def load_tiny_tokenizer():
 def scripted(monkeypatch, scripts: list[list[str]]) -> None:
     """A policy that says what is written: the turns of each row in order, end tokens included."""
 
-    def sample(model, prompt_ids, prompt_mask, num_generations, max_completion_length, sampling, way, turns):
+    def sample(model, request, cache_implementation):
+        turns, max_completion_length = request.turns, request.max_completion_length
         encode: Callable = scripted.tokenizer
         tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]

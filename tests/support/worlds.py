@@ -104,7 +104,8 @@ def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15
     prompt_ids, ids = (torch.randint(vocabulary, size, generator=generator) for size in ((P, L), (B, columns)))
     zeros, prompt_of_row = torch.zeros(B, columns), torch.arange(B) * P // B
     texts = [f"row {row}" for row in range(B)]
-    rollout = Rollout(prompt_ids, prompt_mask, prompt_of_row, ids, mask, zeros, zeros, mask[:, -1], texts)
+    prompts = (prompt_ids, prompt_mask, prompt_of_row)
+    rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, mask[:, -1], texts)
     active = torch.tensor([row not in inactive for row in range(B)])
     return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator) * active, mask)
 

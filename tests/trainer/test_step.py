@@ -17,7 +17,7 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, m
 
 INNER = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
 CASES = {
-    "dapo": {"temperature": 0.7, "weight_decay": 0.1, "epsilon_high": 0.28},
+    "dapo": {"temperature": 0.7, "weight_decay": 0.1, "epsilon": 0.01, "epsilon_high": 0.02} | INNER,
     "grpo": {"loss_type": "grpo", "max_grad_norm": 0.05, "adam_beta1": 0.8, "adam_beta2": 0.95},
     "bnpo": {"loss_type": "bnpo", "warmup_steps": 3},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "lr_scheduler_type": "cosine"},
@@ -62,6 +62,8 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
         for parameter, value in weights_after[step].items():
             torch.testing.assert_close(value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} at {step + 1}")
         assert max((want[parameter] - start[parameter]).abs().max() for parameter in want) > 1e-3
+    if name == "dapo":
+        assert max(metrics["clip_ratio/high_mean"] for metrics in history) > 0, "epsilon_high bounds no ratio"
 
 
 def check_rewards_and_advantages(experience, config):

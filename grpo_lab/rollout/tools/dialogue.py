@@ -44,7 +44,8 @@ class Dialogue:
     """
 
     def __init__(self, tokenizer, schemas: list[dict]):
-        self.tokenizer, self.schemas = tokenizer, schemas
+        self.tokenizer = tokenizer
+        self.schemas = schemas
         if not schemas:  # an environment without tools: nothing is called
             return
         self._check_template()

@@ -57,7 +57,8 @@ class ToolEnvironment:
         if max_tool_calling_iterations is not None:
             check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
         check_positive("tool_timeout", tool_timeout)
-        self.tools, self.environment_factory = _listed_tools(tools), environment_factory
+        self.tools = _listed_tools(tools)
+        self.environment_factory = environment_factory
         for tool in self.tools:
             check_walls("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
@@ -69,7 +70,8 @@ class ToolEnvironment:
                 expected = "expected a class, or another function without arguments that returns an environment"
                 raise InputTypeError("environment_factory", environment_factory, expected)
             first = self._new_seat()
-            self._seats, self.kind = [first], type(first.environment)
+            self._seats = [first]
+            self.kind = type(first.environment)
             self._check_kind()
             methods = _methods(first.environment)
         self.schemas = _schemas([*self.tools, *methods])
@@ -126,7 +128,8 @@ class ToolEnvironment:
 
         by_turn: after every turn the environment is asked for its reward so far and its state, as it has them.
         """
-        dialogue, rows = Dialogue(tokenizer, self.schemas), [row for row in rows for _ in range(num_generations)]
+        dialogue = Dialogue(tokenizer, self.schemas)
+        rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.kind)
         with _seeded():
             seats = self._take_seats(len(rows))
@@ -146,13 +149,13 @@ class ToolEnvironment:
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1, **sampling,
             )  # fmt: skip
-            rollout.episodes = [
+            episodes = [
                 player.episode(rollout, number, None if prompt == row["prompt"] else prompt)
                 for number, (player, prompt, row) in enumerate(zip(players, prompts, rows, strict=True))
             ]
-        rollout.group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
+        group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
-        return rollout
+        return replace(rollout, episodes=episodes, group=group)
 
     def _new_seat(self) -> Seat:
         seat = Seat()
@@ -221,12 +224,17 @@ class _Player:
     def __init__(
         self, owner: ToolEnvironment, seat: Seat, dialogue: Dialogue, prompt_ids: list[int], by_turn: bool = False
     ):
-        self.owner, self.seat, self.dialogue, self.prompt_ids = owner, seat, dialogue, prompt_ids
+        self.owner = owner
+        self.seat = seat
+        self.dialogue = dialogue
+        self.prompt_ids = prompt_ids
         functions = [*owner.tools, *([] if seat.environment is None else _methods(seat.environment))]
         self.functions = {function.__name__: function for function in functions}
         self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
         self.calls = self.failures = 0
-        self.by_turn, self.rewards, self.states = by_turn, [0.0], []  # rewards so far, before each turn
+        self.by_turn = by_turn
+        self.rewards = [0.0]  # so far, before each turn
+        self.states = []
         self._ask_state()
 
     def start(self, turn: Turn) -> list[tuple[str, Any]]:
@@ -243,7 +251,8 @@ class _Player:
         return self.dialogue.read(ids, self.prompt_ids + earlier_ids)
 
     def _start(self, name: str, arguments: Any) -> tuple[str, Any]:
-        function, limit = self.functions.get(name), self.owner.tool_timeout
+        function = self.functions.get(name)
+        limit = self.owner.tool_timeout
         if function is None:
             return name, ValueError(f"Tool {name} not found.")
         if self.seat.is_lost:
@@ -279,8 +288,10 @@ class _Player:
     def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
         """Sum up a finished episode; a tool result that had no room is not among its messages."""
         length = int(rollout.mask[row].sum())
-        ids, turn = rollout.completion_ids[row, :length].tolist(), rollout.turn[row, :length].tolist()
-        is_policy, messages = rollout.policy_mask[row, :length].tolist(), []
+        ids = rollout.completion_ids[row, :length].tolist()
+        turn = rollout.turn[row, :length].tolist()
+        is_policy = rollout.policy_mask[row, :length].tolist()
+        messages = []
         for number, (message, results) in enumerate(self.turns):
             messages.append(message)
             if any(t == number and not policy for t, policy in zip(turn, is_policy, strict=True)):
@@ -288,7 +299,8 @@ class _Player:
         last_turn = [index for index, number in enumerate(turn) if number == len(self.turns)]
         if last_turn:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
             messages.append(self._read(ids[last_turn[0] :], ids[: last_turn[0]])[0])
-        environment, reward = self.seat.environment, None
+        environment = self.seat.environment
+        reward = None
         if self.owner.has_reward and not self.seat.is_lost:
             reward = self.owner._call(self.seat, "get_reward")
         turn_rewards = [new - old for old, new in itertools.pairwise(self.rewards)]
@@ -406,7 +418,9 @@ def _class_state(kind: type | None) -> dict[str, str]:
 @contextmanager
 def _seeded() -> Iterator[None]:
     """Random numbers of Python and NumPy follow from torch's for a while: a step made again has the same world."""
-    state, numpy_state, seed = random.getstate(), numpy.random.get_state(), int(torch.randint(2**31, ()))  # noqa: NPY002
+    state = random.getstate()
+    numpy_state = numpy.random.get_state()  # noqa: NPY002
+    seed = int(torch.randint(2**31, ()))
     random.seed(seed)
     numpy.random.seed(seed)  # noqa: NPY002
     try:

@@ -3,27 +3,25 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import own_head, score
+from grpo_lab.rollout import head_only, score
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.own_head import has_own_head
+from grpo_lab.rollout.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.score import score_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.peak import peak_of_lives
+from tests.support.score_inputs import score_inputs
 
 OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
 QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
 
 
 def batch(T=7, vocabulary=24):
-    generator = torch.Generator().manual_seed(0)
-    prompt_ids, completion_ids = (torch.randint(vocabulary, size, generator=generator) for size in ((2, 5), (3, T)))
-    prompt_mask, mask = torch.arange(5) >= torch.tensor([[0], [3]]), torch.arange(T) < torch.tensor([[T], [2], [5]])
-    return prompt_ids, prompt_mask, completion_ids, mask, torch.tensor([0, 1, 1])
+    return score_inputs((5, 2), (T, 2, 5), (0, 1, 1), vocabulary)
 
 
 def outcome(model, inputs, **settings):
     """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
-    values = [each[inputs[3]] for each in score_logprobs(model, *inputs, **settings) if each is not None]
+    values = [each[inputs.mask] for each in score_logprobs(model, *inputs, **settings) if each is not None]
     mixture = sum((torch.linspace(-1, 1, len(each)).to(each) * each).sum() for each in values)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
@@ -31,13 +29,14 @@ def outcome(model, inputs, **settings):
 
 def spied(monkeypatch):
     """The tokens of each chunk."""
-    sizes, plain = [], own_head.logits_of
+    sizes = []
+    plain = HeadOnly.logits
 
-    def spy(model, output, hidden):
+    def spy(head, hidden):
         sizes.append(hidden.shape[1])
-        return plain(model, output, hidden)
+        return plain(head, hidden)
 
-    monkeypatch.setattr(own_head, "logits_of", spy)
+    monkeypatch.setattr(HeadOnly, "logits", spy)
     return sizes
 
 
@@ -45,50 +44,52 @@ def spied(monkeypatch):
 @pytest.mark.parametrize("settings", [{"with_entropy": True, "temperature": 0.7}, {"with_entropy": False}], ids=str)
 def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, settings, monkeypatch):
     model, inputs = make_architecture(name)[0].double(), batch()
-    assert not is_fast(model) and has_own_head(model)
+    assert not is_fast(model) and has_head_only(model)
     expected = outcome(model, inputs, **settings)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = spied(monkeypatch)
     got = outcome(model, inputs, **settings)
-    assert sizes == [4, 4, 4, 2, *[4, 4, 4, 2]] or sizes == [4, 4, 4, 2, *reversed([4, 4, 4, 2])]  # forward, backward
+    forward, backward = sizes[:4], sizes[4:]
+    assert forward == [4, 4, 4, 2] and sorted(backward) == sorted(forward)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
     model, inputs = make_architecture("gemma2")[0], batch()
-    policy_mask = inputs[3].clone()
+    policy_mask = inputs.mask.clone()
     policy_mask[:, 1:3] = False
     expected = score_logprobs(model, *inputs)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
     sizes = spied(monkeypatch)
     got = score_logprobs(model, *inputs, policy_mask=policy_mask)[0]
-    assert sum(sizes) == int((policy_mask & inputs[3]).sum())
-    torch.testing.assert_close(got, expected.where(policy_mask & inputs[3], 0))
+    assert sum(sizes) == int((policy_mask & inputs.mask).sum())
+    torch.testing.assert_close(got, expected.where(policy_mask & inputs.mask, 0))
 
 
 def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
-    """Four times the tokens: their logits alone would be five times what is more."""
+    """Four times the tokens. The extra tokens' logits would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 2**15)
-    has_own_head(model)
+    has_head_only(model)
 
     def peak(T):
         inputs = batch(T, vocabulary=2**15)
         return peak_of_lives(lambda: outcome(model, inputs))
 
-    logits_bytes = 4 * 2**15 * 3 * 36  # of the tokens that are more
+    logits_bytes = 4 * 2**15 * 3 * 36  # of the extra tokens
     assert peak(48) - peak(12) < 0.2 * logits_bytes
 
 
-def test_a_model_whose_head_is_not_alone_goes_the_whole_way_and_it_is_said(capsys, monkeypatch):
+def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(monkeypatch):
     """OPT's forward pass calls not its layers' module but what is inside it."""
     model, inputs = make_architecture("opt")[0], batch()
-    monkeypatch.setattr(own_head, "_has_own_head", {})
+    monkeypatch.setattr(head_only, "_has_head_only", {})
     expected = score_logprobs(model, *inputs)[0]
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
-    got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
+    with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
+        got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
     assert torch.equal(got[0], expected) and torch.equal(got[1], expected)
-    assert capsys.readouterr().out.count("logits: OPTForCausalLM makes those of all tokens at once") == 1
+    assert sum("OPTForCausalLM" in str(warning.message) for warning in warned) == 1
     assert "forward" not in vars(model.base_model)
 
 
@@ -96,10 +97,12 @@ def test_a_model_whose_head_is_not_alone_goes_the_whole_way_and_it_is_said(capsy
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
     model, inputs = make_architecture(name)[0], batch()
-    if not has_own_head(model) or is_fast(model):
-        return
+    if is_fast(model):
+        pytest.skip("its logits are made on the fast path")
+    if not has_head_only(model):
+        pytest.skip("its head cannot run alone")
     with torch.no_grad():
         expected = score_logprobs(model, *inputs)[0]
         monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
         got = score_logprobs(model, *inputs)[0]
-    torch.testing.assert_close(got[inputs[3]], expected[inputs[3]], rtol=0, atol=1e-5)
+    torch.testing.assert_close(got[inputs.mask], expected[inputs.mask], rtol=0, atol=1e-5)

@@ -1,0 +1,27 @@
+"""What sampling and scoring start from: prompts as token ids, and completions that answer them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+class Prompts(NamedTuple):
+    """P prompts as token ids, padded on the left."""
+
+    ids: Int[Tensor, "P L"]
+    mask: Bool[Tensor, "P L"]  # False at padding
+
+    def to(self, device: torch.device | str) -> "Prompts":
+        return Prompts(self.ids.to(device), self.mask.to(device))
+
+
+class ScoreInputs(NamedTuple):
+    """B completions with the P prompts that they answer, in the order of the arguments of `score_logprobs`."""
+
+    prompt_ids: Int[Tensor, "P L"]  # padded on the left
+    prompt_mask: Bool[Tensor, "P L"]
+    completion_ids: Int[Tensor, "B T"]  # padded on the right
+    mask: Bool[Tensor, "B T"]  # the tokens of the completions that exist
+    prompt_of_row: Int[Tensor, " B"]  # which prompt each row answers
