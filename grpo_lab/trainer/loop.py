@@ -67,7 +67,7 @@ def train(
     environment = pick_environment(config, environment, tools, environment_factory)
     if reward_funcs is None and not getattr(environment, "has_reward", False):
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
-    with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment) as run:
+    with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
             rows, state = run.rows_of_step(step), run.trainer_state(step)

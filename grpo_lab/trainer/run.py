@@ -18,13 +18,14 @@ from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.static import kept_graphs
+from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience, list_rewards
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
@@ -39,14 +40,20 @@ class Run:
         model,
         tokenizer,
         dataset: Rows,
+        reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
-        reward_funcs=None,
         eval_dataset: Rows | None = None,
-        environment=None,
+        environment: Environment | None = None,
     ):
-        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment)
-        self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
-        self.reward_funcs, self.eval_dataset, self.environment = reward_funcs, eval_dataset, environment
+        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_run_inputs(self.inputs)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.dataset = dataset
+        self.reward_funcs = reward_funcs
+        self.config = config
+        self.eval_dataset = eval_dataset
+        self.environment = environment
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _reference(model, config) if config.needs_reference else None
@@ -99,10 +106,7 @@ class Run:
 
     def _fingerprints(self) -> dict:
         """Return what a resumed run is compared by: a hash of each thing that its numbers depend on."""
-        prints = fingerprints(
-            self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset, self.environment
-        )
-        return prints | formula_fingerprints(self.config)
+        return fingerprints(self.inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""

@@ -85,7 +85,7 @@ def step_rewards(rollout, answers: list[str], ends: set[int]) -> tuple[torch.Ten
 def train_by_steps(model, tokenizer, rows, config, callback) -> None:
     """The loop of the trainer with one line more: advantages of tokens take the place of those of completions."""
     ends = {tokenizer.convert_tokens_to_ids("</think>"), tokenizer("\n").input_ids[0]}
-    with Run(model, tokenizer, rows, config, accuracy_reward) as run:
+    with Run(model, tokenizer, rows, accuracy_reward, config) as run:
         for step in run.steps():
             problems = run.rows_of_step(step)
             experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)

@@ -140,7 +140,7 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     """Sample, keep the right answers, imitate them; in so many rounds, with as many samples and updates as GRPO."""
     updates, each = config.max_steps, config.max_steps // rounds
     config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * each)
-    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+    with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             experience, metrics = collect(model, tokenizer, run.rows_of_step(turn), last_number_reward, config)
             supervise(run, experience[experience.rewards == 1], range(turn * each, (turn + 1) * each), updates)
@@ -150,7 +150,7 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
 
 def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
     """Supervised training on given answers: as many updates as GRPO, each on 64 training problems, and no sample."""
-    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+    with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             some = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
             experience = given(model, tokenizer, some, says)

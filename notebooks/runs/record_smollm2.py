@@ -113,7 +113,7 @@ def products(split: str, seed: int = 0) -> list[dict]:
 
 def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
     """The loop of the trainer with a line more: the end token of every completion is taken out of the loss."""
-    with Run(model, tokenizer, rows, config, reward) as run:
+    with Run(model, tokenizer, rows, reward, config) as run:
         for step in run.steps():
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)

@@ -39,7 +39,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
     model, tokenizer = make_world(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST).is_file() if resume is None else resume
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
-    with Run(model, tokenizer, ROWS, config, reward) as run:
+    with Run(model, tokenizer, ROWS, reward, config) as run:
         for step in run.steps():
             reference = run.reference_model(step).parameters()
             loss = sum(
