@@ -63,8 +63,8 @@ def evaluate(
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
-        interval with one trial a *problem* (completions of one problem are not independent); pass_at_k: {"1": ..., "2":
-        ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
+        interval with one trial per *problem* (completions of one problem are not independent); pass_at_k: {"1": ...,
+        "2": ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
         to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
         share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
@@ -329,7 +329,7 @@ def _parser() -> Parser:
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
-    add("--num_generations", type=int, default=4, help="completions a problem (default 4)")
+    add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")

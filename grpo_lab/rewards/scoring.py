@@ -56,7 +56,7 @@ def score_completions(
             its own, messages included: what one changes in place reaches neither the next nor the caller.
         prompts: x, and completions: y, and completion_ids, their tokens: lists of B.
         columns: the dataset's columns, each repeated to B entries.
-        reward_weights: w, a finite number a function; None is 1 for each.
+        reward_weights: w, a finite number per function; None is 1 for each.
 
     Returns:
         The reward of each completion, NaN where no function applies; what each function returned, NaN where it does not

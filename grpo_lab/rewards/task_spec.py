@@ -62,7 +62,7 @@ def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or FILE:function, one "
+        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each gives), or FILE:function, one "
         "of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(

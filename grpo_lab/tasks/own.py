@@ -1,4 +1,4 @@
-"""A task of one's own, from a file, a folder or a data set of the hub: one row a problem, such as {"prompt": "6 * 7 =
+"""A task of one's own, from a file, a folder or a data set of the hub: one row per problem, such as {"prompt": "6 * 7 =
 ?", "answer": "42"}.
 
 The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the

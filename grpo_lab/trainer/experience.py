@@ -34,7 +34,7 @@ class Experience:
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
@@ -188,13 +188,13 @@ def make_experience(
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Compare the completions of each prompt, which stand together: `config.num_generations` of them.
+    """Compute the advantage of each completion in its group of `config.num_generations`, which stand together.
 
     With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
     `config.scale_rewards`: "group", "batch" or "none".
 
-    A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
-    one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too. (With
+    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only
+    one of a prompt's completions is left, it has no baseline, and its advantage is zero, too. (With
     the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """

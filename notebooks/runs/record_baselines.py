@@ -10,7 +10,7 @@ also the squared length of the score of each answer, by its kind. "learning": th
 ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities;
 "second" is the same at two other rates.
 
-"budget": 64 completions a step, as many prompts of a small group or few prompts of a large one. The advantage is
+"budget": 64 completions per step, as many prompts of a small group or few prompts of a large one. The advantage is
 leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
 working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
 beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs.

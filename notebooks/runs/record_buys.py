@@ -102,7 +102,7 @@ def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[d
 
 
 def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
-    """Of each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
+    """For each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
     rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
     numbers, right, tokens, started = [], [], [], time.process_time()
     with autocast(model), torch.random.fork_rng():

@@ -15,7 +15,7 @@ with seed 83 (ours; 10 of 12 faults) called a slow run of 24 steps ill: since th
 logged, speaks of small steps alone. With seed 97 "last" was recorded: 17 of 19 faults, none of 30 healthy runs ill.
 Then the same rule was made to wait for the end of a warm-up, and "last", with seed 131, was recorded after that.
 
-Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
+Of a history those metrics are kept that a rule may read, to four digits: {metric: one value per step}, or one value for
 all steps, or {step: value} where only some have it.
 """
 
@@ -79,7 +79,7 @@ def opened(rows: list[dict], begin: str) -> list[dict]:
 
 @cache
 def problems(task: str, split: str, seed: int) -> list[dict]:
-    """Of a task's split. "few" after its name leaves four of its problems; "shifted" makes their answers 40 too large.
+    """The problems of a task's split. "few" after its name leaves four of its problems; "shifted" makes their answers 40 too large.
 
     The held-out problems are neither.
     """
@@ -727,7 +727,7 @@ def packed(history: list[dict]) -> dict:
 
 
 def unpacked(entry: dict) -> list[dict]:
-    """The history of an entry, as the trainer returned it: one dict of metrics a step."""
+    """The history of an entry, as the trainer returned it: one dict of metrics per step."""
     history = [{"step": step} for step in range(1, entry["steps"] + 1)]
     for name, values in entry["history"].items():
         if isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates a batch, other losses.
+"""Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates per batch, other losses.
 
     python notebooks/runs/record_objective.py          all arms, three to five seeds: 45 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
@@ -91,7 +91,7 @@ for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no c
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
 FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
-for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
+for name, member in FAMILY.items():  # whole settings, four updates per batch; BNPO is "4 updates" here, in one part
     if name != "BNPO":
         whole = FOUR | member["trl"] | FOR_THIS_MODEL
         ARMS |= {

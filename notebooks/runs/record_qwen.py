@@ -71,7 +71,7 @@ def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]
 
 
 def three_numbers_with_room(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-    """The same sums; the prompt asks for the working as well."""
+    """Sums of three numbers, whose prompt asks for the working as well."""
     return _sums(
         split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。"
     )

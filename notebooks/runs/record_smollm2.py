@@ -127,7 +127,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 
 def without_end(experience: Experience) -> Experience:
-    """The same experience with the mask ending before the end token."""
+    """The experience with a mask that ends before the end token."""
     mask = experience.mask.clone()
     ended = ~experience.rollout.truncated
     last = mask.sum(-1) - 1
@@ -136,7 +136,7 @@ def without_end(experience: Experience) -> Experience:
 
 
 def with_adapters(model):
-    """The same model, frozen; beside each linear map of its layers two narrow matrices, which are trained (LoRA)."""
+    """Freeze the model, and put two narrow matrices, which are trained, beside each linear map of its layers (LoRA)."""
     from peft import LoraConfig, inject_adapter_in_model
 
     linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

@@ -200,7 +200,7 @@ calls_until_killed = [10**9]
 
 
 class Mortal(Adder):
-    """The same world; its process may die in the midst of a call."""
+    """A world that adds; its process may die in the midst of a call."""
 
     def add(self, a: int, b: int) -> int:
         """Add two numbers.

@@ -1,4 +1,4 @@
-"""A run on TRL's GRPOTrainer: it samples, compares, computes the loss and steps, on one process or on several.
+"""A run on TRL's GRPOTrainer: it samples, computes advantages and loss, and steps, on one process or on several.
 
 Ours stay the order of the problems, the way rewards are called, the learning rate of each update, what is decayed,
 held-out evaluation, and the folder. What TRL logs of a step goes under its own names, which are ours too; what it does
