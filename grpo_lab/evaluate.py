@@ -64,8 +64,8 @@ def evaluate(
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
         interval with one trial per *problem* (completions of one problem are not independent); pass_at_k: {"1": ...,
-        "2": ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
-        to 1, or -1 for a wrong answer: then a 1 does not mean right.
+        "2": ..., ...}, over the problems with so many. The three are None where the first function gives others than
+        0 to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
         share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
         reward functions log has their names.

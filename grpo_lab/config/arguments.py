@@ -38,7 +38,9 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
     """
     usage = " ".join(["%(prog)s", required, "[options]"]).replace("  ", " ")
     parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
-    option_names, group_title, groups = set(names), "", {}
+    option_names = set(names)
+    group_title = ""
+    groups = {}
     for setting in SETTINGS.values():
         group_title = setting.metadata["group"] or group_title
         if setting.name in option_names:

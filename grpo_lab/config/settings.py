@@ -247,7 +247,9 @@ def _check_settings(config: GRPOConfig) -> None:
 
 def _check_sizes(config: GRPOConfig) -> None:
     """Raise InputError unless the batch can be cut as the settings say."""
-    G, batch, update = config.num_generations, config.generation_batch_size, config.update_batch_size
+    G = config.num_generations
+    batch = config.generation_batch_size
+    update = config.update_batch_size
     smallest = ADVANTAGES[config.advantage].smallest_group
     _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
     _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")

@@ -65,7 +65,9 @@ def read_log(source, settings: dict | None = None) -> Log:
     if isinstance(source, str | Path):
         rows, saved_settings, name = *_from_path(Path(source)), str(source)
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):
-        rows, saved_settings, name = source, {}, "run"
+        rows = source
+        saved_settings = {}
+        name = "run"
     else:
         raise InputTypeError("source", source, f"expected {KINDS}", found=f"is of type {type(source).__name__}")
     return Log(_by_step(rows, name), saved_settings | (settings or {}), name)

@@ -154,7 +154,9 @@ class Run:
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
-        config, done, metrics = self.config, step + 1, {}
+        config = self.config
+        done = step + 1
+        metrics = {}
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)

@@ -186,14 +186,19 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
     """At one stage: the share right, the squared length of the mean gradient, the covariances of the three gradients
     (traces), and the squared lengths of scores by kind of answer."""
     problems, flat = addition_problems("train", 20_000), torch.nn.utils.parameters_to_vector
-    total, products, right, scores = 0, 0, 0, {kind: [0, 0.0] for kind in KINDS}
+    total = 0
+    products = 0
+    right = 0
+    scores = {kind: [0, 0.0] for kind in KINDS}
     for i in range(batches):
         torch.manual_seed(1_000_000 + i)
         rollout, rewards, logp = answers_to(model, tokenizer, problems)
         weights = (rewards, torch.ones_like(rewards), weights_of("leave one out", rewards))
         parameters = list(model.parameters())
         g = torch.stack([flat(torch.autograd.grad((w * logp).mean(), parameters, retain_graph=True)) for w in weights])
-        total, products, right = total + g, products + g @ g.T, right + rewards.mean().item()
+        total = total + g
+        products = products + g @ g.T
+        right = right + rewards.mean().item()
         if i < SCORED:
             thinks = torch.tensor(["<think>" in text for text in rollout.texts])
             for kind, (count, length) in squared_scores(model, rollout, rewards, thinks).items():

@@ -104,7 +104,10 @@ def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[d
 def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
     """For each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
     rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
-    numbers, right, tokens, started = [], [], [], time.process_time()
+    numbers = []
+    right = []
+    tokens = []
+    started = time.process_time()
     with autocast(model), torch.random.fork_rng():
         torch.manual_seed(1)
         for start in range(0, len(rows), 4):
@@ -192,7 +195,9 @@ WRITES = {"precision": "bf16", "temperature": 0}  # the teacher: Qwen2.5-Coder-0
 def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
     """A larger model's greedy answer to each training problem, in its own words, and whether the verifier passes it."""
     teacher, tokenizer = load_policy(name, device="cpu", precision=WRITES["precision"])
-    rows, texts, started = task.rows("train", problems, 1), [], time.process_time()
+    rows = task.rows("train", problems, 1)
+    texts = []
+    started = time.process_time()
     for start in range(0, len(rows), 16):
         prompts = [chat_messages(f"What is {expression(row)}?") for row in rows[start : start + 16]]
         texts += sample_completions(teacher, tokenizer, prompts, 1, SETTINGS["max_completion_length"], top_k=1).texts

@@ -79,9 +79,10 @@ def opened(rows: list[dict], begin: str) -> list[dict]:
 
 @cache
 def problems(task: str, split: str, seed: int) -> list[dict]:
-    """The problems of a task's split. "few" after its name leaves four of its problems; "shifted" makes their answers 40 too large.
+    """The problems of a task's split.
 
-    The held-out problems are neither.
+    "few" after the task's name leaves four of them; "shifted" makes their answers 40 too large. The held-out problems
+    are neither.
     """
     name, _, how = task.partition(" ")
     few, shifted = (how == word and split == "train" for word in ("few", "shifted"))

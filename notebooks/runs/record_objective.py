@@ -147,7 +147,10 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
     settings = {} if name == "no way back" else BOUNDS.get(name, NO_CLIP)
     first = mask.cumsum(1) == 1
-    policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
+    policy = copy.deepcopy(base)
+    thinking = []
+    accuracy = []
+    sampled = None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"] / slower, weight_decay=0.0)
     for step in range(slower * updates + 1):
         logp = torch.where(mask, score_logprobs(policy, *inputs, with_entropy=False)[0], 0)

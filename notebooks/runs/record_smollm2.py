@@ -247,7 +247,9 @@ class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
-        self.device, self.folder, self.file = device, args.output_dir, args.json
+        self.device = device
+        self.folder = args.output_dir
+        self.file = args.json
         self.settings = FAST if args.fast else FULL
         if args.steps:
             self.settings = replace(self.settings, steps=args.steps)

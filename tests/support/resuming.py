@@ -53,7 +53,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
 
 
 def cheap_run_until(folder: Path, last: int, **settings) -> Path:
-    """A cheap run, killed when it has made so many steps (and the checkpoint of the last one, if there is to be one)."""
+    """A cheap run, killed when it has made so many steps (and the checkpoint of the last, if there is to be one)."""
 
     def kill(step, metrics):
         if step == last:

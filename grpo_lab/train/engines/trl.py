@@ -223,8 +223,13 @@ class Steps(TrainerCallback):
     """
 
     def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
-        self.config, self.callback, self.folder = config, callback, folder
-        self.reports, self.history, self.trainer, self.evaluate = reports, [], None, None
+        self.config = config
+        self.callback = callback
+        self.folder = folder
+        self.reports = reports
+        self.history = []
+        self.trainer = None
+        self.evaluate = None
         self.stopping = Stopping(folder and folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
