@@ -24,8 +24,8 @@ from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import (
-    CODE,
-    USUAL,
+    OPTIONS_THAT_IMPORT,
+    TASK_OPTION_DEFAULTS,
     TaskSpec,
     add_reward_options,
     add_task_option,
@@ -238,12 +238,14 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.tools.named import load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
-    options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL | CODE})
-    agent = load_agent(*(options.pop(name) for name in CODE))
+    options = _with_run_settings(
+        model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
+    )
+    agent = load_agent(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, small=small)
     environment = _environment(agent, task_spec)
     rows = task_spec.rows(split, n, seed)
-    print(*task_spec.described(rows), sep="\n")
+    print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
@@ -299,7 +301,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     if explicit.keys() & {"prompt_column", "prompt_template"}:  # one takes the place of the other
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
-    for option, default in (USUAL | CODE).items():
+    for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_names(inherited, folder / SETTINGS_FILE)
@@ -310,21 +312,27 @@ def _with_run_settings(model: str, typed: dict) -> dict:
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    return USUAL | CODE | inherited | explicit | ({} if weights is None else {"reward_weights": weights})
+    return (
+        TASK_OPTION_DEFAULTS
+        | OPTIONS_THAT_IMPORT
+        | inherited
+        | explicit
+        | ({} if weights is None else {"reward_weights": weights})
+    )
 
 
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join(USUAL)} and the rewards' weights are those of the run, where the model is its folder and "
-        "you give none."
+        f"{', '.join(TASK_OPTION_DEFAULTS)} and the rewards' weights are those of the run, where the model is its "
+        "folder and you give none."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
     add_tool_options(parser)
-    parser.set_defaults(**dict.fromkeys(USUAL))
+    parser.set_defaults(**dict.fromkeys(TASK_OPTION_DEFAULTS))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from tqdm import tqdm
@@ -28,7 +28,7 @@ from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
+from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -60,21 +60,24 @@ class Run:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._resources = None  # what is open from the beginning to the end of the run
-        self._step = None  # the step at hand, until it is recorded
+        self._resources: ExitStack | None = None  # what is open from the beginning to the end of the run
+        self._stopping: Stopping  # this one and the next while it is open
+        self._reports: Reports
+        self._started = 0.0  # when the step at hand began
+        self._step: int | None = None  # the step at hand, until it is recorded
         settings = config.saved()
         if self.optimizer.precision in PRECISIONS.values():  # that of the model, where the configuration names none
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
     def __enter__(self):
-        resources = self._open()
-        resources.__enter__()
+        resources = ExitStack()
+        resources.enter_context(self._open())
         self._resources = resources
         return self
 
-    def __exit__(self, kind, error, trace):
-        self._resources.__exit__(kind, error, trace)
+    def __exit__(self, *error):
+        self._resources.__exit__(*error)
 
     @contextmanager
     def _open(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.grade import ClassGrades
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 FEWEST_NODES = 25  # of a syntax tree; below, equality is no surprise
@@ -31,7 +31,7 @@ PASTED = 0.95  # of the words in common with published source
 KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # in a checkout; an installed package has none
 
 
-def similar(grading: Grading) -> list[tuple[str, str, list[str]]] | None:
+def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     """Pairs of students, and the exercises in which their answers are alike; None where copydetect is not installed.
 
     Left out is what the library or a published key has, and what a quarter of the class has in common.
@@ -76,7 +76,7 @@ def _share(first, second) -> float:
     return min(compare_files(first, second)[1])
 
 
-def pasted(grading: Grading) -> dict[str, list[str]]:
+def pasted(grading: ClassGrades) -> dict[str, list[str]]:
     """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
 
     Of a variant nothing is published, and what is right differs from the library's by a line.
