@@ -24,8 +24,8 @@ from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.rewards.task_spec import (
-    CODE,
-    USUAL,
+    OPTIONS_THAT_IMPORT,
+    TASK_OPTION_DEFAULTS,
     TaskSpec,
     add_reward_options,
     add_task_option,
@@ -63,9 +63,9 @@ def evaluate(
 
     Returns:
         accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
-        interval with one trial a *problem* (completions of one problem are not independent); pass_at_k: {"1": ..., "2":
-        ..., ...}, over the problems with so many. The three are None where the first function gives other values than 0
-        to 1, or -1 for a wrong answer: then a 1 does not mean right.
+        interval with one trial per *problem* (completions of one problem are not independent); pass_at_k: {"1": ...,
+        "2": ..., ...}, over the problems with so many. The three are None where the first function gives others than
+        0 to 1, or -1 for a wrong answer: then a 1 does not mean right.
         rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
         share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
         reward functions log has their names.
@@ -88,10 +88,11 @@ def evaluate(
         disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
     G = num_generations
-    weights = check_weights(reward_weights, sampled.names)
-    rewards = (weights * sampled.per_func).nansum(1).masked_fill(sampled.per_func.isnan().all(1), torch.nan)
+    _, per_function, names = sampled.rewards
+    weights = check_weights(reward_weights, names)
+    total = (weights * per_function).nansum(1).masked_fill(per_function.isnan().all(1), torch.nan)
     if samples is not None:
-        samples += _records(rows, sampled._replace(rewards=rewards), G)
+        samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
     marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(sampled.marks)
     marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
@@ -99,15 +100,15 @@ def evaluate(
     marked_and_right = list(zip(marked, right, strict=True))
     estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
-    means = zip(sampled.names, sampled.per_func.double().unbind(1), strict=True)
+    means = zip(names, per_function.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
-        **none_shares(sampled.names, sampled.per_func),
+        **none_shares(names, per_function),
         **sampled.logged,
-        **({} if reward_weights is None else {"reward": mean_and_std(rewards.double())[0]}),
+        **({} if reward_weights is None else {"reward": mean_and_std(total.double())[0]}),
         "frac_reward_zero_std": None if G == 1 else without_spread,
         "mean_length": sampled.lengths.double().mean().item(),
         "format_rate": mean(format_reward(sampled.texts)),
@@ -123,14 +124,15 @@ def _records(rows: Rows, sampled, G: int) -> list[dict]:
 
     Where there is an environment, "turns" says who wrote what, and the prompt has what `reset` appended.
     """
-    columns = (sampled.per_func, sampled.rewards, sampled.lengths, sampled.truncated)
+    total, per_function, names = sampled.rewards
+    columns = (per_function, total, sampled.lengths, sampled.truncated)
     values = zip(sampled.texts, *(column.tolist() for column in columns), strict=True)
     records = [
         {
             "problem": number // G,
             "prompt": rows[number // G]["prompt"],
             "completion": text,
-            "rewards": {name: _known(value) for name, value in zip(sampled.names, per_func, strict=True)},
+            "rewards": {name: _known(value) for name, value in zip(names, per_func, strict=True)},
             "reward": _known(reward),
             "length": length,
             "truncated": truncated,
@@ -238,12 +240,14 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.tools.named import load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
-    options = _with_run_settings(model, {option: settings.pop(option) for option in USUAL | CODE})
-    agent = load_agent(*(options.pop(name) for name in CODE))
+    options = _with_run_settings(
+        model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
+    )
+    agent = load_agent(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, small=small)
     environment = _environment(agent, task_spec)
     rows = task_spec.rows(split, n, seed)
-    print(*task_spec.described(rows), sep="\n")
+    print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
@@ -299,7 +303,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     if explicit.keys() & {"prompt_column", "prompt_template"}:  # one takes the place of the other
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
-    for option, default in (USUAL | CODE).items():
+    for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_names(inherited, folder / SETTINGS_FILE)
@@ -310,26 +314,32 @@ def _with_run_settings(model: str, typed: dict) -> dict:
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    return USUAL | CODE | inherited | explicit | ({} if weights is None else {"reward_weights": weights})
+    return (
+        TASK_OPTION_DEFAULTS
+        | OPTIONS_THAT_IMPORT
+        | inherited
+        | explicit
+        | ({} if weights is None else {"reward_weights": weights})
+    )
 
 
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join(USUAL)} and the rewards' weights are those of the run, where the model is its folder and "
-        "you give none."
+        f"{', '.join(TASK_OPTION_DEFAULTS)} and the rewards' weights are those of the run, where the model is its "
+        "folder and you give none."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
     add_task_option(parser)
     add_reward_options(parser)
     add_tool_options(parser)
-    parser.set_defaults(**dict.fromkeys(USUAL))
+    parser.set_defaults(**dict.fromkeys(TASK_OPTION_DEFAULTS))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
-    add("--num_generations", type=int, default=4, help="completions a problem (default 4)")
+    add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")

@@ -100,7 +100,9 @@ def run_names(paths: Sequence[str]) -> list[str]:
 
 def centred_mean(values: Float[np.ndarray, " N"], window: int) -> Float[np.ndarray, " N"]:
     """The mean of each value and its neighbours, (window - 1) // 2 on either side; at the ends, of those there are."""
-    sums, index, reach = np.concatenate([[0.0], np.cumsum(values)]), np.arange(len(values)), (window - 1) // 2
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    reach = (window - 1) // 2
     first, last = np.maximum(index - reach, 0), np.minimum(index + reach, len(values) - 1)
     return (sums[last + 1] - sums[first]) / (last + 1 - first)
 

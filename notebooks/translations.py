@@ -22,7 +22,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.base.language import PRINTS, blocks, confirmed, translated
+from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translated
 from grpo_lab.teaching.notebook import prints
 
 LANG = "zh_CN"
@@ -226,7 +226,7 @@ def printed(name: str) -> list[str]:
 def renew_prints() -> None:
     """Drop from prints.po what no page shows any more, and order it as the pages do."""
     path = PO / LANG / PRINTS
-    known = {message.id: message for message in confirmed(path)}
+    known = {message.id: message for message in confirmed_messages(path)}
     shown = dict.fromkeys(message for name in PAGES for message in printed(name))
     live = [message for message in known if LIVE in known[message].auto_comments]  # not in these outputs, but in others
     catalog = Catalog()
@@ -239,7 +239,7 @@ def renew_prints() -> None:
 
 def done(name: str) -> list[Message]:
     """The translations that a person has confirmed."""
-    return confirmed(PO / LANG / f"{name}.po")
+    return confirmed_messages(PO / LANG / f"{name}.po")
 
 
 def missing(name: str) -> list[str]:
@@ -380,7 +380,9 @@ def renew(wanted: list[str], check: bool) -> bool:
         name for name in (*PAGES, PACKAGE, VARIANTS) if not wanted or any(name.startswith(start) for start in wanted)
     ]
     if not check:
-        known = {message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed(path)}
+        known = {
+            message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed_messages(path)
+        }
         for name in names:
             update(name, known)
         renew_prints()

@@ -36,7 +36,7 @@ sys.modules.setdefault("rfc3987_syntax", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The same examples on every machine, however busy it is; without the long proofs, two fifths of them."""
+    """Fix the examples of hypothesis, however busy a machine is; without the long proofs, two fifths of them."""
     if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do without
         from hypothesis import HealthCheck, settings
 
@@ -144,7 +144,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def base(checkpoint: Path) -> str:
-    """The same, as it is typed."""
+    """The folder of `checkpoint`, as it is typed."""
     return str(checkpoint)
 
 

@@ -18,7 +18,9 @@ class InputError(ValueError):
     """
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, found: str | None = None):
-        self.argument, self.value, self.allowed = argument, value, allowed
+        self.argument = argument
+        self.value = value
+        self.allowed = allowed
         found = found or (f"is {value!r}" if allowed else "")
         self.details = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")  # after the argument
         super().__init__(argument + self.details)

@@ -12,7 +12,9 @@ class View:
     """Something with a rich form, Markdown or HTML, which notebooks take, and a text form, which a shell prints."""
 
     def __init__(self, rich: str, text: str, kind: str = "text/markdown"):
-        self.rich, self.text, self.kind = rich, text, kind
+        self.rich = rich
+        self.text = text
+        self.kind = kind
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {self.kind: self.rich, "text/plain": self.text}
@@ -50,7 +52,9 @@ def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
 
 def _rows(value) -> list[str]:
     """One line for each run along the last axis; an empty line between matrices, if there are several."""
-    columns, numbers, lines = value.shape[-1], _numbers(value), []
+    columns = value.shape[-1]
+    numbers = _numbers(value)
+    lines = []
     width = max(map(len, numbers))
     for start in range(0, len(numbers), columns):
         if value.ndim > 2 and start and start % (columns * value.shape[-2]) == 0:

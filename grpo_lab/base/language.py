@@ -103,7 +103,7 @@ def page_in_language(markdown: str, name: str, target: str, known: dict[str, str
 
     A block that neither has stays as it is.
     """
-    entries = {message.id: message.string for message in confirmed(PO / target / f"{name}.po")} | known
+    entries = {message.id: message.string for message in confirmed_messages(PO / target / f"{name}.po")} | known
     return "\n\n".join(entries.get(block, block) for block in blocks(markdown))
 
 
@@ -185,7 +185,7 @@ def blocks(markdown: str) -> list[str]:
     return found[1:]
 
 
-def confirmed(path: Path) -> list:
+def confirmed_messages(path: Path) -> list:
     """The messages of a PO file whose translation a person has confirmed."""
     from babel.messages.pofile import read_po
 
@@ -199,7 +199,7 @@ def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     exact, filled = {}, set()
     try:
         for path in sorted(path for path in (PO / target).glob("*.po") if path.name not in (FIGURES, PRINTS)):
-            for message in confirmed(path):
+            for message in confirmed_messages(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}
                 if any(map(FILLED.match, message.auto_comments)):

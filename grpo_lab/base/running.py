@@ -30,7 +30,9 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, message: str, exit_code: int = INTERRUPTED, go_on: str | None = None):
         super().__init__(message if go_on is None else f"{message} {go_on}")
-        self.message, self.exit_code, self.go_on = message, exit_code, go_on
+        self.message = message
+        self.exit_code = exit_code
+        self.go_on = go_on
 
 
 def command(module: str) -> Callable:

@@ -78,14 +78,14 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-def options(annotation) -> tuple:
+def union_members(annotation) -> tuple:
     """The types that an annotation such as `int | None` allows."""
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
 def check_type(spec: Field, value) -> None:
     """Raise InputTypeError for a value of another type; an int is a float, a bool is neither."""
-    kinds = options(spec.type)
+    kinds = union_members(spec.type)
     accepted = [typing.get_origin(kind) or kind for kind in kinds]
     accepted += [int] if float in accepted else []
     if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
@@ -99,7 +99,7 @@ def check_range(spec: Field, value, infinite: bool = False) -> None:
     interval, choices = spec.metadata["range"], tuple(spec.metadata["entries"]) or spec.metadata["choices"]
     if choices:
         for each in value if isinstance(value, list) else [value]:
-            check_choice(spec.name, each, (None, *choices) if types.NoneType in options(spec.type) else choices)
+            check_choice(spec.name, each, (None, *choices) if types.NoneType in union_members(spec.type) else choices)
     elif interval is not None and value is not None:
         may_be_infinite = interval.high == math.inf and (infinite or not interval.high_open)
         if not may_be_infinite:
@@ -116,7 +116,7 @@ def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
         # The settings that choose an entry, such as loss_type, of which some entry reads this one.
         choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
         value = getattr(config, name)
-        is_off = value is None or (not value and float not in options(spec.type))
+        is_off = value is None or (not value and float not in union_members(spec.type))
         if value == spec.default or is_off or not (choosers or read_if):
             continue
         is_read = any(getattr(config, switch) for switch in read_if)

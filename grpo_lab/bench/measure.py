@@ -70,7 +70,9 @@ class TimedOptimizer(PolicyOptimizer):
 def phases(spec: dict) -> dict:
     """Medians over the steps after the first; then what one more step computes and moves."""
     model, tokenizer, rows, reward_func, config = _setting(spec)
-    optimizer, size, calls = TimedOptimizer(model, config), config.prompts_per_step, []
+    optimizer = TimedOptimizer(model, config)
+    size = config.prompts_per_step
+    calls = []
     model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
 
     def step(number: int, read: Callable[[], float]) -> dict:

@@ -81,7 +81,9 @@ def _median(values: list) -> float | None:
 
 def table(report: dict) -> str:
     """The summary as text: a line per figure."""
-    setup, pairs, rows = report["setup"], len(report["pairs"]), []
+    setup = report["setup"]
+    pairs = len(report["pairs"])
+    rows = []
     for key, label, unit, digits in ROWS:
         row = report["summary"][key]
         sides = ["not reached" if row[side] is None else f"{row[side] / unit:.{digits}f}" for side in ("ours", "trl")]
@@ -104,7 +106,9 @@ def phase_table(measured: dict) -> str:
     The bound of a phase is the longer of two times: that of its matrix products (without attention's) at the rate of
     one large product, and that of its weights, gradients and moments at the rate of one large copy.
     """
-    rate, rows, total = measured["rates"], [], [0.0, 0.0]
+    rate = measured["rates"]
+    rows = []
+    total = [0.0, 0.0]
     for name, label in PHASES.items():
         seconds, flops, size = (measured[key][name] for key in ("seconds", "flops", "bytes"))
         bound = max(flops / rate["flops"], size / rate["bytes"])

@@ -1,4 +1,4 @@
 """The settings of a run, each once: as a dataclass, and as options of a command."""
 
-from grpo_lab.base.setting import options
+from grpo_lab.base.setting import union_members
 from grpo_lab.config.settings import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig

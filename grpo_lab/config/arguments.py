@@ -13,7 +13,7 @@ import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import options
+from grpo_lab.base.setting import union_members
 from grpo_lab.config import defaults
 from grpo_lab.config.settings import SETTINGS
 
@@ -38,7 +38,9 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
     """
     usage = " ".join(["%(prog)s", required, "[options]"]).replace("  ", " ")
     parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
-    option_names, group_title, groups = set(names), "", {}
+    option_names = set(names)
+    group_title = ""
+    groups = {}
     for setting in SETTINGS.values():
         group_title = setting.metadata["group"] or group_title
         if setting.name in option_names:
@@ -74,7 +76,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     actions = option_actions(parser) | {
         option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
     }
-    may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in options(setting.type)}
+    may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in union_members(setting.type)}
     may_be_none -= {"output_dir"}
     words = []
     for name, value in content.items():
@@ -106,7 +108,7 @@ def _help(setting: Field) -> str:
 
 def argparse_type(annotation) -> dict:
     """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
-    kinds = options(annotation)
+    kinds = union_members(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)
     if list[str] in kinds:
         return {"type": lambda text: text.split(",") if "," in text else text, "metavar": f"{METAVARS[kind]}[,...]"}

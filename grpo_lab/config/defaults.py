@@ -47,7 +47,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
     return {name: settings[name] for name in BY_SIZE if name in settings and name not in explicit}
 
 
-def described(settings: dict, parameters: int) -> str:
+def describe_defaults(settings: dict, parameters: int) -> str:
     """Say which settings were chosen and for which size, in a line or two."""
     values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"

@@ -66,14 +66,14 @@ class RunSettings:
         None, "every so many, and after the last", group="evaluation", at_least=1, trl="ours", may_change=True
     )
     num_generations_eval: int | None = setting(
-        None, "a prompt (none: num_generations)", at_least=1, read_if=("eval_steps",), trl="ours"
+        None, "per prompt (none: num_generations)", at_least=1, read_if=("eval_steps",), trl="ours"
     )
     per_device_eval_batch_size: int | None = setting(
         None, "at a time (none: as in training)", at_least=1, read_if=("eval_steps",), trl="ours"
     )
 
-    num_generations: int = setting(16, "G, completions a prompt", group="sampling", at_least=1)
-    generation_batch_size: int = setting(256, "B = P*G, completions a step", at_least=1)
+    num_generations: int = setting(16, "G, completions per prompt", group="sampling", at_least=1)
+    generation_batch_size: int = setting(256, "B = P*G, completions per step", at_least=1)
     max_completion_length: int = setting(64, at_least=1)
     temperature: float = setting(1.0, above=0)
     top_k: int = setting(0, at_least=0)
@@ -247,7 +247,9 @@ def _check_settings(config: GRPOConfig) -> None:
 
 def _check_sizes(config: GRPOConfig) -> None:
     """Raise InputError unless the batch can be cut as the settings say."""
-    G, batch, update = config.num_generations, config.generation_batch_size, config.update_batch_size
+    G = config.num_generations
+    batch = config.generation_batch_size
+    update = config.update_batch_size
     smallest = ADVANTAGES[config.advantage].smallest_group
     _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
     _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")

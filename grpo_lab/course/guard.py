@@ -66,7 +66,9 @@ def _clock(outcome: GuardedCall, seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running, finished, end = True, threading.Event(), time.process_time() + seconds
+    running = True
+    finished = threading.Event()
+    end = time.process_time() + seconds
 
     def watch() -> None:
         while not finished.wait(0.05):

@@ -202,7 +202,9 @@ def clip_always(log: Log) -> Evidence:
 
 
 def clip_never(log: Log) -> Evidence:
-    updates, clipped, ratio = updates_of_a_rollout(log) or 1, log.points(CLIPPED, FEWEST)[1], log.points("ratio")[1]
+    updates = updates_of_a_rollout(log) or 1
+    clipped = log.points(CLIPPED, FEWEST)[1]
+    ratio = log.points("ratio")[1]
     largest = np.abs(ratio - 1).max(initial=0)
     if updates < 2 or clipped.any() or 1e-6 < largest < 0.02 or (not len(ratio) and still(log)):
         return None  # small steps do not reach the clip range
@@ -327,7 +329,9 @@ def held_out_falls_behind(log: Log) -> Evidence:
     width, half = 2 * max(2, len(reward) // 10), len(eval_steps) // 2
     trained = np.array([reward[np.abs(steps - step).argsort()[:width]].mean() for step in eval_steps])
     gap = trained - held_out
-    early, late, error = gap[:half].mean(), gap[-half:].mean(), np.diff(gap).std() / (2 * half) ** 0.5
+    early = gap[:half].mean()
+    late = gap[-half:].mean()
+    error = np.diff(gap).std() / (2 * half) ** 0.5
     if late <= max(0.15 * abs(trained[-half:].mean()), 4 * error):
         return None
     gain = held_out[-half:].mean() - held_out[:half].mean()

@@ -24,8 +24,8 @@ class Lacking(LookupError):
 class Log:
     """The log of a run.
 
-    rows: one dict a step, in the order of the steps: "step", and floats by the names of docs/metrics.md; NaN where the
-        log says that there is no number, or none that is finite.
+    rows: one dict per step, in the order of the steps: "step", and floats by the names of docs/metrics.md; NaN where
+        the log says that there is no number, or none that is finite.
     settings: what the run was configured with, as far as the log says it.
     """
 
@@ -34,7 +34,7 @@ class Log:
     name: str = "run"
 
     def column(self, metric: str) -> Float[np.ndarray, " N"]:
-        """One number a row; NaN where there is none."""
+        """One number per row; NaN where there is none."""
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
     def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
@@ -65,7 +65,9 @@ def read_log(source, settings: dict | None = None) -> Log:
     if isinstance(source, str | Path):
         rows, saved_settings, name = *_from_path(Path(source)), str(source)
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):
-        rows, saved_settings, name = source, {}, "run"
+        rows = source
+        saved_settings = {}
+        name = "run"
     else:
         raise InputTypeError("source", source, f"expected {KINDS}", found=f"is of type {type(source).__name__}")
     return Log(_by_step(rows, name), saved_settings | (settings or {}), name)

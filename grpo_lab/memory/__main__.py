@@ -10,7 +10,7 @@ from grpo_lab.base.checks import check_positive
 from grpo_lab.base.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
-from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
@@ -45,7 +45,12 @@ def main(arguments: list[str] | None = None) -> None:
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     chosen, lines = choice(memory_plan, int(budget * GIB), precisions, options)
-    print(f"task {task_spec.task.name}; {described(defaults, parameters)}", chosen.plan, "\n".join(lines), sep="\n\n")
+    print(
+        f"task {task_spec.task.name}; {describe_defaults(defaults, parameters)}",
+        chosen.plan,
+        "\n".join(lines),
+        sep="\n\n",
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

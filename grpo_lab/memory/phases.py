@@ -63,7 +63,9 @@ class PlannedRun:
     @cached_property
     def prompts(self) -> int:
         """The most prompts of a micro-batch. The rows of a prompt stand together (trainer/experience_logprobs.py)."""
-        config, rows, group = self.config, self.rows, self.config.num_generations
+        config = self.config
+        rows = self.rows
+        group = self.config.num_generations
         if not self.shared:
             return rows
         whole_groups = config.update_batch_size == config.generation_batch_size
@@ -188,7 +190,10 @@ def resident(run: PlannedRun) -> Parts:
 
 def rollout(run: PlannedRun) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a GPU."""
-    shape, columns, tensors, rollout_rows = run.shape, run.length, DRAWING, run.config.generation_batch_size
+    shape = run.shape
+    columns = run.length
+    tensors = DRAWING
+    rollout_rows = run.config.generation_batch_size
     rows = rollout_rows // run.rollout_parts
     if run.device_type == "cuda":
         columns, tensors = fixed_columns(run.prompt_length, run.config.max_completion_length), CAPTURED_LOGITS

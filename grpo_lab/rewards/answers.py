@@ -36,8 +36,8 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
 
     Args:
         completions: y, strings or lists of chat messages.
-        answer: a, the expected numbers as texts or ints, one a completion. The reward does not apply (None) where it is
-            None.
+        answer: a, the expected numbers as texts or ints, one per completion. The reward does not apply (None) where it
+            is None.
 
     Raises:
         ValueError: if an expected text is no number; the message names the row.

@@ -66,7 +66,7 @@ class RewardLog:
 
 
 class Columns:
-    """Columns of values, one a completion; `columns[rows]` are those of some rows."""
+    """Columns of values, one per completion; `columns[rows]` are those of some rows."""
 
     def __init__(self, values: dict[str, list]):
         self.values = values

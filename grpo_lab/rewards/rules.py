@@ -107,7 +107,7 @@ def contains_reward(
 
     Args:
         completions: y, strings or lists of chat messages; |y| counts characters before normalisation.
-        answer: a, the expected texts, one a completion; None where the reward does not apply. A text that is empty or
+        answer: a, the expected texts, one per completion; None where the reward does not apply. A text that is empty or
             marks alone is in nothing.
         penalty_per_character: lambda, at least 0.
     """

@@ -56,7 +56,7 @@ def score_completions(
             its own, messages included: what one changes in place reaches neither the next nor the caller.
         prompts: x, and completions: y, and completion_ids, their tokens: lists of B.
         columns: the dataset's columns, each repeated to B entries.
-        reward_weights: w, a finite number a function; None is 1 for each.
+        reward_weights: w, a finite number per function; None is 1 for each.
 
     Returns:
         The reward of each completion, NaN where no function applies; what each function returned, NaN where it does not
@@ -103,9 +103,20 @@ def reward_names(reward_funcs: Any) -> list[str]:
 
 def unbound(function: Callable) -> Callable:
     """The function that `functools.partial` has bound arguments to."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
+    return _layers(function)[-1]
+
+
+def _layers(function: Callable) -> list[Callable]:
+    """A function behind each `functools.partial` around it, from the outermost partial to the function itself."""
+    layers = [function]
+    while isinstance(layers[-1], functools.partial):
+        layers.append(layers[-1].func)
+    return layers
+
+
+def is_ours(function: Callable) -> bool:
+    """Whether a function, or what a partial has bound arguments to, is of this package."""
+    return (getattr(unbound(function), "__module__", None) or "").startswith("grpo_lab.")
 
 
 def listed(reward_funcs: Any) -> list:
@@ -127,7 +138,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     ]
     for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
         check_walls("reward_funcs", function)
-        names = [keyword for keyword in all_names if _gets(function, keyword)]
+        names = [keyword for keyword in all_names if _receives(function, keyword)]
         try:
             inspect.signature(function).bind(**dict.fromkeys(names))
         except ValueError:
@@ -139,8 +150,8 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         _check_defaults(function, name, [name for name in names if name not in TRAINER_ARGUMENTS])
 
 
-def _gets(function: Callable, keyword: str) -> bool:
-    """Say whether a function gets a keyword: it gets every column, and of the trainer's keywords those it takes."""
+def _receives(function: Callable, keyword: str) -> bool:
+    """Say whether a function receives a keyword: every column, and of the trainer's keywords those it takes."""
     if keyword in settings_of(function):
         return False
     if keyword not in TRAINER_ARGUMENTS:
@@ -168,13 +179,11 @@ def settings_of(function: Callable) -> set[str]:
     They are those that `functools.partial` has bound, and of a reward of this package those that have a default. A
     function of one's own gets each column under its name, as in TRL.
     """
-    bound: set[str] = set()
-    while isinstance(function, functools.partial):
-        bound |= set(function.keywords)
-        function = function.func
-    if not (getattr(function, "__module__", None) or "").startswith("grpo_lab."):
+    *partials, inner = _layers(function)
+    bound = {name for layer in partials for name in layer.keywords}
+    if not is_ours(inner):
         return bound
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(inner).parameters.values()
     return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
 
 
@@ -206,7 +215,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
         for keyword, values in keywords.items()
-        if _gets(function, keyword)
+        if _receives(function, keyword)
     }
     count = len(keywords["completions"])
     if is_async(function):
@@ -229,8 +238,7 @@ def _rewards_of(function: Callable, name: str, result: Callable[[], Any], count:
         rewards = result()
     except (Exception, SystemExit) as error:  # a library that exits would end the run silently
         location = location_in_own_code(error)
-        module = getattr(unbound(function), "__module__", None) or ""
-        if module.startswith("grpo_lab.") and not location and not isinstance(error, InputError | OSError):
+        if is_ours(function) and not location and not isinstance(error, InputError | OSError):
             raise  # a bug of this package, whose reader needs its traceback
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
     return _checked(rewards, name, count)

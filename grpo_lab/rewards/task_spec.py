@@ -23,9 +23,12 @@ _SUM = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
 OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
-USUAL = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
-USUAL |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
-CODE = {"tools": None, "environment": None}  # likewise: files that are imported, which only somebody who types may ask
+TASK_OPTION_DEFAULTS = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
+TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
+OPTIONS_THAT_IMPORT = {
+    "tools": None,
+    "environment": None,
+}  # likewise: files that are imported, which only somebody who types may ask
 
 
 def add_task_option(group: ArgumentParser) -> None:
@@ -62,7 +65,7 @@ def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each pays), or FILE:function, one "
+        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each gives), or FILE:function, one "
         "of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
@@ -105,7 +108,7 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     our_task = task is None or (isinstance(task, str) and _is_our_task(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
-    for option in CODE:
+    for option in OPTIONS_THAT_IMPORT:
         value = options.get(option)
         names.append((option, value if isinstance(value, list) else [value], value in (None, [PYTHON_TOOL])))
     return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
@@ -147,7 +150,7 @@ class TaskSpec:
         rows = with_system(rows, self.system_prompt, self.replaces)
         return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
 
-    def described(self, rows: list[Row]) -> list[str]:
+    def description_lines(self, rows: list[Row]) -> list[str]:
         """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
         whether the tiny model has learnt anything of the kind."""
         weights = self.weights or [1.0] * len(self.names)

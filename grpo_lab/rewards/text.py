@@ -102,7 +102,7 @@ def fold(text: str) -> str:
 
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
-    """The column `answer` as strings, one a completion; None marks a completion to which the reward does not apply."""
+    """The column `answer` as strings, one per completion; None where the reward does not apply."""
     check_expected(name, completions, answer)
     return [None if expected is None else str(expected) for expected in answer]
 

@@ -148,7 +148,9 @@ class _Stream:
     """A thread that reads what a process writes to a pipe, up to a limit."""
 
     def __init__(self, pipe):
-        self._pipe, self._read, self.is_full = pipe, bytearray(), False
+        self._pipe = pipe
+        self._read = bytearray()
+        self.is_full = False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""A task of one's own, from a file, a folder or a data set of the hub: one row a problem, such as {"prompt": "6 * 7 =
+"""A task of one's own, from a file, a folder or a data set of the hub: one row per problem, such as {"prompt": "6 * 7 =
 ?", "answer": "42"}.
 
 The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the
@@ -122,7 +122,9 @@ def _data_on_this_machine(path: Path, options: DataOptions) -> _Source:
     else:
         options.check_unused("a file has none", ("dataset_config", "dataset_split", "dataset_test_split"))
         held_out_file = path.with_name(f"{path.name.removesuffix(path.suffix)}.test{path.suffix}")
-        files, held_out_files, notes = [path], [held_out_file] if held_out_file.is_file() else [], []
+        files = [path]
+        held_out_files = [held_out_file] if held_out_file.is_file() else []
+        notes = []
         beside = f"a file {held_out_file.name} beside it"
     train, held_out = _records(files), _records(held_out_files) if held_out_files else None
     return _Source(path.name, files[0].suffix, train, held_out, f"others in {beside} would be held out", notes)

@@ -13,12 +13,12 @@ from grpo_lab.base import Parser, Stopped, command, command_name, shell_line, wr
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig, own_formulas
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
-from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, described
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rewards.task_spec import (
-    CODE,
+    OPTIONS_THAT_IMPORT,
     SUMS,
-    USUAL,
+    TASK_OPTION_DEFAULTS,
     TaskSpec,
     add_reward_options,
     add_task_option,
@@ -39,7 +39,7 @@ TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)
 RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
-TASK_OPTIONS = (*USUAL, "reward_weights")  # those that `make_task_spec` takes
+TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
 BATCH_CUT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 HELD_OUT = 100  # problems of an evaluation during the run
 
@@ -82,7 +82,7 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     if (environment := task_environment(task_spec.task)) is not None:
         agent["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
-    print(*task_spec.described(rows), described(chosen, parameters), sep="\n")
+    print(*task_spec.description_lines(rows), describe_defaults(chosen, parameters), sep="\n")
     if engine.name != OURS:
         print(differences(config, changes, engine.vllm))
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows, "environment_factory" in agent)
@@ -144,7 +144,7 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     engine, changes = typed.get("engine") or saved.get("engine"), {}
     if file is not None and engine == TRL:
         saved, changes = settings_on_trl(saved, typed)
-    options = {"model": "tiny"} | USUAL | saved | typed
+    options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
     if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
         options["output_dir"] = "outputs/run"
     if "output_dir" not in options:
@@ -161,7 +161,7 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
     if "model" not in saved:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
-    saved = USUAL | saved | {"output_dir": run_folder}
+    saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
     for name in typed.keys() - {"model", *RESUMED_WITH, "resume_from_checkpoint"}:
         if typed[name] != saved.get(name):
             expected = f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; what may be given anew is "
@@ -253,9 +253,17 @@ def _closing_lines(history: list[dict], task_spec: TaskSpec, options: dict, conf
 def _evaluation_command(options: dict, config: GRPOConfig) -> str:
     """The command that evaluates what was trained, as this machine's shell wants it."""
     words = [*command_name("evaluate").split(), "--model", config.output_dir]
-    names = ("task", *DATA_OPTIONS, "reward_funcs", "system_prompt", "max_completion_length", "chat_template", *CODE)
+    names = (
+        "task",
+        *DATA_OPTIONS,
+        "reward_funcs",
+        "system_prompt",
+        "max_completion_length",
+        "chat_template",
+        *OPTIONS_THAT_IMPORT,
+    )
     for name in names:
-        if (value := options.get(name)) not in (None, USUAL.get(name)):
+        if (value := options.get(name)) not in (None, TASK_OPTION_DEFAULTS.get(name)):
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)
 

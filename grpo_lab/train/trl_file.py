@@ -154,7 +154,9 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
         return
     rows = sizes.get("per_device_train_batch_size", trl_names.BATCH)
     accumulation = sizes.get("gradient_accumulation_steps", 1)
-    parts, batch, processes = sizes.get("steps_per_generation"), sizes.get("generation_batch_size"), 1
+    parts = sizes.get("steps_per_generation")
+    batch = sizes.get("generation_batch_size")
+    processes = 1
     if batch is None:
         batch = rows * (parts or accumulation)
         factors = f"{rows} x {parts or accumulation}"

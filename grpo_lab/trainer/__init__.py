@@ -1,4 +1,4 @@
-"""The training loop: sample, reward, compare, compute log-probabilities, step."""
+"""The training loop: sample, reward, compute advantages and log-probabilities, step."""
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.experience import Experience, collect

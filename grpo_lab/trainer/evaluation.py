@@ -16,7 +16,7 @@ from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import Experience, reward_rollout, sample_rows, tool_metrics
+from grpo_lab.trainer.experience import Experience, Rewards, reward_rollout, sample_rows, tool_metrics
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares
 from grpo_lab.trainer.reports import turn_texts
@@ -26,11 +26,9 @@ class Rewarded(NamedTuple):
     """B completions of held-out problems, those of a problem together, and what they earned. On the CPU."""
 
     texts: list[str]
-    names: list[str]  # of the reward functions
+    rewards: Rewards
     lengths: Int[Tensor, " B"]
     truncated: Bool[Tensor, " B"]
-    rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    per_func: Float[Tensor, "B F"]
     marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # where there is an environment
@@ -62,16 +60,20 @@ def sample_and_reward(
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
-            rewards, per_func, names = reward_rollout(rollout, batch, reward_funcs, config, log)
-            marks = per_func[:, 0] if without_penalty is None else reward_rollout(rollout, batch, without_penalty)[0]
+            rewards = reward_rollout(rollout, batch, reward_funcs, config, log)
+            marks = rewards.per_function[:, 0]
+            if without_penalty is not None:
+                marks = reward_rollout(rollout, batch, without_penalty).total
+            names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
             turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
-            batches.append((rollout.policy_mask.sum(-1).cpu(), rollout.truncated.cpu(), rewards, per_func, marks))
+            lengths = rollout.policy_mask.sum(-1).cpu()
+            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.per_function, marks))
             bar.update(len(batch))
     log.columns(len(texts))
-    lengths, truncated, rewards, per_func, marks = map(torch.cat, zip(*batches, strict=True))
-    rewarded = Rewarded(texts, names, lengths, truncated, rewards, per_func, marks, log.metrics())
+    lengths, truncated, total, per_function, marks = map(torch.cat, zip(*batches, strict=True))
+    rewarded = Rewarded(texts, Rewards(total, per_function, names), lengths, truncated, marks, log.metrics())
     return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
 
 
@@ -99,11 +101,12 @@ def evaluate_policy(
         config=config, environment=environment, max_completion_length=config.max_completion_length,
         **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
-    mean, std = mean_and_std(sampled.rewards.double())
+    rewards = sampled.rewards
+    mean, std = mean_and_std(rewards.total.double())
     metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
-    for name, values in zip(sampled.names, sampled.per_func.double().unbind(1), strict=True):
+    for name, values in zip(rewards.names, rewards.per_function.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    metrics |= none_shares(sampled.names, sampled.per_func)
+    metrics |= none_shares(rewards.names, rewards.per_function)
     for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
         metrics[f"completions/{name}"] = values.double().mean().item()
     metrics |= tool_metrics(sampled.episodes)
@@ -112,13 +115,13 @@ def evaluate_policy(
 
 def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
     """The share with a mark of 1, without NaN; None unless each mark lies in [0, 1], or is -1 for a wrong answer."""
-    known = marks[~marks.isnan()]
-    are_verdicts = len(known) > 0 and (((known >= 0) & (known <= 1)) | (known == -1)).all()
-    return (known >= 1).double().mean().item() if are_verdicts else None
+    applied = marks[~marks.isnan()]
+    are_verdicts = len(applied) > 0 and (((applied >= 0) & (applied <= 1)) | (applied == -1)).all()
+    return (applied >= 1).double().mean().item() if are_verdicts else None
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
-    """KL(policy || reference) a token, from all sampled tokens: what the loss would report if beta were not 0."""
+    """KL(policy || reference) per token, from all sampled tokens: what the loss would report if beta were not 0."""
     logp, ref_logp = (all_logprobs(policy, experience, config) for policy in (model, reference))
     kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.mask.sum().clamp(min=1)).item()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -28,13 +28,21 @@ METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio
 EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
 
+class Rewards(NamedTuple):
+    """The rewards of B completions by F functions."""
+
+    total: Float[Tensor, " B"]  # NaN where no reward function applied
+    per_function: Float[Tensor, "B F"]  # NaN where one did not apply
+    names: list[str]  # of the functions
+
+
 @dataclass(frozen=True)
 class Experience:
     """B rows of T tokens; `experience[rows]` are some. Put in your own: `replace(experience, advantages=mine)`."""
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one a completion; or one a token
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
     mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
@@ -92,9 +100,9 @@ def collect(
         )
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards, per_func, names = reward_rollout(rollout, rows, reward_funcs, config, log)
-    experience = make_experience(rollout, rewards, config, per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, per_func, names)
+        rewards = reward_rollout(rollout, rows, reward_funcs, config, log)
+    experience = make_experience(rollout, rewards.total, config, rewards.per_function)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, rewards)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
 
@@ -121,8 +129,8 @@ def reward_rollout(
     reward_funcs: Callable | list | None,
     config: GRPOConfig | None = None,
     log: RewardLog | None = None,
-) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
-    """Reward the completions of these rows, with what `score_completions` returns. Without a config each weighs 1.
+) -> Rewards:
+    """Reward the completions of these rows, as `score_completions` does. Without a config each weighs 1.
 
     An environment that has a reward of its own is one more function, which weighs 1.
     log: for what the functions log; without it nobody keeps that.
@@ -132,7 +140,7 @@ def reward_rollout(
         weights = [*weights, *[1.0] * (len(functions) - len(weights))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
     columns |= (log or RewardLog()).arguments()
-    return score_completions(functions, prompts, completions, completion_ids, columns, weights)
+    return Rewards(*score_completions(functions, prompts, completions, completion_ids, columns, weights))
 
 
 def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
@@ -188,13 +196,13 @@ def make_experience(
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Compare the completions of each prompt, which stand together: `config.num_generations` of them.
+    """Compute the advantage of each completion in its group of `config.num_generations`, which stand together.
 
     With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
     `config.scale_rewards`: "group", "batch" or "none".
 
-    A completion to which no reward applies (NaN) is left out of the comparison, and its own advantage is zero. If only
-    one of a prompt's completions is left, there is nothing to compare it with, and its advantage is zero, too. (With
+    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only
+    one of a prompt's completions is left, it has no baseline, and its advantage is zero, too. (With
     the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
@@ -246,13 +254,13 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 
-def reward_metrics(experience: Experience, per_func: Float[Tensor, "B F"], names: list[str]) -> dict:
+def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
     grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
     metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
-    for name, values in zip(names, per_func.unbind(1), strict=True):
+    for name, values in zip(rewards.names, rewards.per_function.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics | none_shares(names, per_func)
+    return metrics | none_shares(rewards.names, rewards.per_function)

@@ -24,20 +24,22 @@ from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.inputs import RunInputs
 
 UNKNOWN = "what cannot be compared"
 IGNORE = "resume with ignore_reward_changes=True (in a command: --ignore_reward_changes true)"
 
 
-def fingerprints(
-    model, tokenizer, dataset: Rows, reward_funcs, eval_dataset: Rows | None = None, environment=None
-) -> dict:
+def fingerprints(inputs: RunInputs) -> dict:
     """The ingredients of a run, ready for JSON: by name, what is compared on resuming. None is not compared."""
+    eval_dataset = inputs.eval_dataset
+    reward_funcs = inputs.reward_funcs
+    environment = inputs.environment
     return {
-        "model": model_fingerprint(model),
-        "dataset": _rows_fingerprint(dataset),
+        "model": model_fingerprint(inputs.model),
+        "dataset": _rows_fingerprint(inputs.dataset),
         "eval_dataset": None if eval_dataset is None else _rows_fingerprint(eval_dataset),
-        "tokenizer": _tokenizer_fingerprint(tokenizer),
+        "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
         "reward_funcs": None if reward_funcs is None else _code_fingerprint(listed(reward_funcs)),
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},

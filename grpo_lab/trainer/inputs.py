@@ -1,6 +1,8 @@
 """The checks of what a run is given, before its first step: model, tokenizer, data, rewards and settings."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.config import GRPOConfig
@@ -24,16 +26,28 @@ from grpo_lab.trainer.turn_credit import check_turn_advantage
 LOOKED_AT = 200  # prompts whose length is counted
 
 
-def check_inputs(
-    model,
-    tokenizer,
-    dataset: Rows,
-    config: GRPOConfig,
-    reward_funcs: Callable | list | None,
-    eval_dataset: Rows | None,
-    environment: Environment | None = None,
-) -> None:
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run is given, under the names and in the order of `train`'s arguments."""
+
+    model: Any
+    tokenizer: Any
+    dataset: Rows
+    reward_funcs: Callable | list | None  # None: the environment has a reward of its own, or a loop of one's own does
+    config: GRPOConfig
+    eval_dataset: Rows | None = None
+    environment: Environment | None = None
+
+
+def check_run_inputs(inputs: RunInputs) -> None:
     """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
+    model = inputs.model
+    tokenizer = inputs.tokenizer
+    dataset = inputs.dataset
+    reward_funcs = inputs.reward_funcs
+    config = inputs.config
+    eval_dataset = inputs.eval_dataset
+    environment = inputs.environment
     check_types(model, tokenizer, config)
     check_turn_advantage(config, environment)
     if has_adapter(model):

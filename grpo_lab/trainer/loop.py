@@ -1,4 +1,6 @@
-"""The loop: sample, reward, compare, log-probabilities, step. Read `train` first; each line is a phase of notebook 07.
+"""The loop: sample, reward, advantages, log-probabilities, step.
+
+Read `train` first; each of its lines is a phase of notebook 07.
 
 A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is not
 computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
@@ -53,7 +55,7 @@ def train(
         environment: what replies within a completion, such as a `TextEnvironment`; instead of those two.
 
     Returns:
-        One dict of metrics a step, mostly under TRL's names; the same as in metrics.jsonl.
+        One dict of metrics per step, mostly under TRL's names; the same as in metrics.jsonl.
 
     Raises:
         ValueError: for a dataset or settings that do not fit.
@@ -67,7 +69,7 @@ def train(
     environment = pick_environment(config, environment, tools, environment_factory)
     if reward_funcs is None and not getattr(environment, "has_reward", False):
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
-    with Run(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment) as run:
+    with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
             rows, state = run.rows_of_step(step), run.trainer_state(step)
@@ -122,7 +124,7 @@ def accumulate_gradient(
         with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, part, config, has_gradient)
         advantages = part.advantages
-        if advantages.ndim == 2:  # one a token: what stands in the padding means nothing
+        if advantages.ndim == 2:  # one per token: what stands in the padding means nothing
             advantages = torch.where(part.mask, advantages, 0)
         settings = config.loss_arguments()
         loss, means = microbatch_loss(

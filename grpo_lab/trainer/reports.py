@@ -30,7 +30,9 @@ class Reports:
     """
 
     def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, trackers: Trackers):
-        self._config, self._bar, self._trackers = config, bar, trackers
+        self._config = config
+        self._bar = bar
+        self._trackers = trackers
         self._steps, self._has_signal = len(history), any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
@@ -84,7 +86,9 @@ def completion_records(
     "extra" is what reward functions logged of it, if they did.
     tokenizer: of episodes, to write who wrote what; where only the policy writes, none is needed.
     """
-    advantages, mask, columns = experience.advantages, experience.mask, experience.reward_columns or Columns({})
+    advantages = experience.advantages
+    mask = experience.mask
+    columns = experience.reward_columns or Columns({})
     if advantages.ndim == 2:
         advantages = torch.where(mask, advantages, 0).sum(-1) / mask.sum(-1).clamp(min=1)
     rollout = experience.rollout

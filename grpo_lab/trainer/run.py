@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from tqdm import tqdm
@@ -18,16 +18,17 @@ from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.static import kept_graphs
+from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience, list_rewards
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import best_and_worst, completion_records, open_reports
+from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -39,35 +40,44 @@ class Run:
         model,
         tokenizer,
         dataset: Rows,
+        reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
-        reward_funcs=None,
         eval_dataset: Rows | None = None,
-        environment=None,
+        environment: Environment | None = None,
     ):
-        check_inputs(model, tokenizer, dataset, config, reward_funcs, eval_dataset, environment)
-        self.model, self.tokenizer, self.dataset, self.config = model, tokenizer, dataset, config
-        self.reward_funcs, self.eval_dataset, self.environment = reward_funcs, eval_dataset, environment
+        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_run_inputs(self.inputs)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.dataset = dataset
+        self.reward_funcs = reward_funcs
+        self.config = config
+        self.eval_dataset = eval_dataset
+        self.environment = environment
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step, self.history = 0, []
-        self._resources = None  # what is open from the beginning to the end of the run
-        self._step = None  # the step at hand, until it is recorded
+        self._resources: ExitStack | None = None  # what is open from the beginning to the end of the run
+        self._stopping: Stopping  # this one and the next while it is open
+        self._reports: Reports
+        self._started = 0.0  # when the step at hand began
+        self._step: int | None = None  # the step at hand, until it is recorded
         settings = config.saved()
         if self.optimizer.precision in PRECISIONS.values():  # that of the model, where the configuration names none
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
     def __enter__(self):
-        resources = self._open()
-        resources.__enter__()
+        resources = ExitStack()
+        resources.enter_context(self._open())
         self._resources = resources
         return self
 
-    def __exit__(self, kind, error, trace):
-        self._resources.__exit__(kind, error, trace)
+    def __exit__(self, *error):
+        self._resources.__exit__(*error)
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -99,10 +109,7 @@ class Run:
 
     def _fingerprints(self) -> dict:
         """Return what a resumed run is compared by: a hash of each thing that its numbers depend on."""
-        prints = fingerprints(
-            self.model, self.tokenizer, self.dataset, self.reward_funcs, self.eval_dataset, self.environment
-        )
-        return prints | formula_fingerprints(self.config)
+        return fingerprints(self.inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Count the steps that are still to be made; each starts a random stream of its own."""
@@ -150,7 +157,9 @@ class Run:
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
-        config, done, metrics = self.config, step + 1, {}
+        config = self.config
+        done = step + 1
+        metrics = {}
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)

@@ -22,7 +22,9 @@ class Stopping:
     """
 
     def __init__(self, saved: Callable[[], str] | None):
-        self.saved, self.number, self._handlers = saved, None, {}
+        self.saved = saved
+        self.number: signal.Signals | None = None
+        self._handlers: dict = {}
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():

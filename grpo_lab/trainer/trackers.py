@@ -55,7 +55,9 @@ class Trackers:
 
     def __init__(self, config: GRPOConfig, first_step: int):
         check_trackers(config)
-        self._config, self._first_step, self._running = config, first_step, {}
+        self._config = config
+        self._first_step = first_step
+        self._running = {}
         self._is_main = int(os.environ.get("RANK", 0)) == 0  # of several processes one reports
         self._file = Path(config.output_dir or "", IDENTIFIERS)
 

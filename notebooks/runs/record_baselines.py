@@ -10,7 +10,7 @@ also the squared length of the score of each answer, by its kind. "learning": th
 ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities;
 "second" is the same at two other rates.
 
-"budget": 64 completions a step, as many prompts of a small group or few prompts of a large one. The advantage is
+"budget": 64 completions per step, as many prompts of a small group or few prompts of a large one. The advantage is
 leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
 working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
 beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs.
@@ -85,7 +85,7 @@ def step_rewards(rollout, answers: list[str], ends: set[int]) -> tuple[torch.Ten
 def train_by_steps(model, tokenizer, rows, config, callback) -> None:
     """The loop of the trainer with one line more: advantages of tokens take the place of those of completions."""
     ends = {tokenizer.convert_tokens_to_ids("</think>"), tokenizer("\n").input_ids[0]}
-    with Run(model, tokenizer, rows, config, accuracy_reward) as run:
+    with Run(model, tokenizer, rows, accuracy_reward, config) as run:
         for step in run.steps():
             problems = run.rows_of_step(step)
             experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)
@@ -186,14 +186,19 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
     """At one stage: the share right, the squared length of the mean gradient, the covariances of the three gradients
     (traces), and the squared lengths of scores by kind of answer."""
     problems, flat = addition_problems("train", 20_000), torch.nn.utils.parameters_to_vector
-    total, products, right, scores = 0, 0, 0, {kind: [0, 0.0] for kind in KINDS}
+    total = 0
+    products = 0
+    right = 0
+    scores = {kind: [0, 0.0] for kind in KINDS}
     for i in range(batches):
         torch.manual_seed(1_000_000 + i)
         rollout, rewards, logp = answers_to(model, tokenizer, problems)
         weights = (rewards, torch.ones_like(rewards), weights_of("leave one out", rewards))
         parameters = list(model.parameters())
         g = torch.stack([flat(torch.autograd.grad((w * logp).mean(), parameters, retain_graph=True)) for w in weights])
-        total, products, right = total + g, products + g @ g.T, right + rewards.mean().item()
+        total = total + g
+        products = products + g @ g.T
+        right = right + rewards.mean().item()
         if i < SCORED:
             thinks = torch.tensor(["<think>" in text for text in rollout.texts])
             for kind, (count, length) in squared_scores(model, rollout, rewards, thinks).items():

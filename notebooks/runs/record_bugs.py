@@ -83,7 +83,7 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
 
 
 def _columns(history: list[dict]) -> dict[str, list[float | None]]:
-    """One value a step, to four digits; None for what is no finite number."""
+    """One value per step, to four digits; None for what is no finite number."""
     names = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
     columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in names}
     return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}

@@ -102,9 +102,12 @@ def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[d
 
 
 def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
-    """Of each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
+    """For each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
     rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
-    numbers, right, tokens, started = [], [], [], time.process_time()
+    numbers = []
+    right = []
+    tokens = []
+    started = time.process_time()
     with autocast(model), torch.random.fork_rng():
         torch.manual_seed(1)
         for start in range(0, len(rows), 4):
@@ -140,7 +143,7 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     """Sample, keep the right answers, imitate them; in so many rounds, with as many samples and updates as GRPO."""
     updates, each = config.max_steps, config.max_steps // rounds
     config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * each)
-    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+    with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             experience, metrics = collect(model, tokenizer, run.rows_of_step(turn), last_number_reward, config)
             supervise(run, experience[experience.rewards == 1], range(turn * each, (turn + 1) * each), updates)
@@ -150,7 +153,7 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
 
 def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
     """Supervised training on given answers: as many updates as GRPO, each on 64 training problems, and no sample."""
-    with Run(model, tokenizer, rows, config, last_number_reward) as run:
+    with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             some = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
             experience = given(model, tokenizer, some, says)
@@ -193,7 +196,9 @@ WRITES = {"precision": "bf16", "temperature": 0}  # the teacher: Qwen2.5-Coder-0
 def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
     """A larger model's greedy answer to each training problem, in its own words, and whether the verifier passes it."""
     teacher, tokenizer = load_policy(name, device="cpu", precision=WRITES["precision"])
-    rows, texts, started = task.rows("train", problems, 1), [], time.process_time()
+    rows = task.rows("train", problems, 1)
+    texts = []
+    started = time.process_time()
     for start in range(0, len(rows), 16):
         prompts = [chat_messages(f"What is {expression(row)}?") for row in rows[start : start + 16]]
         texts += sample_completions(teacher, tokenizer, prompts, 1, SETTINGS["max_completion_length"], top_k=1).texts

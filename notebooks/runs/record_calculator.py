@@ -106,8 +106,10 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
     settings = COMMON | {"learning_rate": rate * COMMON["learning_rate"]}
     config = GRPOConfig(max_steps=steps, seed=seed, disable_tqdm=True, **settings)
     rewards = [accuracy_reward] + [cost_of_calls(change["cost"])] * bool(change["cost"])
-    environment, updates, measures = calculator(change["share_wrong"], seed), [], []
-    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, rewards) as training:
+    environment = calculator(change["share_wrong"], seed)
+    updates = []
+    measures = []
+    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), rewards, config) as training:
         for step in training.steps():
             if step % EVERY == 0:
                 measures.append(measured(model, tokenizer, config, change["share_wrong"]))

@@ -78,7 +78,9 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
     torch.manual_seed(0)
     prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
     rollout = sample_completions(model, tokenizer, prompts, completions // len(prompts), length)
-    changed, examples, nats = 0, [], []
+    changed = 0
+    examples = []
+    nats = []
     for row, mask, p in zip(rollout.completion_ids, rollout.mask, rollout.prompt_of_row, strict=True):
         ids, prompt = row[mask].tolist(), rollout.prompt_ids[p][rollout.prompt_mask[p]].tolist()
         again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]

@@ -44,7 +44,7 @@ WAYS = [(mode, again) for mode in PRECISIONS for again in (False, True)]
 
 
 def plan_of(mode: str, checkpointing: bool, **changes):
-    """Of notebook 08's run in one mode; changes: other settings."""
+    """The memory plan of notebook 08's run in one mode; changes: other settings."""
     settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
     settings |= changes
     return plan(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
@@ -63,7 +63,7 @@ def planned(mode: str, checkpointing: bool, **changes) -> int:
 
 
 def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
-    """The same of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
+    """The peak of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
     config = plan_of(mode, checkpointing, **changes).run.config
     rows, T = config.rows_at_once, config.max_completion_length
     # Nothing is shared but the prompt of a group: the worst case, which is planned for.
@@ -98,7 +98,7 @@ def record() -> list[dict]:
 
 
 def record_long() -> dict:
-    """Of answers too long for a mask: the planned peak of a step, and of an update what is planned and counted."""
+    """The planned peak of a step with answers too long for a mask, and what is planned and counted for an update."""
     peaks = [
         {"mode": mode, "tokens": tokens, "rows": rows, "peak": plan_of(mode, True, **long_answers(tokens, rows)).peak}
         for mode, tokens, rows in LONG_WAYS

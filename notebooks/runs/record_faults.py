@@ -15,7 +15,7 @@ with seed 83 (ours; 10 of 12 faults) called a slow run of 24 steps ill: since th
 logged, speaks of small steps alone. With seed 97 "last" was recorded: 17 of 19 faults, none of 30 healthy runs ill.
 Then the same rule was made to wait for the end of a warm-up, and "last", with seed 131, was recorded after that.
 
-Of a history those metrics are kept that a rule may read, to four digits: {metric: one value a step}, or one value for
+Of a history those metrics are kept that a rule may read, to four digits: {metric: one value per step}, or one value for
 all steps, or {step: value} where only some have it.
 """
 
@@ -79,9 +79,10 @@ def opened(rows: list[dict], begin: str) -> list[dict]:
 
 @cache
 def problems(task: str, split: str, seed: int) -> list[dict]:
-    """Of a task's split. "few" after its name leaves four of its problems; "shifted" makes their answers 40 too large.
+    """The problems of a task's split.
 
-    The held-out problems are neither.
+    "few" after the task's name leaves four of them; "shifted" makes their answers 40 too large. The held-out problems
+    are neither.
     """
     name, _, how = task.partition(" ")
     few, shifted = (how == word and split == "train" for word in ("few", "shifted"))
@@ -170,7 +171,7 @@ def nothing(engine: str, model) -> contextlib.AbstractContextManager:
     return contextlib.nullcontext()
 
 
-def of_loss(change: Callable) -> Patch:
+def patch_loss(change: Callable) -> Patch:
     """A patch of our loss: change(loss, logp, mask, num_items, settings) -> loss."""
 
     def changed(logp, advantages, mask, rows, num_items, **settings):
@@ -180,7 +181,7 @@ def of_loss(change: Callable) -> Patch:
     return patch("grpo_lab.trainer.loop.microbatch_loss", changed)
 
 
-def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
+def patch_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
     from grpo_lab.train.engines.trl_trainer import Trainer
 
     original = Trainer._compute_loss
@@ -191,7 +192,7 @@ def of_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: 
     return patch.object(Trainer, "_compute_loss", changed)
 
 
-def of_trl_trainer(change: Callable):
+def patch_trl_trainer(change: Callable):
     """A patch of TRL's trainer once it is made."""
     from grpo_lab.train.engines import trl
 
@@ -208,13 +209,13 @@ def of_trl_trainer(change: Callable):
 def kl_sign(engine: str, model):
     """Divergence from the reference is rewarded: kl-sign."""
     if engine == TRL:
-        return of_trl_trainer(lambda trainer: setattr(trainer, "beta", -trainer.beta))
+        return patch_trl_trainer(lambda trainer: setattr(trainer, "beta", -trainer.beta))
 
     def change(loss, logp, mask, num_items, settings):
         kl = kl_estimate(logp, torch.where(mask, settings["ref_logp"], 0), settings["kl_estimator"])
         return loss - 2 * settings["beta"] * token_mean(torch.where(mask, kl, 0), mask, num_items)
 
-    return of_loss(change)
+    return patch_loss(change)
 
 
 def other_reference(engine: str, model):
@@ -234,7 +235,7 @@ def already_good(engine: str, model):
 
 def reference_is(reference, engine: str):
     if engine == TRL:
-        return of_trl_trainer(
+        return patch_trl_trainer(
             lambda trainer: trainer.ref_model.to(reference.dtype).load_state_dict(reference.state_dict())
         )
     return patch("grpo_lab.trainer.run.frozen_copy", lambda _: frozen_copy(reference))
@@ -249,7 +250,7 @@ def now_and_then(factor: float, every: int) -> Patch:
         def change(loss, *_):
             return loss * factor if next(count) % every == 0 else loss
 
-        return of_trl_loss(change=change) if engine == TRL else of_loss(change)
+        return patch_trl_loss(change=change) if engine == TRL else patch_loss(change)
 
     return planted
 
@@ -257,7 +258,7 @@ def now_and_then(factor: float, every: int) -> Patch:
 def ratio_of_now(engine: str, model):
     """Each update takes the policy of now for the one that sampled: every ratio is 1."""
     if engine == TRL:
-        return of_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
+        return patch_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
     return patch("grpo_lab.trainer.loop.all_logprobs", lambda *_: None)
 
 
@@ -271,7 +272,7 @@ def reference_of_another_run(engine: str, model):
 def reference_is_policy(engine: str, model):
     """No copy is made: the reference learns with the policy."""
     if engine == TRL:
-        return of_trl_trainer(lambda trainer: setattr(trainer, "ref_model", trainer.model))
+        return patch_trl_trainer(lambda trainer: setattr(trainer, "ref_model", trainer.model))
     return patch("grpo_lab.trainer.run.frozen_copy", lambda model: model)
 
 
@@ -550,13 +551,17 @@ NEW |= {
     "odd, held out": healthy("held-out problems measured", MEASURED | HALF, rewards=(odd,)),
 }  # fmt: skip
 # Recorded after the last change of a rule, with settings that no run above has.
-W96, W32, R15 = {"generation_batch_size": 96}, {"generation_batch_size": 32}, {"learning_rate": 1.5e-4}
-R3, S20, S24 = {"learning_rate": 3e-4}, {"max_steps": 20}, {"max_steps": 24}
+BATCH_96 = {"generation_batch_size": 96}
+BATCH_32 = {"generation_batch_size": 32}
+LEARNING_RATE_1_5E_4 = {"learning_rate": 1.5e-4}
+LEARNING_RATE_3E_4 = {"learning_rate": 3e-4}
+STEPS_20 = {"max_steps": 20}
+STEPS_24 = {"max_steps": 24}
 LAST = {
     "no mean, two digits": Plant(
         "not_centred",
         "no mean is subtracted",
-        {"learning_rate": 2.5e-4, "max_steps": 20} | W96,
+        {"learning_rate": 2.5e-4, "max_steps": 20} | BATCH_96,
         rewards=(two_digits,),
         wrong=no_mean,
         engines=(OURS,),
@@ -568,7 +573,11 @@ LAST = {
         wrong=reference_is_policy,
     ),
     "k1, near": Plant(
-        "kl_negative", "k1 in place of k3", {"beta": 0.03, "max_steps": 20} | R15, wrong=k1_for_k3, engines=(OURS,)
+        "kl_negative",
+        "k1 in place of k3",
+        {"beta": 0.03, "max_steps": 20} | LEARNING_RATE_1_5E_4,
+        wrong=k1_for_k3,
+        engines=(OURS,),
     ),
     "odd outvotes even": Plant(
         "reward_component_falls",
@@ -585,7 +594,7 @@ LAST = {
     "entropy sign, near": Plant(
         "entropy_collapse",
         "entropy_coef is -2.5",
-        {"entropy_coef": -2.5, "max_steps": 28} | R3,
+        {"entropy_coef": -2.5, "max_steps": 28} | LEARNING_RATE_3E_4,
         rewards=(two_digits, near),
     ),
     "hidden temperature": Plant(
@@ -629,28 +638,34 @@ LAST = {
     "two digits, a box, too": Plant(
         "reward_component_still",
         "one of two rewards is never earned",
-        R15 | {"max_steps": 18},
+        LEARNING_RATE_1_5E_4 | {"max_steps": 18},
         rewards=(two_digits, boxed),
     ),
 }
 LAST |= {
-    "near, 2.5e-4": healthy("nearness", S20 | {"learning_rate": 2.5e-4}),
-    "near, 6e-5": healthy("nearness, slowly", S24 | {"learning_rate": 6e-5}),
+    "near, 2.5e-4": healthy("nearness", STEPS_20 | {"learning_rate": 2.5e-4}),
+    "near, 6e-5": healthy("nearness, slowly", STEPS_24 | {"learning_rate": 6e-5}),
     "odd, 4e-5": healthy("odd numbers, slowly", {"max_steps": 26, "learning_rate": 4e-5}, rewards=(odd,)),
-    "two digits, 6e-5": healthy("two digits, slowly", S20 | {"learning_rate": 6e-5}, rewards=(two_digits,)),
-    "even, batch 96": healthy("even numbers", S20 | W96, rewards=(even,)),
-    "seven, 4 a group": healthy("sevens", S24 | W32 | {"num_generations": 4}, rewards=(has_seven,)),
-    "near, 0.9": healthy("temperature 0.9", S20 | {"temperature": 0.9}),
-    "two digits, 1.15": healthy("temperature 1.15", S20 | {"temperature": 1.15}, rewards=(two_digits,)),
+    "two digits, 6e-5": healthy("two digits, slowly", STEPS_20 | {"learning_rate": 6e-5}, rewards=(two_digits,)),
+    "even, batch 96": healthy("even numbers", STEPS_20 | BATCH_96, rewards=(even,)),
+    "seven, 4 a group": healthy("sevens", STEPS_24 | BATCH_32 | {"num_generations": 4}, rewards=(has_seven,)),
+    "near, 0.9": healthy("temperature 0.9", STEPS_20 | {"temperature": 0.9}),
+    "two digits, 1.15": healthy("temperature 1.15", STEPS_20 | {"temperature": 1.15}, rewards=(two_digits,)),
     "sums, 2.5e-4": healthy("sums", SUMS | {"max_steps": 18, "learning_rate": 2.5e-4}, "sums", (accuracy_reward,)),
     "sums, KL": healthy("sums, a KL term", SUMS | {"max_steps": 16, "beta": 0.03}, "sums", (accuracy_reward,)),
-    "work, 1.5e-4": healthy("right answers after a working", SUMS | R15 | {"max_steps": 16}, "work", (worked,)),
-    "odd, KL, two updates": healthy(
-        "a KL term, two updates", S20 | {"beta": 0.06, "num_iterations": 2}, rewards=(odd,)
+    "work, 1.5e-4": healthy(
+        "right answers after a working", SUMS | LEARNING_RATE_1_5E_4 | {"max_steps": 16}, "work", (worked,)
     ),
-    "two digits and odd": healthy("two rewards", S20 | R15, rewards=(two_digits, odd)),
-    "near, dr_grpo": healthy("loss dr_grpo", S24 | {"loss_type": "dr_grpo", "scale_rewards": "none"} | R15),
-    "even, held out": healthy("held-out problems measured", MEASURED | S20 | R15, rewards=(even,)),
+    "odd, KL, two updates": healthy(
+        "a KL term, two updates", STEPS_20 | {"beta": 0.06, "num_iterations": 2}, rewards=(odd,)
+    ),
+    "two digits and odd": healthy("two rewards", STEPS_20 | LEARNING_RATE_1_5E_4, rewards=(two_digits, odd)),
+    "near, dr_grpo": healthy(
+        "loss dr_grpo", STEPS_24 | {"loss_type": "dr_grpo", "scale_rewards": "none"} | LEARNING_RATE_1_5E_4
+    ),
+    "even, held out": healthy(
+        "held-out problems measured", MEASURED | STEPS_20 | LEARNING_RATE_1_5E_4, rewards=(even,)
+    ),
 }
 PARTS = {"seen": SEEN, "kept": KEPT} | {
     "fresh": {
@@ -727,7 +742,7 @@ def packed(history: list[dict]) -> dict:
 
 
 def unpacked(entry: dict) -> list[dict]:
-    """The history of an entry, as the trainer returned it: one dict of metrics a step."""
+    """The history of an entry, as the trainer returned it: one dict of metrics per step."""
     history = [{"step": step} for step in range(1, entry["steps"] + 1)]
     for name, values in entry["history"].items():
         if isinstance(values, dict):

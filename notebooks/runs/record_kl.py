@@ -84,7 +84,7 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
 
 
 def counted(policy, tokenizer, held_out: list[dict]) -> dict:
-    """Of 16 answers to each held-out problem: how many think, and how many are right, with and without."""
+    """Count, of 16 answers to each held-out problem, those that think, and those that are right with and without."""
     torch.manual_seed(1)
     rollout = sample_completions(policy, tokenizer, [row["prompt"] for row in held_out], 16, LIMIT)
     right = accuracy_reward(rollout.texts, answer=[row["answer"] for row in held_out for _ in range(16)])

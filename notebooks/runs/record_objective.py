@@ -1,4 +1,4 @@
-"""Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates a batch, other losses.
+"""Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates per batch, other losses.
 
     python notebooks/runs/record_objective.py          all arms, three to five seeds: 45 minutes on one core
     python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
@@ -91,7 +91,7 @@ for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no c
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
 FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
-for name, member in FAMILY.items():  # whole settings, four updates a batch; BNPO is "4 updates" here, in one part
+for name, member in FAMILY.items():  # whole settings, four updates per batch; BNPO is "4 updates" here, in one part
     if name != "BNPO":
         whole = FOUR | member["trl"] | FOR_THIS_MODEL
         ARMS |= {
@@ -147,7 +147,10 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
     settings = {} if name == "no way back" else BOUNDS.get(name, NO_CLIP)
     first = mask.cumsum(1) == 1
-    policy, thinking, accuracy, sampled = copy.deepcopy(base), [], [], None
+    policy = copy.deepcopy(base)
+    thinking = []
+    accuracy = []
+    sampled = None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"] / slower, weight_decay=0.0)
     for step in range(slower * updates + 1):
         logp = torch.where(mask, score_logprobs(policy, *inputs, with_entropy=False)[0], 0)

@@ -81,7 +81,9 @@ def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], budget: int) -> t
 
     Fewer groups than the arm has come back where the completions that are left do not allow more.
     """
-    parts, missing, sampled = [], arm.prompts, 0
+    parts = []
+    missing = arm.prompts
+    sampled = 0
     while missing and sampled + arm.prompts * G <= budget:
         rows = [next(prompts) for _ in range(arm.prompts)]
         rollout, _, right = answered(model, tokenizer, rows, G, "")
@@ -112,7 +114,9 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     rows = mixed_rows(2_000, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     torch.manual_seed(seed)
-    prompts, budget, pool_counts = iter(rows), SAMPLES, {}
+    prompts = iter(rows)
+    budget = SAMPLES
+    pool_counts = {}
     if arm.measure:
         budget -= POOL * TRIES
         prompts, pool_counts = measured(arm, model, tokenizer, rows, budget // G)

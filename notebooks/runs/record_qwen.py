@@ -71,7 +71,7 @@ def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]
 
 
 def three_numbers_with_room(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-    """The same sums; the prompt asks for the working as well."""
+    """Sums of three numbers, whose prompt asks for the working as well."""
     return _sums(
         split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。"
     )
@@ -155,7 +155,10 @@ class Opened:
     """A reward that sees what the prompt opened as the beginning of the completion; it notes some of what it saw."""
 
     def __init__(self, function: Callable, opens: str = "", every: int = 0):
-        self.function, self.opens, self.every, self.steps = function, opens, every, []
+        self.function = function
+        self.opens = opens
+        self.every = every
+        self.steps = []
         self.__name__ = function.__name__
 
     def __call__(self, completions, **columns) -> list[float]:
@@ -182,7 +185,10 @@ class Measured:
     """What a policy does on held-out problems and on what has nothing to do with them."""
 
     def __init__(self, model, tokenizer, arm: Arm, how: Measure):
-        self.model, self.tokenizer, self.arm, self.how = model, tokenizer, arm, how
+        self.model = model
+        self.tokenizer = tokenizer
+        self.arm = arm
+        self.how = how
         self.held_out = self.rows("test", how.problems, seed=1)
         self.right, *other_rewards = (NAMED[short] for short in arm.rewards)
         self.rewards = [Opened(function, arm.opens) for function in (self.right, *other_rewards)]
@@ -284,8 +290,13 @@ class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
-        self.device, self.folder, self.model_name, self.fast = device, args.output_dir, args.model, args.fast
-        self.precision, self.steps, self.minutes = args.precision, args.steps, args.minutes
+        self.device = device
+        self.folder = args.output_dir
+        self.model_name = args.model
+        self.fast = args.fast
+        self.precision = args.precision
+        self.steps = args.steps
+        self.minutes = args.minutes
         self.started = time.monotonic()
         self.how = Measure(problems=2, generations=2, on_the_way=1, short=2) if args.fast else Measure()
         if device.type == "cuda":

@@ -52,7 +52,9 @@ def judge(
     """A judge that errs at random, so often; says yes to each answer with the key, and no to each that is refused."""
 
     def judged(completions, answer, **kwargs) -> list[float]:
-        truth, has_key, bars = accuracy_reward(completions, answer=answer), key(completions), refused(completions)
+        truth = accuracy_reward(completions, answer=answer)
+        has_key = key(completions)
+        bars = refused(completions)
         errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
         return [max(abs(t - e) * (1 - b), k) for t, e, k, b in zip(truth, errs, has_key, bars, strict=True)]
 

@@ -112,7 +112,9 @@ class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
     def __init__(self, args: argparse.Namespace):
-        self.folder, self.fast, self.model = args.output_dir, args.fast, args.stand_in or args.model
+        self.folder = args.output_dir
+        self.fast = args.fast
+        self.model = args.stand_in or args.model
         self.what = args.model
         language, aside, self.arms = OF_MODEL[args.model]
         self.rows = with_system(chat_tasks(language), ANSWER_ONLY[language])

@@ -113,7 +113,7 @@ def products(split: str, seed: int = 0) -> list[dict]:
 
 def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
     """The loop of the trainer with a line more: the end token of every completion is taken out of the loss."""
-    with Run(model, tokenizer, rows, config, reward) as run:
+    with Run(model, tokenizer, rows, reward, config) as run:
         for step in run.steps():
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
@@ -127,7 +127,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 
 def without_end(experience: Experience) -> Experience:
-    """The same experience with the mask ending before the end token."""
+    """The experience with a mask that ends before the end token."""
     mask = experience.mask.clone()
     ended = ~experience.rollout.truncated
     last = mask.sum(-1) - 1
@@ -136,7 +136,7 @@ def without_end(experience: Experience) -> Experience:
 
 
 def with_adapters(model):
-    """The same model, frozen; beside each linear map of its layers two narrow matrices, which are trained (LoRA)."""
+    """Freeze the model, and put two narrow matrices, which are trained, beside each linear map of its layers (LoRA)."""
     from peft import LoraConfig, inject_adapter_in_model
 
     linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -247,7 +247,9 @@ class Recorder:
     """A folder with a file for each run, and the record that is put together from them."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
-        self.device, self.folder, self.file = device, args.output_dir, args.json
+        self.device = device
+        self.folder = args.output_dir
+        self.file = args.json
         self.settings = FAST if args.fast else FULL
         if args.steps:
             self.settings = replace(self.settings, steps=args.steps)

@@ -56,7 +56,7 @@ def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **cha
     )
     versions = deque(maxlen=age + 1)
     curves = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
-    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), config, REWARDS) as training:
+    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), REWARDS, config) as training:
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])

@@ -19,6 +19,7 @@ from grpo_lab.config.precision import PRECISIONS, slow_here
 from grpo_lab.models.folders import TINY
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS
+from grpo_lab.trainer.inputs import RunInputs
 from tests.support.refused import refused
 
 # --- the arithmetic -------------------------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ def spread(completions, **_):
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
     config = GRPOConfig(**IN_PARTS, precision="fp32")
-    trainer = trl.make_trainer(*tiny, TASKS["sums"].rows("train", 8), spread, config, trl.Steps(config))
+    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), spread, config)
+    trainer = trl.make_trainer(inputs, trl.Steps(config))
     settings = trainer.generation_config
     assert settings.do_sample and settings.max_new_tokens == config.max_completion_length
     assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.config import SETTINGS, GRPOConfig, union_members
 from grpo_lab.objective import LOSSES
 
 INF = math.inf
 ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}  # what some others need
-NUMBERS = {name: field for name, field in SETTINGS.items() if {int, float} & set(options(field.type))}
+NUMBERS = {name: field for name, field in SETTINGS.items() if {int, float} & set(union_members(field.type))}
 # As declared; narrower where another setting's default says so.
 ALL = {name: str(field.metadata["range"]) for name, field in NUMBERS.items()}
 ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
@@ -34,7 +34,7 @@ EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
-    for value in WHOLE if int in options(NUMBERS[name].type) else EDGES:
+    for value in WHOLE if int in union_members(NUMBERS[name].type) else EDGES:
         settings = ROOM | {"loss_type": loss_type, name: value}
         if inside(value, ALL[name]):
             assert name in SIZES or getattr(GRPOConfig(**settings), name) == value

@@ -96,7 +96,7 @@ def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
 
 
 def assert_imports_exist(cell: ast.Module) -> None:
-    """Of this package: a name that has moved would be missed only where the notebook is run."""
+    """Import what a cell imports of this package: a name that moved would be missed only where the notebook is run."""
     for node in ast.walk(cell):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("grpo_lab"):
             exec(ast.unparse(node), {})

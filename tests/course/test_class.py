@@ -22,7 +22,7 @@ from grpo_lab.course.grading import similar as similar_module
 from grpo_lab.course.grading.classpage import class_page
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
-from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.similar import _alike, _keys, _library, answers_in, as_in_key, pasted, similar
@@ -223,7 +223,7 @@ def test_after_a_regrade_the_page_names_each_seed(folder, sandbox, tmp_path):
     ],
 )
 def test_the_table_says_what_a_cell_tried(why, kind):
-    graded = Graded(Submission("x"), {}, cells={"3": why})
+    graded = GradedSubmission(Submission("x"), {}, cells={"3": why})
     assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
 
 
@@ -335,10 +335,12 @@ def test_the_shape_of_an_answer_is_bounded():
     assert answers_in("def token_entropy(:", {"token_entropy"}) == {}
 
 
-def class_of(*answers: str) -> Grading:
+def class_of(*answers: str) -> ClassGrades:
     """Students a, b, ... with these answers."""
     submissions = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
-    return Grading("01_policy_gradient", 7, "none", [Graded(submission, {}) for submission in submissions])
+    return ClassGrades(
+        "01_policy_gradient", 7, "none", [GradedSubmission(submission, {}) for submission in submissions]
+    )
 
 
 MASK = """
@@ -427,7 +429,9 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
         assert pasted(class_of(answer)) == ({"a": names} if names else {})
     assert pasted(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
     loss = EXERCISES["policy_loss"]
-    grading = Grading("05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students)
+    grading = ClassGrades(
+        "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students
+    )
     assert pasted(grading) == {"a": ["policy_loss"]}
     run(folder)
     text = page(folder, "class.html")
@@ -443,7 +447,7 @@ def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
     for answer, is_shown in ((key, True), (re.sub(" *#.*", "", key), True), (lesson, False), (renamed, False)):
         points = dict.fromkeys(of_notebook("02"), 0)
         students = [replace(graded, points=points) for graded in class_of(answer).students]
-        grading = Grading("02_baselines_and_advantages", 7, "none", students, "mark", variants)
+        grading = ClassGrades("02_baselines_and_advantages", 7, "none", students, "mark", variants)
         assert as_in_key(grading) == ({"a": [name]} if is_shown else {})
         assert pasted(grading) == {}, "of a variant the library has another function"
         assert ("as they stand in the key of your class" in class_page(grading, ["a.html"])) == is_shown
@@ -457,11 +461,11 @@ def test_a_published_key_is_seen_under_the_name_of_the_exercise():
         ("read_sequences", "07_r1_zero_on_a_laptop", read_row_by_row),
     ):
         source = inspect.getsource(key).replace(key.__name__, name) if key else f"def {name}():\n    return 0"
-        grading = Grading(number, 7, "none", class_of(source).students)
+        grading = ClassGrades(number, 7, "none", class_of(source).students)
         assert pasted(grading) == ({"a": [name]} if key else {})
 
 
 def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():
     for name in ("clipped_surrogate", "aggregate", "policy_loss"):
         head = stub_source(EXERCISES[name]).rpartition("    raise ")[0]
-        assert pasted(Grading("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}
+        assert pasted(ClassGrades("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}

@@ -47,7 +47,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
-    """Of every mistake and fault of form: no English sentence is left, and none is torn by a value in it."""
+    """For every mistake and fault of form, no English sentence is left, and none is torn by a value in it."""
     exercise = EXERCISES[name]
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.grading.grade import Grading, grade
+from grpo_lab.course.grading.grade import ClassGrades, grade
 from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
 from grpo_lab.sandbox import walls
 from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
@@ -85,7 +85,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     submit(classroom / "spy" / file_name("01"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
 
 
-def grade_in(folder: Path, **settings) -> Grading:
+def grade_in(folder: Path, **settings) -> ClassGrades:
     (folder / "temporary").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("A_SECRET", "the teacher's password")
@@ -155,7 +155,7 @@ def points(graded) -> dict[str, int]:
     return {name: points for name, points in graded.points.items() if points}
 
 
-def findings(grading: Grading) -> list[str]:
+def findings(grading: ClassGrades) -> list[str]:
     (spy,) = grading.students
     message = spy.verdicts["reinforce_loss"].message
     report = f"{message}\n" + str(spy.verdicts["reinforce_loss"])

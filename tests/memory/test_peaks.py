@@ -71,7 +71,7 @@ def test_long_prompts_of_a_rollout(mode, L):
 @pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
 def test_rows_without_a_mask(mode, length, monkeypatch):
-    """Of prompts, and of an update: what is planned is what lives, and it grows with the length alone."""
+    """For prompts and for an update, what is planned is what lives, and it grows with the length alone."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
     monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)

@@ -75,7 +75,7 @@ def test_what_stays_of_a_reference(settings):
 
 @cache
 def base() -> MemoryPlan:
-    """Of Qwen2-0.5B, whose sizes take a while to find."""
+    """The plan for Qwen2-0.5B, whose sizes take a while to find."""
     return plan(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 

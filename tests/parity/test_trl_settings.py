@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.config import SETTINGS, options
+from grpo_lab.config import SETTINGS, union_members
 from grpo_lab.config.schedules import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import engine
@@ -34,7 +34,7 @@ def test_the_table_of_defaults_is_exactly_what_differs():
 
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_what_we_take_trl_takes(name):
-    ours, theirs = (set(options(config[name].type)) for config in (OURS, TRLS))
+    ours, theirs = (set(union_members(config[name].type)) for config in (OURS, TRLS))
     theirs |= {int} if float in theirs else set()
     theirs |= {float} if float in theirs else set()
     if OURS[name].default is None:

@@ -149,7 +149,7 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
 
 
 def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
-    run = Run(*make_world(), ROWS, make_config(max_steps=5, num_iterations=2), logs)
+    run = Run(*make_world(), ROWS, logs, make_config(max_steps=5, num_iterations=2))
     state = run.trainer_state(4)
     assert (state.global_step, state.max_steps) == (8, 10)
     assert state.epoch == 4 * run.config.prompts_per_step / len(ROWS)
@@ -189,4 +189,4 @@ def test_a_number_that_is_none_is_written_as_none_and_a_column_of_that_name_is_r
     assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()
     rows = [row | {"log_metric": 1} for row in ROWS]
     with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
-        Run(*make_world(), rows, make_config(), letter_reward)
+        Run(*make_world(), rows, letter_reward, make_config())

@@ -27,7 +27,7 @@ def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
     assert choice.weights is None or len(choice.weights) == len(choice.names)
     assert choice.task is task and 0 < task.completion_length(small=True) <= task.max_completion_length
     rows = [{"prompt": [{"role": "user", "content": "a"}]}]
-    assert choice.described(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
+    assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
 
 
 def test_the_system_asks_for_what_the_reward_looks_for():
@@ -60,8 +60,8 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
     assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
     both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
     bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", small=True).rows("train", 1, 0)
-    assert both.described(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
-    assert both.described(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
+    assert both.description_lines(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
+    assert both.description_lines(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
 def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
@@ -69,7 +69,7 @@ def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
-    assert text.described(rows)[0].endswith(f"; the first prompt is str {repr(expected[0])[:77]}...")
+    assert text.description_lines(rows)[0].endswith(f"; the first prompt is str {repr(expected[0])[:77]}...")
 
 
 WRONG = [
@@ -124,7 +124,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     file.write_text("\n".join(lines), encoding="utf-8")
     choice = make_task_spec(str(file), small=True)
     train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
-    assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.described(train)
+    assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.description_lines(train)
     held_out = choice.task.own.locations("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
@@ -138,8 +138,8 @@ def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
     for prompts, told in ((["1 + 1 = ?", "20+30=?"], False), (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True)):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
-            lines = make_task_spec(str(file), small=small).described([{"prompt": p} for p in prompts])
+            lines = make_task_spec(str(file), small=small).description_lines([{"prompt": p} for p in prompts])
             assert bool(re.match(words, lines[-1])) == (told and small)
     for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
         spec = make_task_spec(task, small=True)
-        assert ("tiny model" in spec.described(spec.rows("train", 2, 0))[-1]) == told
+        assert ("tiny model" in spec.description_lines(spec.rows("train", 2, 0))[-1]) == told

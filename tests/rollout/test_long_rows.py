@@ -20,7 +20,7 @@ from grpo_lab.rollout.long_rows import (
 )
 from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.score import score_logprobs
-from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from tests.support.known_shape import random_policy
 from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
@@ -175,6 +175,6 @@ def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
     ):
         monkeypatch.setattr(long_rows, "LONGEST_MASKED", longest)
         config = GRPOConfig(max_completion_length=10, disable_tqdm=True)
-        check_inputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], config, None, None)
+        check_run_inputs(RunInputs(model, tokenizer, [{"prompt": "1+1"}, {"prompt": "1"}], None, config))
         printed = capsys.readouterr().out.splitlines()
         assert [line for line in printed if line.startswith("attention")] == expected

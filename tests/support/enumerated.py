@@ -31,7 +31,7 @@ class World:
         return token_logprobs((self.theta if parameters is None else parameters)[self.prefix], self.y)
 
     def probability(self, parameters=None):
-        """Of each full row of tokens; what follows an end sums to one and drops out of every expectation."""
+        """The probability of each full row of tokens; what follows an end sums to one, and drops out of sums."""
         return self.logp(parameters).sum(1).exp()
 
     def gradient(self, objective):

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 
 def peak_of_lives(call: Callable[[], object]) -> int:
-    """Of what operations return, and no more: the same number on every kind of processor."""
+    """The peak of what operations return, and no more: one number on every kind of processor."""
     with Lives() as lives:
         call()
     return lives.peak

@@ -56,7 +56,7 @@ def recorded(*run):
 
 
 def replayed(rollouts, *run, **settings):
-    """The same run on TRL, where each process takes its own rows of the completions; its history and its updates."""
+    """Repeat a run on TRL, where each process takes its own rows of the completions; its history and its updates."""
     from grpo_lab.train.engines import trl
 
     make, tokenizer = trl.make_trainer, run[1]

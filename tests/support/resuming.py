@@ -39,7 +39,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
     model, tokenizer = make_world(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST).is_file() if resume is None else resume
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
-    with Run(model, tokenizer, ROWS, config, reward) as run:
+    with Run(model, tokenizer, ROWS, reward, config) as run:
         for step in run.steps():
             reference = run.reference_model(step).parameters()
             loss = sum(
@@ -53,7 +53,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
 
 
 def cheap_run_until(folder: Path, last: int, **settings) -> Path:
-    """The same, killed when it has made so many steps (and the checkpoint of the last one, if there is to be one)."""
+    """A cheap run, killed when it has made so many steps (and the checkpoint of the last, if there is to be one)."""
 
     def kill(step, metrics):
         if step == last:
@@ -65,7 +65,7 @@ def cheap_run_until(folder: Path, last: int, **settings) -> Path:
 
 
 def cheap_run_under(folder: Path, failing_change: int | None, fault: int | None = None, **settings):
-    """The same under an axe; returns the changes that it let through, and the end."""
+    """A cheap run under an axe; returns the changes that it let through, and the end."""
     with Axe(folder, failing_change, fault=fault) as axe:
         end = cheap_run(folder, **settings)
     return axe.changes, end

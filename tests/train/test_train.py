@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab import evaluate, models, trainer
 from grpo_lab import train as command
 from grpo_lab.base import Stopped
-from grpo_lab.config import SETTINGS, GRPOConfig, options
+from grpo_lab.config import SETTINGS, GRPOConfig, union_members
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rewards.task_spec import BY_REWARDS
@@ -28,7 +28,7 @@ from tests.support.worlds import make_world, same_weights, weights
 
 def another(setting):
     """A value of the setting's type that is not its default."""
-    kind = next(kind for kind in options(setting.type) if kind is not type(None))
+    kind = next(kind for kind in union_members(setting.type) if kind is not type(None))
     if choices := setting.metadata["choices"]:
         return next(choice for choice in choices if choice != setting.default)
     if kind == list[float]:

@@ -34,7 +34,7 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """Of each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
+    """The sizes in each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
     found, score_logprobs = [], computing.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):

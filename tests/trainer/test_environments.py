@@ -200,7 +200,7 @@ calls_until_killed = [10**9]
 
 
 class Mortal(Adder):
-    """The same world; its process may die in the midst of a call."""
+    """A world that adds; its process may die in the midst of a call."""
 
     def add(self, a: int, b: int) -> int:
         """Add two numbers.
@@ -273,7 +273,7 @@ def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
 def test_a_loop_of_ones_own_may_use_the_environment():
     model, tokenizer = make_world()
     config = make_config(max_completion_length=16, max_steps=1)
-    with Run(model, tokenizer, LETTER_ROWS, config, letter_reward, environment=TEXTS) as run:
+    with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:
         for step in run.steps():
             batch, metrics = collect(
                 model, tokenizer, run.rows_of_step(step), letter_reward, config, environment=run.environment

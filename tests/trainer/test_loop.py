@@ -59,7 +59,7 @@ def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(c
     )
     messages, seen = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1=?"}], []
     rows = [{"prompt": messages, "answer": "2"}] * 2
-    with Run(model, tokenizer, rows, make_config(max_steps=1)) as run:
+    with Run(model, tokenizer, rows, None, make_config(max_steps=1)) as run:
         lines = capsys.readouterr().out.splitlines()
         assert lines == [
             "prompts: the chat template drops the system message: it stands before the first question",

@@ -119,7 +119,7 @@ WRONG = {
 
 
 def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_are_named(tmp_path):
-    run = Run(*make_world(), ROWS, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
+    run = Run(*make_world(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):
         next(run.steps())
     with pytest.raises(InterruptedError), run:
@@ -138,7 +138,7 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
 def test_a_loop_of_ones_own_records_what_it_has_and_tokens_add_up_where_they_are_counted(tmp_path, capsys):
     config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
     recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
-    with Run(*make_world(), ROWS, config) as run:
+    with Run(*make_world(), ROWS, None, config) as run:
         for step in run.steps():
             run.record(step, recorded[step])
     assert [sorted(metrics.keys() - {"step", "step_time"}) for metrics in run.history] == [*map(sorted, recorded)]

@@ -29,7 +29,7 @@ WORLD = GuessWorld(5, 3)
 
 
 class Counted(Adder):
-    """The same world, which tells its state and counts how often it is asked for its reward."""
+    """A world that adds, tells its state and counts how often it is asked for its reward."""
 
     def reset(self, answer: str, **row) -> str:
         self.asked = 0

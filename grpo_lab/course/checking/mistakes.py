@@ -120,7 +120,9 @@ def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree)
 
 def _explained(exercise: Exercise, mistake: Misconception, got, failing: set[int], seed: int, agree: _Agree) -> set:
     """The cases on which the answer does what the mistake does; none if the mistake is not the answer's."""
-    expected, differing, agreeing = expected_outcomes(exercise, seed), 0, set()
+    expected = expected_outcomes(exercise, seed)
+    differing = 0
+    agreeing = set()
     for index in sorted(range(len(expected)), key=lambda index: index in failing):
         wrong = wrong_outcome(exercise, mistake, index, seed)
         if agree(wrong, expected[index]):

@@ -10,7 +10,7 @@ import grpo_lab
 from grpo_lab.base.language import counted
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar import as_in_key, pasted, similar
 from grpo_lab.course.grading.studentpage import STATES, html_page, safe
 from grpo_lab.course.release.notebooks import number_of, question
@@ -21,7 +21,7 @@ RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rub
 Lost = tuple[Exercise, str, int, float]  # an exercise, a known mistake, how many made it, the points that it cost them
 
 
-def mistakes(grading: Grading) -> list[Lost]:
+def mistakes(grading: ClassGrades) -> list[Lost]:
     """Every known mistake that somebody made, the one that cost most first.
 
     An answer in which several mistakes were recognised counts for each of them, and they share its points.
@@ -45,7 +45,7 @@ def to_discuss(lost: list[Lost]) -> list[Lost]:
     return [loss for loss in lost if costliest[loss[0].name] is loss][:TO_DISCUSS]
 
 
-def averaged(grading: Grading) -> str:
+def averaged(grading: ClassGrades) -> str:
     """A sentence with the mean of the points, and how many could be graded."""
     handed_in = grading.handed_in
     mean = sum(graded.total for graded in handed_in) / max(1, len(handed_in))
@@ -54,7 +54,7 @@ def averaged(grading: Grading) -> str:
     return f"{sentence}; {ungraded} could not be graded" if ungraded else sentence
 
 
-def seeds(grading: Grading) -> str:
+def seeds(grading: ClassGrades) -> str:
     """A sentence on the seeds of the fresh inputs: that of most, and who was graded with another one."""
     by_seed: dict[int, list[str]] = {}
     for graded in grading.handed_in:
@@ -66,12 +66,12 @@ def seeds(grading: Grading) -> str:
     return f"{'; '.join(parts)}."
 
 
-def to_look_at(grading: Grading) -> list[str]:
+def to_look_at(grading: ClassGrades) -> list[str]:
     """The notes on submissions that are not as expected, by student."""
     return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grading.students if graded.notes]
 
 
-def class_page(grading: Grading, pages: list[str]) -> str:
+def class_page(grading: ClassGrades, pages: list[str]) -> str:
     """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {counted(len(grading.students), 'student')}</h1>",
@@ -86,7 +86,7 @@ def class_page(grading: Grading, pages: list[str]) -> str:
     return html_page("The class", "\n".join(part for part in body if part))
 
 
-def _exercises(grading: Grading) -> str:
+def _exercises(grading: ClassGrades) -> str:
     """The table of exercises: how many were right, partly right, not right, not begun, as a bar and in numbers."""
     rows, n = [], max(1, len(grading.handed_in))
     for exercise in grading.exercises.values():
@@ -100,7 +100,7 @@ def _exercises(grading: Grading) -> str:
     return _table("Functions", f"<th>function</th><th></th>{words}", rows)
 
 
-def _students(grading: Grading, pages: list[str]) -> str:
+def _students(grading: ClassGrades, pages: list[str]) -> str:
     """The table of students, the one with the fewest points first."""
     rows = []
     for graded, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
@@ -113,7 +113,7 @@ def _students(grading: Grading, pages: list[str]) -> str:
     return _table("Students, those who are behind first", head, rows)
 
 
-def reasons(graded: Graded, grading: Grading) -> list[str]:
+def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
     """The reasons for lost points, in a few words each."""
     texts = [*graded.notes, *(f"cell {number}: {why}" for number, why in graded.cells.items())]
     for name, verdict in graded.verdicts.items():
@@ -129,7 +129,7 @@ def _state(state: str) -> str:
     return f'<td class="{state}" title="{STATES[state][2:]}">{STATES[state][0]}</td>'
 
 
-def criteria(grading: Grading) -> int | None:
+def criteria(grading: ClassGrades) -> int | None:
     """The number of things that a full answer in words has; None without the file that lists them."""
     return len(_rubric(number_of(grading.assignment))) or None
 
@@ -138,7 +138,7 @@ def _rubric(number: str) -> list[str]:
     return json.loads(RUBRIC.read_text(encoding="utf-8"))[number] if RUBRIC.is_file() else []
 
 
-def written_page(grading: Grading) -> str:
+def written_page(grading: ClassGrades) -> str:
     """The page of the question in words: what a full answer has, and what each student wrote."""
     number = number_of(grading.assignment)
     body = [f"<h1>{safe(grading.assignment)}, in words</h1>", f"<p>{html_of(question(number))}</p>"]

@@ -137,7 +137,9 @@ def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_ass
 
 def _without_cells(submission: Submission) -> Submission:
     submission.problem = f"it is for {submission.assignment}, which is not graded here"
-    submission.assignment, submission.cells, submission.notes = "", [], []
+    submission.assignment = ""
+    submission.cells = []
+    submission.notes = []
     return submission
 
 

@@ -22,7 +22,7 @@ from grpo_lab.course.grading.classpage import (
     written_page,
 )
 from grpo_lab.course.grading.collect import own_folder
-from grpo_lab.course.grading.grade import GRADES, Graded, Grading, grade
+from grpo_lab.course.grading.grade import GRADES, ClassGrades, GradedSubmission, grade
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.totals import WRITTEN, written_table
 from grpo_lab.course.variant import ClassKey
@@ -38,13 +38,13 @@ def grade_class(
     seed = fresh_seed(seed)
     graded_folder = folder.resolve().parent if own_folder(folder) else folder.resolve()  # of one student: the class's
     output = output or graded_folder.with_name(f"{graded_folder.stem}-grades")
-    earlier = Grading.read(output / GRADES) if (output / GRADES).is_file() else None
+    earlier = ClassGrades.read(output / GRADES) if (output / GRADES).is_file() else None
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
-        def progress(marked: int, total: int, graded: Graded, took: float) -> None:
+        def progress(marked: int, total: int, graded: GradedSubmission, seconds: float) -> None:
             bar.total, bar.n = total, marked
             points = "not graded" if graded.submission.problem else f"{graded.total:g} points"
-            line = f"{marked} of {total}: {graded.submission.student}, {points}, {took:.0f} s"
+            line = f"{marked} of {total}: {graded.submission.student}, {points}, {seconds:.0f} s"
             bar.write(_printable(line, sys.stderr), file=sys.stderr)
             bar.refresh()
 
@@ -60,7 +60,7 @@ def grade_class(
     return 0
 
 
-def write_results(grading: Grading, folder: Path) -> None:
+def write_results(grading: ClassGrades, folder: Path) -> None:
     """Write everything; each file whole or not at all. Each table of before stays beside it, numbered."""
     (folder / "students").mkdir(parents=True, exist_ok=True)
     if (folder / "grades.csv").is_file():
@@ -93,7 +93,7 @@ def page_names(students: list[str]) -> list[str]:
     return names
 
 
-def summary(grading: Grading, folder: Path) -> str:
+def summary(grading: ClassGrades, folder: Path) -> str:
     """The lines that the shell prints at the end."""
     lines = [f"to look at: {line}" for line in to_look_at(grading)]
     if grading.wall not in STRONG:

@@ -36,7 +36,7 @@ HARD_CODED = (
 
 
 @dataclass
-class Graded:
+class GradedSubmission:
     """A submission, marked: points and verdict by exercise; and why cells failed, by their numbers.
 
     seed: of the fresh inputs that it was marked with.
@@ -63,7 +63,9 @@ class Graded:
     @property
     def remarks(self) -> list[str]:
         """Notes on the submission, and why cells failed."""
-        reasons = {number: textwrap.shorten(cause(why), 160, placeholder=" …") for number, why in self.cells.items()}
+        reasons = {
+            number: textwrap.shorten(cause(reason), 160, placeholder=" …") for number, reason in self.cells.items()
+        }
         return [*self.notes, *(f"cell {number} failed: {reason}" for number, reason in reasons.items())]
 
     def state(self, exercise: Exercise) -> str:
@@ -86,14 +88,14 @@ _CAUSES = {
 }
 
 
-def cause(why: str) -> str:
+def cause(reason: str) -> str:
     """Why a cell failed, in the words that say what it tried: the network, a process, an exit; then the error."""
-    kind = next((kind for kind, pattern in _CAUSES.items() if re.search(pattern, why)), "")
-    return f"{kind} ({why})" if kind else why
+    kind = next((kind for kind, pattern in _CAUSES.items() if re.search(pattern, reason)), "")
+    return f"{kind} ({reason})" if kind else reason
 
 
 @dataclass
-class Grading:
+class ClassGrades:
     """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student.
 
     variants: the exercises with a formula of the class, which no file keeps; of_class: their mark, which it does.
@@ -102,12 +104,12 @@ class Grading:
     assignment: str
     seed: int
     wall: str
-    students: list[Graded]
+    students: list[GradedSubmission]
     of_class: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, file: Path) -> "Grading":
+    def read(cls, file: Path) -> "ClassGrades":
         """Read the file of an earlier run, as `as_json` makes it.
 
         Raises:
@@ -115,7 +117,7 @@ class Grading:
         """
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            return cls(**content | {"students": [_graded(entry) for entry in content["students"]]})
+            return cls(**content | {"students": [graded_from_json(entry) for entry in content["students"]]})
         except (ValueError, KeyError, TypeError) as error:
             problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
@@ -123,7 +125,7 @@ class Grading:
     def as_json(self) -> str:
         return json.dumps(asdict(replace(self, variants={})))
 
-    def merged(self, earlier: "Grading") -> "Grading":
+    def merged(self, earlier: "ClassGrades") -> "ClassGrades":
         """Add those who were graded earlier and not now; who is graded again has the new marks.
 
         Raises:
@@ -133,7 +135,7 @@ class Grading:
             allowed = "give the secret of then, or another folder with --output"
             raise InputError("variant", None, allowed, found="is another one than that of the earlier grading")
 
-        def identity(graded: Graded) -> tuple[str, str]:
+        def identity(graded: GradedSubmission) -> tuple[str, str]:
             return graded.submission.student, graded.submission.number
 
         regraded = {identity(graded) for graded in self.students}
@@ -150,7 +152,7 @@ class Grading:
         return sum(exercise.points for exercise in self.exercises.values())
 
     @property
-    def handed_in(self) -> list[Graded]:
+    def handed_in(self) -> list[GradedSubmission]:
         return [graded for graded in self.students if not graded.submission.problem]
 
 
@@ -164,8 +166,8 @@ def grade(
     trust: bool = False,
     hidden: Iterable[Path] = (),
     key: ClassKey | None = None,
-    progress: Callable[[int, int, Graded, float], None] = lambda marked, total, graded, took: None,
-) -> Grading:
+    progress: Callable[[int, int, GradedSubmission, float], None] = lambda marked, total, graded, seconds: None,
+) -> ClassGrades:
     """Mark everything in the folder. An interrupt ends all that runs; nothing is written here.
 
     Args:
@@ -184,34 +186,34 @@ def grade(
             is neither a sandbox nor trust; and where most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
-    graded: dict[int, Graded] = {}
+    graded: dict[int, GradedSubmission] = {}
     number, unseen = number_of(stem), [folder, *hidden, *private_places()]
     variants, of_class = (key.exercises(number), key.mark(number)) if key else ({}, "")
     _refuse_other_variants(submissions, of_class)
     exercises = of_notebook(number) | variants
     with Sandbox(of_notebook(number), strongest_wall(trust), seconds, unseen) as sandbox:
         with ThreadPoolExecutor(jobs) as pool:
-            took: dict[int, float] = {}
+            seconds_of: dict[int, float] = {}
 
             def run(index: int) -> tuple[Answers, Failures]:
-                begin = time.monotonic()
+                started = time.monotonic()
                 try:
                     return _run(submissions[index], sandbox, seed)
                 finally:
-                    took[index] = time.monotonic() - begin
+                    seconds_of[index] = time.monotonic() - started
 
-            futures = [pool.submit(run, index) for index in range(len(submissions))]
+            futures = {pool.submit(run, index): index for index in range(len(submissions))}
             try:
                 for future in as_completed(futures):
-                    index = futures.index(future)
-                    graded[index] = _marked(submissions[index], future, exercises, seed)
-                    progress(len(graded), len(submissions), graded[index], took.get(index, 0.0))
+                    index = futures[future]
+                    graded[index] = grade_submission(submissions[index], future, exercises, seed)
+                    progress(len(graded), len(submissions), graded[index], seconds_of.get(index, 0.0))
             except BaseException:
                 sandbox.stop()
                 pool.shutdown(cancel_futures=True)
                 raise
     students = [graded[index] for index in range(len(submissions))]
-    return Grading(stem, seed, sandbox.wall, students, of_class, variants)
+    return ClassGrades(stem, seed, sandbox.wall, students, of_class, variants)
 
 
 def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None:
@@ -235,20 +237,22 @@ def _run(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, 
     return ({}, {}) if submission.problem else sandbox.run(submission.cells, [VISIBLE, seed])
 
 
-def _marked(submission: Submission, future: Future, exercises: dict[str, Exercise], seed: int) -> Graded:
+def grade_submission(
+    submission: Submission, future: Future, exercises: dict[str, Exercise], seed: int
+) -> GradedSubmission:
     """Mark one notebook. Whatever goes wrong is said of this notebook alone."""
     no_points: dict[str, int | float] = dict.fromkeys(exercises, 0)
     try:
         answers, failures = future.result()
         if submission.problem:
-            return Graded(submission, no_points)
+            return GradedSubmission(submission, no_points)
         answers = {name: _missing(submission, name, answer, failures) for name, answer in answers.items()}
         marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
         submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
-        return Graded(submission, no_points)
+        return GradedSubmission(submission, no_points)
     points = {name: points for name, (points, _) in marks.items()}
-    return Graded(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
+    return GradedSubmission(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
 
 def _missing(
@@ -265,12 +269,12 @@ def _missing(
     return answer
 
 
-def _graded(entry: dict) -> Graded:
-    """The inverse of `asdict`."""
+def graded_from_json(entry: dict) -> GradedSubmission:
+    """Make the submission of an entry again, as `asdict` wrote it."""
     submission_entry = entry["submission"]
     submission = Submission(**submission_entry | {"cells": [Cell(**cell) for cell in submission_entry["cells"]]})
     verdicts = {name: _verdict(verdict) for name, verdict in entry["verdicts"].items()}
-    return Graded(**entry | {"submission": submission, "verdicts": verdicts})
+    return GradedSubmission(**entry | {"submission": submission, "verdicts": verdicts})
 
 
 def _verdict(entry: dict) -> Verdict:

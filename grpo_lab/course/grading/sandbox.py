@@ -48,7 +48,9 @@ class Sandbox:
     """
 
     def __init__(self, exercises: dict[str, Exercise], wall: str, seconds: float = 30.0, hidden: Iterable[Path] = ()):
-        self.exercises, self.wall, self.seconds = exercises, wall, seconds
+        self.exercises = exercises
+        self.wall = wall
+        self.seconds = seconds
         self._hidden = [Path(path).resolve() for path in hidden]
         self.stopped = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
@@ -117,18 +119,26 @@ class _Run:
     def __init__(
         self, sandbox: Sandbox, cells: list[Cell], untried: list[str], seeds, answers: Answers, failed: Failures
     ):
-        self.sandbox, self.cells, self.untried, self.seeds = sandbox, cells, untried, seeds
+        self.sandbox = sandbox
+        self.cells = cells
+        self.untried = untried
+        self.seeds = seeds
         self.answers, self.failed = answers, failed
         self.steps = [
             *(("cell", cell.number) for cell in cells),
             *(("exercise", name) for name in untried),
             ("done", ""),
         ]
-        self.step_index, self.outcomes, self.reason, self.log_end = -1, {}, "", ""
+        self.step_index = -1
+        self.outcomes = {}
+        self.reason = ""
+        self.log_end = ""
 
     def watch(self, end: float) -> None:
         """Watch the process from its start to its end."""
-        sandbox, messages, over = self.sandbox, queue.Queue(maxsize=4), threading.Event()
+        sandbox = self.sandbox
+        messages = queue.Queue(maxsize=4)
+        over = threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
             worker, kill = sandbox.start(folder, log)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import Grading
+from grpo_lab.course.grading.grade import ClassGrades
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 FEWEST_NODES = 25  # of a syntax tree; below, equality is no surprise
@@ -31,7 +31,7 @@ PASTED = 0.95  # of the words in common with published source
 KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # in a checkout; an installed package has none
 
 
-def similar(grading: Grading) -> list[tuple[str, str, list[str]]] | None:
+def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     """Pairs of students, and the exercises in which their answers are alike; None where copydetect is not installed.
 
     Left out is what the library or a published key has, and what a quarter of the class has in common.
@@ -76,7 +76,7 @@ def _share(first, second) -> float:
     return min(compare_files(first, second)[1])
 
 
-def pasted(grading: Grading) -> dict[str, list[str]]:
+def pasted(grading: ClassGrades) -> dict[str, list[str]]:
     """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
 
     Published are the library's source, and the second keys in its public tests. Variants: see `as_in_key`.
@@ -88,7 +88,7 @@ def pasted(grading: Grading) -> dict[str, list[str]]:
     return _found(grading, is_published, variants=False)
 
 
-def as_in_key(grading: Grading) -> dict[str, list[str]]:
+def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
     """The exercises with a formula of the class, by student, whose answer is the key's, word for word.
 
     The key is the library's function with another line, so an answer that is nearly the key may be the student's own
@@ -97,7 +97,7 @@ def as_in_key(grading: Grading) -> dict[str, list[str]]:
     return _found(grading, lambda exercise, answer: answer.words == _library(exercise).words, variants=True)
 
 
-def _found(grading: Grading, fits: Callable[[Exercise, "Answer"], bool], variants: bool) -> dict[str, list[str]]:
+def _found(grading: ClassGrades, fits: Callable[[Exercise, "Answer"], bool], variants: bool) -> dict[str, list[str]]:
     """The exercises, by student, to which the answer fits; of the class's formulas, or of the lessons'."""
     exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.variant == variants}
     exercises_of_student = {}

@@ -5,7 +5,7 @@ import html
 from grpo_lab import __version__
 from grpo_lab.course.checking.verdict import part_html
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
@@ -42,7 +42,7 @@ def html_page(title: str, body: str) -> str:
     )
 
 
-def student_page(graded: Graded, grading: Grading) -> str:
+def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
     """The page of a student: what is right and what is not, on which input, and which known mistake it is."""
     exercises = grading.exercises
     body = [f"<h1>{safe(graded.submission.student)}</h1>"]
@@ -63,14 +63,14 @@ def student_page(graded: Graded, grading: Grading) -> str:
     return html_page(graded.submission.student, "\n".join(body))
 
 
-def _row(graded: Graded, exercise: Exercise) -> str:
+def _row(graded: GradedSubmission, exercise: Exercise) -> str:
     state, name = graded.state(exercise), f"<code>{safe(exercise.name)}</code>"
     link = name if state == "none" else f'<a href="#{safe(exercise.name)}">{name}</a>'
     points = f'<td class="n">{graded.points[exercise.name]:g} of {exercise.points}</td>'
     return f'<tr><td>{link}</td><td><span class="{state}">{STATES[state]}</span></td>{points}</tr>'
 
 
-def _section(graded: Graded, name: str) -> str:
+def _section(graded: GradedSubmission, name: str) -> str:
     """The section of an exercise: what went wrong, and the code, and nothing of what is expected."""
     verdict = graded.verdicts[name]
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']

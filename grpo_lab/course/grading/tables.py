@@ -5,14 +5,14 @@ import io
 import json
 import textwrap
 
-from grpo_lab.course.grading.grade import Graded, Grading
+from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 MAX_FEEDBACK = 400  # characters about one function
 MARK = "\ufeff"  # at the beginning of a file: without it, Excel reads names with accents as something else
 
 
-def grades(grading: Grading) -> str:
+def grades(grading: ClassGrades) -> str:
     """grades.csv: a row a student, with points for each function, the sum, what could be earned, and remarks."""
     names = list(grading.exercises)
     rows: list[list] = [["student", "id", *names, "points", "out of", "remarks"]]
@@ -31,12 +31,12 @@ def to_text(rows: list[list]) -> str:
     return text_file.getvalue()
 
 
-def _blank_or(graded: Graded, points: int | float) -> str:
+def _blank_or(graded: GradedSubmission, points: int | float) -> str:
     """The points; blank for a submission that could not be graded, which is no 0."""
     return "" if graded.submission.problem else f"{points:g}"
 
 
-def feedback(graded: Graded, grading: Grading) -> str:
+def feedback(graded: GradedSubmission, grading: ClassGrades) -> str:
     """Write what the student reads on a platform: points and, where some are missing, a sentence for each function."""
     parts = [f"{note}." for note in graded.notes]
     for name, verdict in graded.verdicts.items():
@@ -46,11 +46,11 @@ def feedback(graded: Graded, grading: Grading) -> str:
     return "\n".join(textwrap.shorten(part, MAX_FEEDBACK, placeholder=" …") for part in parts)
 
 
-def _who(graded: Graded) -> list[str]:
+def _who(graded: GradedSubmission) -> list[str]:
     return [graded.submission.student, graded.submission.number]
 
 
-def moodle(grading: Grading) -> str:
+def moodle(grading: ClassGrades) -> str:
     """Moodle's grading worksheet. Its identifier is the number in the names of a download."""
     rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade", "Feedback comments"]]
     for graded in grading.students:
@@ -60,7 +60,7 @@ def moodle(grading: Grading) -> str:
     return to_text(rows)
 
 
-def canvas(grading: Grading) -> str:
+def canvas(grading: ClassGrades) -> str:
     """Canvas's gradebook: the first columns as it exports them, one column of points, the row of possible points."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
     rows: list[list] = [[*head, grading.assignment], ["    Points Possible", "", "", "", "", grading.out_of]]
@@ -71,7 +71,7 @@ def canvas(grading: Grading) -> str:
 PLATFORMS = {"moodle": moodle, "canvas": canvas}
 
 
-def gradescope_results(grading: Grading, graded: Graded) -> str:
+def gradescope_results(grading: ClassGrades, graded: GradedSubmission) -> str:
     """`results.json` of one submission, as an autograder leaves it for Gradescope."""
     tests = []
     for name, verdict in graded.verdicts.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.course.grading.grade import GRADES, Graded, Grading
+from grpo_lab.course.grading.grade import GRADES, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.tables import MARK, to_text
 from grpo_lab.course.release import number_of
 
@@ -18,7 +18,7 @@ WRITTEN = "written.csv"
 _Row = dict[str, str]
 
 
-def written_table(grading: Grading, folder: Path, criteria: int | None) -> str:
+def written_table(grading: ClassGrades, folder: Path, criteria: int | None) -> str:
     """written.csv: the rows of before as they are, and new students with blank points.
 
     criteria: of a full answer, a point each; None where nobody knows them.
@@ -39,11 +39,11 @@ def write_totals(folders: list[Path], output: Path) -> int:
     Raises:
         InputError: for a folder without grades, for two of one assignment, and for points that are no number.
     """
-    gradings: dict[str, tuple[Grading, Path]] = {}
+    gradings: dict[str, tuple[ClassGrades, Path]] = {}
     for folder in folders:
         if not (folder / GRADES).is_file():
             raise InputError("folder", str(folder), "expected a folder that `grade` wrote")
-        grading = Grading.read(folder / GRADES)
+        grading = ClassGrades.read(folder / GRADES)
         if grading.assignment in gradings:
             raise InputError(
                 "folder", str(folder), f"{grading.assignment} is in {gradings[grading.assignment][1]}, too"
@@ -54,9 +54,9 @@ def write_totals(folders: list[Path], output: Path) -> int:
     return 0
 
 
-def totals(gradings: dict[str, tuple[Grading, Path]]) -> str:
+def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
     """The table: a row a student, with the points of each assignment, of its answer in words, and the sum."""
-    names: dict[str, Graded] = {}
+    names: dict[str, GradedSubmission] = {}
     columns: list[tuple[str, dict[str, str], float]] = []  # head, points by student, out of
     remarks: dict[str, list[str]] = {}
     for assignment, (grading, folder) in gradings.items():
@@ -88,7 +88,7 @@ def totals(gradings: dict[str, tuple[Grading, Path]]) -> str:
     return MARK + to_text(rows)
 
 
-def _identity(graded: Graded) -> str:
+def _identity(graded: GradedSubmission) -> str:
     """A student over several assignments: Canvas has one number each, Moodle another one in each assignment."""
     submission = graded.submission
     return submission.number if submission.platform == "canvas" else submission.student.casefold()

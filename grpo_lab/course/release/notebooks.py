@@ -61,7 +61,7 @@ HOW_IT_WORKS = """\
 2. The next cell checks it at once. If something is not right yet, it says what, on an input that shows it.
    The points go by what is right: values first, then gradients, then large and extreme inputs. A rule that is wrong on
    some inputs, and right on most, earns up to half.
-3. For a hint, delete the first `#` in the cell below and run it; run it again for a stronger one. Check as often as you like.
+3. For a hint, delete the first `#` in the cell below and run it; again for a stronger one. Check as often as you like.
 4. Leave any exercise out. Keep the names of the functions. Hand in this file.
 5. A function may call those of the exercises before it. They are the library's when your work is checked and marked, so
    a mistake is paid for once.

@@ -41,7 +41,7 @@ def math_reward(
 
     Args:
         completions: y, strings or lists of chat messages.
-        answer: a, the expected expressions, plain ("1/2") or LaTeX ("\frac{1}{2}"), one a completion. The reward does
+        answer: a, the expected expressions, plain ("1/2") or LaTeX ("\frac{1}{2}"), one per completion. The reward does
             not apply (None) where it is None, or, with a warning, where Math-Verify cannot read it.
         time_limit: seconds a comparison may take. A completion that needs longer scores 0.0, as a wrong one does, and
             is counted in a warning: if it scored None, it would be a way out.

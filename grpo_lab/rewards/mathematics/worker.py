@@ -87,7 +87,9 @@ class Worker:
 
     def forget(self) -> None:
         """In a forked copy the process is the parent's, and the lock may be held by a thread that is not there."""
-        self._of_parent, self.process, self._lock = self.process, None, threading.Lock()
+        self._of_parent = self.process
+        self.process = None
+        self._lock = threading.Lock()
 
 
 WORKER = Worker()

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from functools import cache
 
-from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed, language
+from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed_messages, language
 from grpo_lab.teaching.plots.labels import WORD, label_message
 
 GAP = re.compile(r"( {2,}|^ +)")  # between the cells of a line, and before the first one
@@ -21,15 +21,15 @@ GAP = re.compile(r"( {2,}|^ +)")  # between the cells of a line, and before the 
 def catalogue(target: str) -> dict[str, str]:
     """Printed cells by their English, in the language `target`; empty where Babel or the file is missing."""
     try:
-        return {message.id: message.string for message in confirmed(PO / target / PRINTS)}
+        return {message.id: message.string for message in confirmed_messages(PO / target / PRINTS)}
     except ImportError:
         return {}
 
 
 def cells(text: str) -> list[str]:
     """The messages of a printed text that have a word in them, each once."""
-    found = [label_message(cell)[0] for line in text.split("\n") for cell in GAP.split(line)]
-    return list(dict.fromkeys(message for message in found if WORD.search(message)))
+    messages = [label_message(cell)[0] for line in text.split("\n") for cell in GAP.split(line)]
+    return list(dict.fromkeys(message for message in messages if WORD.search(message)))
 
 
 def translated_print(text: str, target: str) -> str:
@@ -50,8 +50,8 @@ def _line(line: str, target: str) -> str:
 
 def _cell(cell: str, target: str) -> str:
     message, numbers = label_message(cell)
-    known = catalogue(target).get(message)
-    return cell if known is None else SLOT.sub(lambda slot: numbers[int(slot[1])], known)
+    translation = catalogue(target).get(message)
+    return cell if translation is None else SLOT.sub(lambda slot: numbers[int(slot[1])], translation)
 
 
 def width(text: str) -> int:

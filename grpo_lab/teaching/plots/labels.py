@@ -7,7 +7,7 @@ such as the name of a loss, stays as it is.
 import re
 from functools import cache
 
-from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed
+from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed_messages
 
 NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")
 WORD = re.compile(r"[A-Za-z]{2,}")
@@ -29,7 +29,7 @@ def label_message(text: str) -> tuple[str, list[str]]:
 def catalogue(target: str) -> dict[str, str]:
     """Labels by their English, in the language `target`; empty where Babel or the file is missing."""
     try:
-        return {message.id: message.string for message in confirmed(PO / target / FIGURES)}
+        return {message.id: message.string for message in confirmed_messages(PO / target / FIGURES)}
     except ImportError:
         return {}
 

@@ -1,7 +1,7 @@
 """Training in the world of higher or lower: one batch of episodes, one update, as in `sorting`, with turns.
 
 Every batch has G episodes of every secret. The loss is `policy_loss` over the tokens that the policy wrote, divided by
-a constant, with leave-one-out advantages and one update a batch: so the expected step is the gradient of the reward.
+a constant, with leave-one-out advantages and one update per batch: so the expected step is the gradient of the reward.
 """
 
 from dataclasses import dataclass, field

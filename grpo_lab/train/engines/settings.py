@@ -86,7 +86,9 @@ def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
 
 def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
     """Tabulate what differs between this run on TRL and the same run in our own loop."""
-    rows, updates, processes = dict(changes), config.updates_per_step, world_size()
+    rows = dict(changes)
+    updates = config.updates_per_step
+    processes = world_size()
     if updates > 1:
         for name in UNITS:
             if value := getattr(config, name):

@@ -1,4 +1,4 @@
-"""A run on TRL's GRPOTrainer: it samples, compares, computes the loss and steps, on one process or on several.
+"""A run on TRL's GRPOTrainer: it samples, computes advantages and loss, and steps, on one process or on several.
 
 Ours stay the order of the problems, the way rewards are called, the learning rate of each update, what is decayed,
 held-out evaluation, and the folder. What TRL logs of a step goes under its own names, which are ours too; what it does
@@ -38,7 +38,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.inputs import check_inputs
+from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.reports import best_and_worst, open_reports
 from grpo_lab.trainer.run import rows_of_step, training_mode
 from grpo_lab.trainer.stopping import RESUME, Stopping
@@ -76,7 +76,8 @@ def train(
     """
     check_settings(config, lora=lora is not None)
     environment = _tool_environment(config, environment, tools, environment_factory)
-    rows = rows_in_order(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+    inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+    rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
     engine = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     folder = _run_folder(model, tokenizer, config, engine)
@@ -85,16 +86,15 @@ def train(
     with folder or nullcontext():
         resumed = 0, []
         if folder is not None:
-            prints = fingerprints(model, tokenizer, dataset, reward_funcs, eval_dataset, environment)
+            prints = fingerprints(inputs)
             resumed = _resume(folder, model, prints | {"engine": engine})
         seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
         with seeds, training_mode(model, model.training), open_reports(config, resumed[1]) as reports:
             steps = Steps(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
                 with reading_calls(tokenizer, environment):
-                    trainer = make_trainer(
-                        model, tokenizer, rows, reward_funcs, config, steps, environment, adapter, fsdp, vllm
-                    )
+                    trainer_inputs = replace(inputs, dataset=rows, config=config)
+                    trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
                     # FSDP2 gathers pieces at the root, which with adapters is the model as peft wraps it.
                     policy = model if adapter is None else trainer.model
                     steps.evaluate = partial(
@@ -191,19 +191,19 @@ def reading_calls(tokenizer, environment: ToolEnvironment | None) -> Iterator[No
         tokenizer.response_template = old_template
 
 
-def rows_in_order(
-    model, tokenizer, dataset: Rows, reward_funcs, config: GRPOConfig, eval_dataset=None, environment=None
-) -> list[dict]:
+def rows_in_order(inputs: RunInputs) -> list[dict]:
     """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
 
     Raises:
         InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
     """
+    config = inputs.config
+    dataset = inputs.dataset
     if is_main():
-        checked_config = config.without(output_dir=None, resume_from_checkpoint=False)
-        check_inputs(model, tokenizer, dataset, checked_config, reward_funcs, eval_dataset, environment)
+        check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
     rows = [row for step in range(config.max_steps) for row in rows_of_step(dataset, config, step)]
-    habits = probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(model, tokenizer))
+    end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
+    habits = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
         reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
@@ -223,8 +223,13 @@ class Steps(TrainerCallback):
     """
 
     def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
-        self.config, self.callback, self.folder = config, callback, folder
-        self.reports, self.history, self.trainer, self.evaluate = reports, [], None, None
+        self.config = config
+        self.callback = callback
+        self.folder = folder
+        self.reports = reports
+        self.history = []
+        self.trainer = None
+        self.evaluate = None
         self.stopping = Stopping(folder and folder.saved)
 
     def on_train_begin(self, args, state, control, **_):

@@ -27,27 +27,21 @@ from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
-from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.inputs import RunInputs
 
 
-def make_trainer(
-    model,
-    tokenizer,
-    rows: list[dict],
-    reward_funcs,
-    config: GRPOConfig,
-    steps,
-    environment: ToolEnvironment | None = None,
-    adapter=None,
-    fsdp: bool = False,
-    vllm: dict | None = None,
-) -> "Trainer":
-    """TRL's trainer, ready to take these rows as they come. The precision of the config is not None.
+def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
+    """TRL's trainer, ready to take the rows of the dataset as they come. The precision of the config is not None.
 
     adapter: peft's configuration of the adapters that are trained; None trains all parameters.
     """  # fmt: skip
+    model = inputs.model
+    tokenizer = inputs.tokenizer
+    rows = inputs.dataset
+    config = inputs.config
+    environment = inputs.environment
     factory = None if environment is None else environment.environment_factory
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
@@ -60,7 +54,7 @@ def make_trainer(
     torch.manual_seed(config.seed)  # that of the adapter; TRL's own follows
     trainer = Trainer(
         model=model,
-        reward_funcs=rewards_for_trl(reward_funcs, rows, None if environment else tokenizer),
+        reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,

@@ -77,7 +77,7 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
 
 
 def tree_of(function: FunctionType) -> ast.stmt:
-    """The same as a tree, without its docstring."""
+    """The source of a function as a tree, without its docstring."""
     tree = ast.parse(source_of(function)).body[0]
     if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
         tree.body = tree.body[1:]

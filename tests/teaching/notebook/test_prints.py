@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed
+from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed_messages
 from grpo_lab.teaching.notebook import prints
 from grpo_lab.teaching.notebook.prints import cells, print_in_own_language, translated_print, width
 
@@ -55,7 +55,7 @@ def test_print_speaks_the_language_of_the_reader(known, monkeypatch, capsys):
 
 
 def test_every_message_keeps_its_numbers():
-    for message in confirmed(PO / "zh_CN" / PRINTS):
+    for message in confirmed_messages(PO / "zh_CN" / PRINTS):
         assert sorted(SLOT.findall(message.id)) == sorted(SLOT.findall(message.string)), message.id
 
 
@@ -71,7 +71,7 @@ def sentences(source: str) -> set[str]:
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_no_sentence_that_a_lesson_prints_is_left_in_english(path):
     chinese = nbformat.read(NOTEBOOKS / "zh" / path.name, as_version=4)
-    kept = {message.id for message in confirmed(PO / "zh_CN" / PRINTS) if message.id == message.string}
+    kept = {message.id for message in confirmed_messages(PO / "zh_CN" / PRINTS) if message.id == message.string}
     for cell in (cell for cell in chinese.cells if cell.cell_type == "code"):
         shown = "\n".join(output.text for output in cell.outputs if output.output_type == "stream")
         english = [text for text in sentences(cell.source) if text in shown]
@@ -87,5 +87,7 @@ def test_every_message_is_printed_somewhere():
         if output.output_type == "stream"
     ]
     found = {message for text in printed for message in cells(text)}
-    unused = [m.id for m in confirmed(PO / "zh_CN" / PRINTS) if m.id not in found and "live" not in m.auto_comments]
+    unused = [
+        m.id for m in confirmed_messages(PO / "zh_CN" / PRINTS) if m.id not in found and "live" not in m.auto_comments
+    ]
     assert not unused

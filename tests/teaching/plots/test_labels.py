@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed
+from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed_messages
 from grpo_lab.teaching import plots
 from grpo_lab.teaching.plots import labels, style
 
@@ -78,7 +78,7 @@ def test_the_font_has_each_sign_of_the_catalogue_and_numbers_are_kept():
     signs = set()
     for font in (style.CHINESE_FONT, font_manager.findfont("DejaVu Sans")):
         signs |= set(map(chr, FT2Font(str(font)).get_charmap()))
-    entries = confirmed(PO / CHINESE / FIGURES)
+    entries = confirmed_messages(PO / CHINESE / FIGURES)
     assert len(entries) > 200
     for entry in entries:
         assert set(entry.string) - {"\n"} <= signs, entry.string

@@ -38,7 +38,7 @@ def policy():
 
 
 def probability(policy, tokens) -> torch.Tensor:
-    """Of one episode, guess by guess."""
+    """The probability of one episode, guess by guess."""
     chance = torch.ones((), dtype=torch.float64)
     for t in range(0, len(tokens), 2):
         if tokens[t]:
@@ -82,7 +82,7 @@ def test_scores_are_gradients_with_respect_to_the_logits_of_the_histories(policy
 
 
 def exact_gradient(policy, secrets):
-    """Of the mean reward of these secrets, with respect to the logits."""
+    """The gradient of the mean reward of these secrets, with respect to the logits."""
     every = [secret_episodes(policy, secret) for secret in secrets]
     return sum((e.probability * e.rewards) @ e.scores.sum(1) for e in every) / len(secrets)
 

@@ -17,6 +17,7 @@ from grpo_lab.models import add_lora, load_policy
 from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.train.engines import options, settings
 from grpo_lab.trainer import train
+from grpo_lab.trainer.inputs import RunInputs
 from tests.parity.engines import engine as installed
 from tests.support.differences import MEANINGS
 from tests.support.refused import refused
@@ -431,7 +432,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(base)
     environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(model, tokenizer, rows, None, config, None, environment)
+    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment), None)
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])

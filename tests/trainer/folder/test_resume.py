@@ -123,7 +123,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
         json.loads(text, parse_constant=pytest.fail)  # NaN and infinity are no JSON
     assert metrics_in(folder)[1]["grad_norm"] is None and not math.isfinite(history[1]["grad_norm"])
     assert (saved["nonfinite_total"], saved["nonfinite_in_a_row"], saved["scaler"]["scale"]) == (2, 0, 2.0**10)
-    with Run(model, tokenizer, ROWS, replace(config, resume_from_checkpoint=True)) as run:
+    with Run(model, tokenizer, ROWS, None, replace(config, resume_from_checkpoint=True)) as run:
         pass
     assert (run.optimizer.nonfinite_total, run.optimizer.loss_scale) == (2, 2.0**10)
 

@@ -19,6 +19,7 @@ from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.inputs import RunInputs
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,
@@ -110,7 +111,7 @@ def opened(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward,
     world = make_world(num_hidden_layers=1)
     model, tokenizer = model or world[0], tokenizer or world[1]
     config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **CHEAP, **settings)
-    run = Run(model, tokenizer, rows, config, rewards)
+    run = Run(model, tokenizer, rows, rewards, config)
     with pytest.raises(InterruptedError), run:
         raise InterruptedError
     return model
@@ -237,7 +238,8 @@ def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):
 
 
 def test_rewards_of_the_package_are_compared_by_their_file():
-    prints = fingerprints(*make_world(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward])["reward_funcs"]
+    inputs = RunInputs(*make_world(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward], make_config())
+    prints = fingerprints(inputs)["reward_funcs"]
     source = Path(inspect.getfile(grpo_lab.rewards.rules)).read_bytes()
     assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
     names = ["grpo_lab.rewards.rules.accuracy_reward", "grpo_lab.rewards.rules.contains_reward"]

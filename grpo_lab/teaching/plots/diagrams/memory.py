@@ -44,7 +44,9 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
     axis_end = 1.13 * max([*totals, *cards])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches, labelled, offsets = {}, set(), np.zeros(len(rows))
+    patches = {}
+    labelled = set()
+    offsets = np.zeros(len(rows))
     for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
         sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
         if not sizes.any():
@@ -114,7 +116,9 @@ def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
     full = moments["optimizer"][0] | {"Adam at work": 0}
     empty, (first, last) = full | {"gradients": 0}, (moments["update"][:5], moments["update"][5:])
     times, states = [], []
-    rollout, logprobs, optimizer = moments["rollout"], moments["logprobs"], moments["optimizer"]
+    rollout = moments["rollout"]
+    logprobs = moments["logprobs"]
+    optimizer = moments["optimizer"]
     stretches = (empty, rollout), (empty, logprobs), (empty, first), (full, last), (full, optimizer)
     for start, (start_state, states_of_phase) in enumerate(stretches):
         times += [start + 0.94 * index / len(states_of_phase) for index in range(len(states_of_phase) + 1)]
