@@ -180,7 +180,7 @@ def settings_of(function: Callable) -> set[str]:
     function of one's own gets each column under its name, as in TRL.
     """
     *partials, inner = _layers(function)
-    bound = {name for layer in partials for name in layer.keywords}
+    bound = {name for layer in partials for name in layer.keywords}  # type: ignore[attr-defined]
     if not is_ours(inner):
         return bound
     parameters = inspect.signature(inner).parameters.values()

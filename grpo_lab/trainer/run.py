@@ -2,6 +2,7 @@
 
 import functools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
@@ -45,6 +46,10 @@ class Run:
         eval_dataset: Rows | None = None,
         environment: Environment | None = None,
     ):
+        if isinstance(reward_funcs, GRPOConfig):
+            # The order before 1.0.0, by position.
+            warnings.warn("Run takes reward_funcs before config, as train does", DeprecationWarning, stacklevel=2)
+            reward_funcs, config = config, reward_funcs
         self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
         check_run_inputs(self.inputs)
         self.model = model

@@ -170,3 +170,16 @@ def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
     exec(WHOLE[WHOLE.index("def my_adv") : WHOLE.index("def my_loss")], scope := {})
     advantages = scope["my_advantages"](torch.tensor([[1.0, nan, 3.0, 2.0], [nan] * 4]))
     assert advantages.tolist() == [[-1, 0, 1, 0], [0] * 4]
+
+
+def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
+    model, tokenizer = make_world()
+    rows, config = [{"prompt": "1", "answer": "1"}] * 4, make_config(generation_batch_size=4, max_completion_length=4)
+
+    def reward(completions, **columns):
+        return [0.0] * len(completions)
+
+    with pytest.warns(DeprecationWarning, match="reward_funcs before config"):
+        old = Run(model, tokenizer, rows, config, reward)
+    new = Run(model, tokenizer, rows, reward, config)
+    assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
