@@ -331,7 +331,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
     arguments = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
     assert command.main(arguments) == 0
     output = capsys.readouterr().out
-    assert "2 steps of 2 problems x 4 completions, 1 updates each, 8 completions at a time; to out" in output
+    assert "2 steps of 2 problems x 4 completions, 1 update each, 8 completions at a time; to out" in output
     assert "\npeak: " in output and "the first prompt as the model sees it, " in output
     prompt = find_task("sums").rows("train", None, 0)[0]["prompt"]
     text = AutoTokenizer.from_pretrained(base).apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
