@@ -124,6 +124,28 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
         score(leaves)
 
 
+def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
+    def strips(completions, **kwargs):
+        return [float(completion.strip() == "4") for completion in completions]
+
+    def searches(completions, **kwargs):
+        return [float(bool(re.search("4", completion))) for completion in completions]
+
+    def of_its_own(completions, **kwargs):
+        return [1 + "4"]
+
+    messages, hint = [[{"role": "assistant", "content": "4"}]], r'; .*completion\[0\]\["content"\] is the text'
+    for function in (strips, searches):
+        with pytest.raises(RewardError, match=hint):
+            score(function, messages)
+        with pytest.raises(RewardError) as caught:
+            score(function, [None])
+        assert "messages" not in str(caught.value)
+    with pytest.raises(RewardError) as caught:
+        score(of_its_own, messages)
+    assert "messages" not in str(caught.value)
+
+
 def test_the_line_is_told_of_a_file_whose_name_begins_as_the_packages():
     beside = Path(grpo_lab.__file__).parent.with_name("grpo_lab_rewards.py")
     for file in (beside, "/home/me/python3.11-rewards/mine.py"):
