@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
