@@ -27,6 +27,7 @@ from grpo_lab.sandbox.python import check_walls
 
 LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")  # a function may change all else that it gets, which are copies
+_AS_MESSAGES = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
 # Columns whose place is taken by the lists of the same purpose; TRL does not hand them on either.
 _REPLACED_COLUMNS = ("prompt", "completion", "completion_ids")
 
@@ -217,19 +218,19 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
         for keyword, values in keywords.items()
         if _receives(function, keyword)
     }
-    count = len(keywords["completions"])
+    completions = keywords["completions"]
     if is_async(function):
         future = start(function(**copies))
-        return Pending(lambda: _rewards_of(function, name, future.result, count))
+        return Pending(lambda: _rewards_of(function, name, future.result, completions))
 
     def call() -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # on again, if the function switches gradients off
             return function(**copies)
 
-    return _rewards_of(function, name, call, count)
+    return _rewards_of(function, name, call, completions)
 
 
-def _rewards_of(function: Callable, name: str, result: Callable[[], Any], count: int) -> list[float]:
+def _rewards_of(function: Callable, name: str, result: Callable[[], Any], completions: Sequence) -> list[float]:
     """The checked rewards of a function; a RewardError names it where it raised.
 
     result: returns what the function returned, or raises what it raised.
@@ -240,8 +241,18 @@ def _rewards_of(function: Callable, name: str, result: Callable[[], Any], count:
         location = location_in_own_code(error)
         if is_ours(function) and not location and not isinstance(error, InputError | OSError):
             raise  # a bug of this package, whose reader needs its traceback
-        raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}") from error
-    return _checked(rewards, name, count)
+        hint = _AS_MESSAGES if _took_messages_for_text(error, completions) else ""
+        raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}", hint) from error
+    return _checked(rewards, name, len(completions))
+
+
+def _took_messages_for_text(error: BaseException, completions: Sequence) -> bool:
+    """Whether a function seems to have failed because it expected a text where a list of messages came."""
+    if not completions or not isinstance(completions[0], list):
+        return False
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, list)
+    return isinstance(error, TypeError) and str(error).startswith("expected string")  # as those of `re` say
 
 
 def _checked(rewards: Any, name: str, count: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +123,28 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
     assert isinstance(caught.value.__cause__, KeyError)
     with pytest.raises(RewardError, match=f"reward function 'leaves' {where}: SystemExit: 3"):
         score(leaves)
+
+
+def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
+    def strips(completions, **kwargs):
+        return [float(completion.strip() == "4") for completion in completions]
+
+    def searches(completions, **kwargs):
+        return [float(bool(re.search("4", completion))) for completion in completions]
+
+    def of_its_own(completions, **kwargs):
+        return [1 + "4"]
+
+    messages, hint = [[{"role": "assistant", "content": "4"}]], r'; .*completion\[0\]\["content"\] is the text'
+    for function in (strips, searches):
+        with pytest.raises(RewardError, match=hint):
+            score(function, messages)
+        with pytest.raises(RewardError) as caught:
+            score(function, [None])
+        assert "messages" not in str(caught.value)
+    with pytest.raises(RewardError) as caught:
+        score(of_its_own, messages)
+    assert "messages" not in str(caught.value)
 
 
 def test_the_line_is_told_of_a_file_whose_name_begins_as_the_packages():

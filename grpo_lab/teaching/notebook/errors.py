@@ -4,9 +4,16 @@ import ast
 import json
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_lab.base.language import _, fill
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_WITH_OWN_NAMES = (
+    *(*_DEFINITIONS, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 
 
 def explain_errors(shell) -> None:
@@ -44,16 +51,27 @@ def _cells(path: str) -> list[str]:
 
 
 def first_line_that_makes(name: str, sources: list[str]) -> str | None:
-    """Return the first line of the first cell that assigns, defines or imports the name, or None."""
+    """Return the first line of the first cell that assigns, defines or imports the name, or None.
+
+    A name within a function, a class or a comprehension of a cell is no name of the notebook.
+    """
     for source in sources:
         try:
-            nodes = list(ast.walk(ast.parse(source)))
+            nodes = list(_of_the_cell(ast.parse(source)))
         except SyntaxError:  # a cell with `%` or `!`
             continue
         names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        names |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        names |= {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
         imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
         names |= {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
         if name in names:
             return next(line for line in source.splitlines() if line.strip())
     return None
+
+
+def _of_the_cell(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk through a cell; of what has names of its own (a function, a class, a comprehension) only its own node."""
+    yield node
+    if not isinstance(node, _WITH_OWN_NAMES):
+        for child in ast.iter_child_nodes(node):
+            yield from _of_the_cell(child)

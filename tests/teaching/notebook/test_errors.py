@@ -9,8 +9,9 @@ from grpo_lab.teaching.notebook import errors
 SOURCES = [
     "%pip install x",
     "\nimport torch as t\nbegin()",
-    "def f(x):\n    return x",
+    "def f(x, e=[g for g in ()]):\n    h = x\n    return h",
     "a, (b, *c) = f(t)\nfor d in a: ...",
+    "h = g = 1\nclass K:\n    m = 2",
 ]
 
 
@@ -18,8 +19,12 @@ SOURCES = [
     ("name", "line"),
     [
         ("t", "import torch as t"),
-        ("f", "def f(x):"),
+        ("f", "def f(x, e=[g for g in ()]):"),
         *((name, "a, (b, *c) = f(t)") for name in "abcd"),
+        ("h", "h = g = 1"),  # that of `f` is its own, as is the g of its comprehension
+        ("g", "h = g = 1"),
+        ("K", "h = g = 1"),
+        ("m", None),
         ("torch", None),
         ("x", None),
     ],
