@@ -12,7 +12,10 @@ from grpo_lab.tasks import Task
 
 @runtime_checkable
 class Environment(Protocol):
-    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it."""
+    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it.
+
+    One of your own may leave out an attribute that begins with `has_`: that counts as False.
+    """
 
     @property
     def has_instances(self) -> bool:

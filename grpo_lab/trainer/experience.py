@@ -93,7 +93,7 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         sampling = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and environment is not None and environment.has_instances:
+        if config.turn_advantage != "trajectory" and getattr(environment, "has_instances", False):
             sampling["by_turn"] = True  # each is asked for its reward and state after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling

@@ -60,7 +60,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
         if clash := next((name for name in TRAINER_ARGUMENTS if name in dataset[0]), None):
             expected = "expected another name, since reward functions get something else under this one"
             raise InputError("dataset", dataset, expected, found=f"has the column {clash!r}")
-        instances = ["environments"] if environment is not None and environment.has_instances else []
+        instances = ["environments"] if getattr(environment, "has_instances", False) else []
         check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *instances])
     if (config.eval_steps is None) != (eval_dataset is None):
         missing, present = "eval_steps", "eval_dataset"
