@@ -176,7 +176,7 @@ def _listed(value: str, target: str) -> str:
 
 
 def blocks(markdown: str) -> list[str]:
-    """What blank lines part, outside of fences and formulas; joined by a blank line they are the text."""
+    """Split Markdown at blank lines, outside of fences and formulas; joined by a blank line they are the text."""
     found = [""]
     gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
     for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
@@ -191,6 +191,15 @@ def confirmed_messages(path: Path) -> list:
 
     messages = read_po(path.read_bytes().splitlines(), ignore_obsolete=True) if path.exists() else ()
     return [message for message in messages if message.id and message.string and not message.fuzzy]
+
+
+@cache
+def display_catalogue(file: str, target: str) -> dict[str, str]:
+    """Confirmed messages of `FIGURES` or `PRINTS` by their English; empty where Babel or the file is missing."""
+    try:
+        return {message.id: message.string for message in confirmed_messages(PO / target / file)}
+    except ImportError:
+        return {}
 
 
 @cache

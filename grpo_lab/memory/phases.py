@@ -137,7 +137,7 @@ class PlannedRun:
 
     @cached_property
     def _padded_queries(self) -> int:
-        """Those of zeros, with their outputs, where each long row is a call of its own."""
+        """Bytes of the zeros before the queries of long rows, with their outputs, where each row is a call."""
         by_row = kernel_of_long_rows(self.device_type, self.product) == BY_ROW
         queries = self.rows * self.prompt_length if by_row and self.length - 1 > LONGEST_MASKED else 0
         return 2 * queries * self.shape.queries * self.product_size

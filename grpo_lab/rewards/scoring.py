@@ -116,7 +116,7 @@ def _layers(function: Callable) -> list[Callable]:
 
 
 def is_ours(function: Callable) -> bool:
-    """Whether a function, or what a partial has bound arguments to, is of this package."""
+    """True if a function, or what a partial has bound arguments to, is of this package."""
     return (getattr(unbound(function), "__module__", None) or "").startswith("grpo_lab.")
 
 
@@ -247,7 +247,7 @@ def _rewards_of(function: Callable, name: str, result: Callable[[], Any], comple
 
 
 def _took_messages_for_text(error: BaseException, completions: Sequence) -> bool:
-    """Whether a function seems to have failed because it expected a text where a list of messages came."""
+    """True if a function seems to have failed because it expected a text where a list of messages came."""
     if not completions or not isinstance(completions[0], list):
         return False
     if isinstance(error, AttributeError):

@@ -65,7 +65,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """What to draw: G completions of each prompt, of at most so many tokens, and how."""
+    """A request to draw G completions of each prompt, of at most so many tokens, and how."""
 
     prompts: Prompts
     num_generations: int

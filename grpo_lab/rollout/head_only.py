@@ -50,7 +50,7 @@ def _try_out(model) -> bool:
 
 
 class HeadOnly:
-    """What a model does after its layers.
+    """The part of a model that comes after its layers: their output becomes logits.
 
     Args:
         output: anything that the layers, `model.base_model`, have returned; its hidden states are replaced.

@@ -31,7 +31,7 @@ def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
 
 
 def described(length: int, device_type: str, dtype: torch.dtype) -> str | None:
-    """What attends in a run whose rows have at most so many tokens, in words; None where a mask is used."""
+    """Say in words what attends in a run whose rows have at most so many tokens; None where a mask is used."""
     if length <= LONGEST_MASKED:
         return None
     kernel = kernel_of_long_rows(device_type, dtype)

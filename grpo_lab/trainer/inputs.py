@@ -28,7 +28,7 @@ LOOKED_AT = 200  # prompts whose length is counted
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a run is given, under the names and in the order of `train`'s arguments."""
+    """The inputs of a run, under the names and in the order of `train`'s arguments."""
 
     model: Any
     tokenizer: Any
@@ -85,7 +85,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:
-    """What attends in rows too long for a mask, in words; None where the first of the prompts leave none so long."""
+    """Say in words what attends in rows too long for a mask; None where the first of the prompts leave none so long."""
     if not is_fast(model):
         return None
     prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), LOOKED_AT))]

@@ -9,21 +9,16 @@ import builtins
 import io
 import re
 import unicodedata
-from functools import cache
 
-from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed_messages, language
-from grpo_lab.teaching.plots.labels import WORD, label_message
+from grpo_lab.base.language import PRINTS, display_catalogue, language
+from grpo_lab.teaching.plots.labels import WORD, label_message, looked_up
 
 GAP = re.compile(r"( {2,}|^ +)")  # between the cells of a line, and before the first one
 
 
-@cache
 def catalogue(target: str) -> dict[str, str]:
     """Printed cells by their English, in the language `target`; empty where Babel or the file is missing."""
-    try:
-        return {message.id: message.string for message in confirmed_messages(PO / target / PRINTS)}
-    except ImportError:
-        return {}
+    return display_catalogue(PRINTS, target)
 
 
 def cells(text: str) -> list[str]:
@@ -44,14 +39,8 @@ def _line(line: str, target: str) -> str:
         if not part.strip():
             translation += " " * max(min(len(part), 1), column - width(translation))
         else:
-            translation += _cell(part, target)
+            translation += looked_up(part, catalogue(target))
     return translation
-
-
-def _cell(cell: str, target: str) -> str:
-    message, numbers = label_message(cell)
-    translation = catalogue(target).get(message)
-    return cell if translation is None else SLOT.sub(lambda slot: numbers[int(slot[1])], translation)
 
 
 def width(text: str) -> int:

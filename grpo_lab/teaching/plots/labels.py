@@ -5,9 +5,8 @@ such as the name of a loss, stays as it is.
 """
 
 import re
-from functools import cache
 
-from grpo_lab.base.language import FIGURES, PO, SLOT, confirmed_messages
+from grpo_lab.base.language import FIGURES, SLOT, display_catalogue
 
 NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")
 WORD = re.compile(r"[A-Za-z]{2,}")
@@ -25,21 +24,22 @@ def label_message(text: str) -> tuple[str, list[str]]:
     return NUMBER.sub(slot, text), numbers
 
 
-@cache
 def catalogue(target: str) -> dict[str, str]:
     """Labels by their English, in the language `target`; empty where Babel or the file is missing."""
-    try:
-        return {message.id: message.string for message in confirmed_messages(PO / target / FIGURES)}
-    except ImportError:
-        return {}
+    return display_catalogue(FIGURES, target)
+
+
+def looked_up(text: str, known: dict[str, str]) -> str:
+    """The text as `known` has it, with its own numbers; one that is not there stays as it is."""
+    message, numbers = label_message(text)
+    if text in known or message not in known:
+        return known.get(text, text)
+    return SLOT.sub(lambda slot: numbers[int(slot[1])], known[message])
 
 
 def translated_label(text: str, target: str) -> str:
     """The label in the language `target`; one that is not in the catalogue stays as it is."""
-    known, (message, numbers) = catalogue(target), label_message(text)
-    if text in known or message not in known:
-        return known.get(text, text)
-    return SLOT.sub(lambda slot: numbers[int(slot[1])], known[message])
+    return looked_up(text, catalogue(target))
 
 
 def figure_labels(fig) -> list[str]:
