@@ -223,10 +223,14 @@
       if (near || inView > 0) other.hash = `section-${near ? named : inView}`;
     });
 
-  addEventListener("load", () => window.MathJax?.startup?.promise?.then(() => { // what is wide, by keys
+  function scrollByKeys() { // what is wider than its place; formulas and letters of another font change what that is
     for (const wide of document.querySelectorAll("div.math, td, .cell_output"))
       if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
-  }));
+  }
+  addEventListener("load", () => {
+    scrollByKeys();
+    window.MathJax?.startup?.promise?.then(scrollByKeys);
+  });
 
   for (const table of document.querySelectorAll("article table")) {
     const heads = [...table.querySelectorAll("thead :is(th, td)")].map((head) => head.textContent);

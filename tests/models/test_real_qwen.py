@@ -95,20 +95,20 @@ def test_it_is_tied_ends_at_both_tokens_and_reads_as_transformers_own_loading_do
     assert "4" in reply(model, tokenizer, "2+2=? 只回答数字", max_new_tokens=4)
 
 
-def brief(completions, **kwargs) -> list[float]:
-    """A reward that differs within nearly every group, whatever a machine's rounding makes the samples."""
-    return [-len(completion[0]["content"]) / 100 for completion in completions]
+def in_order(completions, **kwargs) -> list[float]:
+    """Rewards that differ within every group, whatever a machine's rounding makes the samples."""
+    return [float(i) for i in range(len(completions))]
 
 
 def step(mode: str, folder: Path, callback=None, **settings):
-    """One step or more of eight short completions; returns the history and the model."""
+    """One step or more of two short completions (bf16 is slow on a CPU without it); returns the history and the model."""
     model, tokenizer = load_policy(folder, device="cpu", precision=mode)
     config = GRPOConfig(
-        **{"max_steps": 1} | settings, precision=mode, num_generations=4, generation_batch_size=8,
-        max_completion_length=6, learning_rate=1e-5, warmup_steps=0, disable_tqdm=True,
+        **{"max_steps": 1} | settings, precision=mode, num_generations=2, generation_batch_size=2,
+        max_completion_length=4, learning_rate=1e-5, warmup_steps=0, disable_tqdm=True,
     )  # fmt: skip
     rows = find_task("chat-zh").rows("train")
-    return train(model, tokenizer, rows, brief, config, callback), model
+    return train(model, tokenizer, rows, in_order, config, callback), model
 
 
 @pytest.mark.parametrize("mode", list(PRECISIONS))
