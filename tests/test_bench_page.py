@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from tests.support.scripts import load_script
+
 ROOT = Path(__file__).parents[1]
 PHASES = ("time/rollout", "time/logprobs", "time/update", "step_time")
 WAYS = {"checkpointing": "fp32-master`, checkpointing", "reference": "fp32-master`, with a reference in main memory"}
@@ -21,3 +23,9 @@ def test_the_table_of_modes_is_the_record():
     for way, run in runs.items():
         expected = [f"{run['seconds'][phase]:.0f}" for phase in PHASES]
         assert list(rows[WAYS.get(way, way)]) == [*expected, f"{run['peak'] / 2**30:.1f}", f"{run['m']:.2f}"], way
+
+
+def test_the_tables_are_those_of_the_records():
+    tables = load_script("docs/bench_tables.py")
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.page(page) == page and {"tiny", "SmolLM2"} <= tables.records().keys()

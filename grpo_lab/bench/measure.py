@@ -26,6 +26,7 @@ from grpo_lab.train.engines.options import OURS, TRL, Engine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 
+STEPS_TRIED = 20  # for one in which rewards differ
 BACKWARD, OPTIMIZER = 3, 10  # times over all weights: weights, gradient twice; Adam's four, three of them written, norm
 
 
@@ -85,10 +86,18 @@ def phases(spec: dict) -> dict:
         other_phases = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
         return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
 
+    def step_with_gradient(first: int, read: Callable[[], float]) -> dict:
+        """A step in which rewards differ within a group: one without has nothing to score, and no backward pass."""
+        for number in range(first, first + STEPS_TRIED):
+            counted = step(number, read)
+            if counted["time/logprobs"] > 0:
+                break
+        return counted
+
     steps = [step(number, time.process_time) for number in range(spec["steps"])][1:]
     with FlopCounterMode(display=False) as counter:
-        flops = step(spec["steps"], counter.get_total_flops)
-    passes = step(spec["steps"] + 1, lambda: len(calls))
+        flops = step_with_gradient(spec["steps"], counter.get_total_flops)
+    passes = step_with_gradient(spec["steps"], lambda: len(calls))
     passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     mode = PRECISIONS[spec["precision"]]

@@ -1,0 +1,81 @@
+"""Write the tables of docs/bench.md that `grpo_lab.bench` measured, from its records: `python docs/bench_tables.py`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from grpo_lab.base.display import markdown_table
+
+PAGE = Path(__file__).with_name("bench.md")
+RUNS = Path(__file__).parents[1] / "notebooks" / "runs"
+MODELS = {"tiny": "tiny", "smollm2": "SmolLM2", "qwen": "Qwen, 0.5B"}
+PHASES = {"time/rollout": "rollout", "time/logprobs": "log-probabilities", "backward": "backward"}
+MEASURES = {
+    "time_to_accuracy": "seconds to a mean reward of 0.8",
+    "cpu_time_to_accuracy": "CPU seconds to it",
+    "seconds_per_step": "seconds a step",
+    "cpu_seconds_per_step": "CPU seconds a step",
+    "peak_memory": "peak memory of the process",
+}
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """Read what each model's bench wrote, by the model's name on the page."""
+    files = {title: RUNS / f"bench_{model}.json" for model, title in MODELS.items()}
+    return {title: json.loads(file.read_text(encoding="utf-8")) for title, file in files.items() if file.exists()}
+
+
+def bound(phases: dict[str, Any], phase: str) -> float:
+    """Return the least seconds of a phase: its FLOPs or its bytes over the measured rate, whichever takes longer."""
+    return max(phases[of][phase] / phases["rates"][of] for of in ("flops", "bytes"))
+
+
+def phase_rows(reports: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each phase: CPU seconds and the bound, a pair of columns for each model."""
+    rest = [phase for phase in next(iter(reports.values()))["phases"]["seconds"] if phase not in PHASES]
+    groups = {title: [phase] for phase, title in PHASES.items()} | {"optimizer and the rest": rest}
+    groups["a step"] = [phase for phases in groups.values() for phase in phases]
+    rows = []
+    for title, names in groups.items():
+        cells = [title]
+        for report in reports.values():
+            phases = report["phases"]
+            seconds = sum(phases["seconds"][name] for name in names)
+            cells += [f"{seconds:.2f}", f"{sum(bound(phases, name) for name in names):.2f}"]
+        rows.append(cells)
+    return rows
+
+
+def ratio(report: dict[str, Any], measure: str) -> str:
+    """Return the median of ours over TRL's, with the least and the greatest of the pairs."""
+    summary = report["summary"].get(measure)
+    if not summary or summary["ratio"] is None:
+        return ""
+    return f"{summary['ratio']:.2f} ({min(summary['ratios']):.2f} to {max(summary['ratios']):.2f})"
+
+
+def tables() -> dict[str, str]:
+    """Return each table by the name of its place in the page."""
+    reports = records()
+    head = ["CPU seconds", *(cell for title in reports for cell in (title, "its bound"))]
+    compared = {title: report for title, report in reports.items() if "summary" in report}
+    rows = [[title, *(ratio(report, name) for report in compared.values())] for name, title in MEASURES.items()]
+    version = next(iter(compared.values()))["machine"]["trl"].rpartition(".")[0]
+    return {
+        "phases": markdown_table(head, phase_rows(reports)),
+        "ratios": markdown_table([f"grpo_lab / TRL {version}", *compared], rows),
+    }
+
+
+def page(text: str) -> str:
+    """Return the page with its tables renewed, each between `<!-- name -->` and `<!-- end -->`."""
+    for name, table in tables().items():
+        place = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        text, count = re.subn(place, rf"\g<1>\n{table}\n\g<2>", text, flags=re.DOTALL)
+        assert count == 1, name
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
