@@ -117,7 +117,7 @@ def accumulate_gradient(
     clock = clock or Clock(model.device)
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
-    if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
+    if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
         has_gradient = part.rows_with_gradient(config)

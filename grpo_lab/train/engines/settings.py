@@ -59,7 +59,7 @@ def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
         problem = f"is {rows}, with {parts} parts of an update, and there are {processes} processes to share its rows"
         allowed = f"one of the two has to be a multiple of {processes}"
         raise InputError("per_device_train_batch_size", rows, allowed, found=problem)
-    if processes > 1 and LOSSES[config.loss_type].divided_by == "part":
+    if processes > 1 and LOSSES[config.loss_type].divided_by == "microbatch_tokens":
         problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
         raise InputError("loss_type", config.loss_type, "expected another one", found=problem)
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": parts}
