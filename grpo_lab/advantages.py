@@ -283,6 +283,40 @@ def gigpo_advantages(
     return advantages
 
 
+def advantages_of_known(
+    compute: Callable[..., Tensor],
+    known: Bool[Tensor, "P G"],
+    *inputs: Float[Tensor, "P G ..."] | Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
+    smallest_group: int = 2,
+) -> Float[Tensor, "P G ..."]:
+    """Compare the completions of each group whose reward is known; the advantages of the others are zero.
+
+    Args:
+        compute: from these inputs to advantages of the shape of the first one, such as `group_advantages`.
+        known: False for a completion to which no reward applies (its reward is NaN).
+        inputs: what `compute` takes, the rewards first. A None is handed on.
+        smallest_group: where fewer are known, they have nothing to be compared with: theirs are zero, too.
+    """
+    if known.all():
+        return compute(*inputs)
+    advantages = torch.zeros_like(inputs[0])
+    for p, is_known in enumerate(known):
+        if is_known.sum() >= smallest_group:
+            known_inputs = (None if values is None else values[p, is_known][None] for values in inputs)
+            advantages[p, is_known] = compute(*known_inputs)[0]
+    return advantages
+
+
+def batch_advantages_of_known(rewards: Float[Tensor, "P G"], eps: float = 1e-4) -> Float[Tensor, "P G"]:
+    """Divide by one standard deviation, as `group_advantages(rewards, "batch")`, where some rewards may be NaN.
+
+    It is that of all rewards that are known; where only one is, nothing is divided.
+    """
+    known = ~rewards.isnan()
+    centred = advantages_of_known(lambda rewards: group_advantages(rewards, "none"), known, rewards)
+    return centred / (rewards[known].std() + eps) if known.sum() > 1 else centred
+
+
 def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
     check_shapes(turn_rewards=(turn_rewards, "P G>1 K"), turn_mask=(turn_mask, "P G K"), states=(states, "P G K"))
     check_dtype("turn_mask", turn_mask, "bool")

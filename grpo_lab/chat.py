@@ -16,7 +16,7 @@ import torch
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
 from grpo_lab.config.defaults import FEW_PARAMETERS
-from grpo_lab.rewards.task_spec import add_data_options
+from grpo_lab.task_options import add_data_options
 
 if TYPE_CHECKING:
     from grpo_lab.tasks import Task

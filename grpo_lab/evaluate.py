@@ -27,12 +27,10 @@ from grpo_lab.rewards.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
     TaskSpec,
-    add_reward_options,
-    add_task_option,
-    add_tool_options,
     check_names,
     make_task_spec,
 )
+from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 

@@ -158,7 +158,7 @@ LOSS_TYPES = tuple(LOSSES)
 
 
 class _DividedByUpdateTokens(Collection):
-    """The names of the losses that divide by the tokens of the whole update, also of those that come to the table later."""
+    """The names of the losses that divide by the tokens of the whole update; losses may come to the table later."""
 
     def __contains__(self, name: object) -> bool:
         return name in LOSSES and LOSSES[name].divided_by == "update_tokens"

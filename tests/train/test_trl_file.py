@@ -31,7 +31,7 @@ from tests.parity.engines import engine
 from tests.support.differences import MEANINGS
 
 trl = engine("trl")
-OPTIONS = option_actions(command._parser()).keys()
+OPTIONS = option_actions(command.train_parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
 SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
 
