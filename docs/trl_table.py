@@ -43,7 +43,7 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
         ours = SETTINGS[name].default
         here = "another meaning" if name in meanings else "the same"
         here += "" if ours == default else f", default `{ours}`"
-        reason = SETTINGS[name].metadata["trl"]
+        reason = SETTINGS[name].trl
         return (
             f"`{name}`",
             shown,

@@ -332,7 +332,6 @@ def _parser() -> Parser:
     add_task_option(parser)
     add_reward_options(parser)
     add_tool_options(parser)
-    parser.set_defaults(**dict.fromkeys(TASK_OPTION_DEFAULTS))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")

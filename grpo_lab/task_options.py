@@ -1,4 +1,7 @@
-"""The options that name a task, its data, its rewards and its tools: those of train, evaluate, chat and memory."""
+"""The options that name a task, its data, its rewards and its tools: those of train, evaluate, chat and memory.
+
+None of them has a default here: what was not typed may stand in the file of a run.
+"""
 
 from argparse import ArgumentParser
 
@@ -12,13 +15,13 @@ def add_task_option(group: ArgumentParser) -> None:
     """--task, --chat_template and how data of one's own is read, as train, evaluate and memory take them."""
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
     group.add_argument(
-        "--dataset_name", "--task", dest="task", default=SUMS, metavar="TASK",
+        "--dataset_name", "--task", dest="task", metavar="TASK",
         help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); or data of your own with the columns "
         f"prompt and answer: a file ({', '.join(KINDS)}), a folder of these, or OWNER/NAME of the Hugging Face hub "
         f"(default {SUMS})",
     )  # fmt: skip
     group.add_argument(
-        "--chat_template", default=OF_MODEL, choices=(OF_MODEL, "none"),
+        "--chat_template", choices=(OF_MODEL, "none"),
         help=f'"none" gives the problems as plain text, as a base model needs them (default: {OF_MODEL}, its own)',
     )  # fmt: skip
     add_data_options(group)
@@ -41,12 +44,12 @@ def add_data_options(parser: ArgumentParser) -> None:
 def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
-        "--reward_funcs", nargs="+", default=None, metavar="REWARD",
+        "--reward_funcs", nargs="+", metavar="REWARD",
         help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each gives), or FILE:function, one "
         "of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
-        "--system_prompt", default=BY_REWARDS, metavar="TEXT",
+        "--system_prompt", metavar="TEXT",
         help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
     )  # fmt: skip
 
@@ -54,12 +57,12 @@ def add_reward_options(group: ArgumentParser) -> None:
 def add_tool_options(group: ArgumentParser) -> None:
     """--tools and --environment, as train and evaluate take them."""
     group.add_argument(
-        "--tools", nargs="+", default=None, metavar="TOOL",
+        "--tools", nargs="+", metavar="TOOL",
         help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "
         "argument is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
     )  # fmt: skip
     group.add_argument(
-        "--environment", default=None, metavar="FILE:CLASS",
+        "--environment", metavar="FILE:CLASS",
         help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
         "public methods are tools",
     )  # fmt: skip

@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice, check_clip_range
-from grpo_lab.base.setting import check_range, setting
+from grpo_lab.base.setting import check_range, setting, settings_of
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
@@ -36,6 +36,9 @@ class LossSettings:
     vespo_lambda_pos: float = setting(3.0, at_least=SMALLEST_LAMBDA)
     vespo_k_neg: float = setting(3.0, at_least=0)
     vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
+
+
+LOSS_SETTINGS = settings_of(LossSettings)
 
 
 class LossBatch(NamedTuple):
@@ -175,6 +178,6 @@ LOSSES_BY_TOKENS = _DividedByUpdateTokens()
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
-    for setting_field in fields(LossSettings):
-        if setting_field.name in loss.reads:
-            check_range(setting_field, getattr(settings, setting_field.name), infinite=True)
+    for name, spec in LOSS_SETTINGS.items():
+        if name in loss.reads:
+            check_range(spec, getattr(settings, name), infinite=True)

@@ -109,7 +109,7 @@ def train_parser() -> Parser:
     add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
     dry_run = "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop"
     about = "how often each problem of the training is sampled, instead of max_steps"
-    add("--dry_run", action="store_true", help=dry_run)
+    add("--dry_run", action="store_true", default=argparse.SUPPRESS, help=dry_run)
     add("--num_train_epochs", type=float, metavar="X", help=about)
     about = "the share of the steps in which the learning rate rises, instead of warmup_steps"
     add("--warmup_ratio", type=float, metavar="X", help=about)
@@ -117,8 +117,6 @@ def train_parser() -> Parser:
     add_reward_options(parser)
     add_tool_options(parser)
     add_engine_options(parser)
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS  # what is not given is absent
     return parser
 
 

@@ -20,7 +20,7 @@ from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -92,7 +92,7 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         sampling = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and getattr(environment, "has_instances", False):
+        if config.turn_advantage != "trajectory" and abilities(environment).instances:
             sampling["by_turn"] = True  # each is asked for its reward and state after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling

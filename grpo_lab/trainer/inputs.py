@@ -19,7 +19,7 @@ from grpo_lab.rollout.long_rows import described
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
@@ -60,7 +60,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
         if clash := next((name for name in TRAINER_ARGUMENTS if name in dataset[0]), None):
             expected = "expected another name, since reward functions get something else under this one"
             raise InputError("dataset", dataset, expected, found=f"has the column {clash!r}")
-        instances = ["environments"] if getattr(environment, "has_instances", False) else []
+        instances = ["environments"] if abilities(environment).instances else []
         check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *instances])
     if (config.eval_steps is None) != (eval_dataset is None):
         missing, present = "eval_steps", "eval_dataset"

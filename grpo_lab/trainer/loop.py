@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.text_environment import TextEnvironment, abilities
 from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
@@ -67,7 +67,7 @@ def train(
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
     environment = pick_environment(config, environment, tools, environment_factory)
-    if reward_funcs is None and not getattr(environment, "has_reward", False):
+    if reward_funcs is None and not abilities(environment).reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():

@@ -19,7 +19,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import READ_STATES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
@@ -29,7 +29,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not getattr(environment, "has_state", False):
+    if name in READ_STATES and not abilities(environment).state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 

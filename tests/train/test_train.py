@@ -29,7 +29,7 @@ from tests.support.worlds import make_world, same_weights, weights
 def another(setting):
     """A value of the setting's type that is not its default."""
     kind = next(kind for kind in union_members(setting.type) if kind is not type(None))
-    if choices := setting.metadata["choices"]:
+    if choices := setting.choices:
         return next(choice for choice in choices if choice != setting.default)
     if kind == list[float]:
         return [0.5, -2.0]

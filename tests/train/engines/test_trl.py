@@ -157,7 +157,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = {name for name, each in SETTINGS.items() if each.metadata["trl"] not in ("same", "ours")}
+    refused_ones = {name for name, each in SETTINGS.items() if each.trl not in ("same", "ours")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
