@@ -62,7 +62,7 @@ class SettingSpec:
         return types.NoneType in union_members(self.type)
 
 
-def settings_of(dataclass_type) -> dict[str, SettingSpec]:
+def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
     """The settings of a dataclass by name: those of its fields that `setting` declares."""
     declared = [each for each in fields(dataclass_type) if each.metadata]
     return {each.name: SettingSpec(each.name, each.type, each.default, **each.metadata) for each in declared}

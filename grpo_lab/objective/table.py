@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice, check_clip_range
-from grpo_lab.base.setting import check_range, setting, settings_of
+from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
@@ -38,7 +38,7 @@ class LossSettings:
     vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
-LOSS_SETTINGS = settings_of(LossSettings)
+LOSS_SETTINGS = setting_specs(LossSettings)
 
 
 class LossBatch(NamedTuple):
