@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -13,14 +13,9 @@ from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
-# The names of the divisors before 1.0.0.
-OLD_DIVISORS = {
-    "length": "completion_tokens",
-    "rows": "completions",
-    "limit": "max_completion_length",
-    "part": "microbatch_tokens",
-    "update": "update_tokens",
-}
+DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
+# What they were called before 1.0.0.
+OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +51,9 @@ class Loss:
     """An entry of `LOSSES`: everything that a loss is.
 
     surrogate: what each token contributes, to be maximised.
-    divided_by: what `aggregate` divides by: the tokens of each completion (before the mean over completions), the
-    completions, completions times `max_completion_length`, or the tokens of the micro-batch or of the whole update.
+    divided_by: one of `DIVISORS`, what `aggregate` divides by: the tokens of each completion (before the mean over
+    completions), the completions, completions times `max_completion_length`, or the tokens of the micro-batch or of
+    the whole update.
     reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio; a
     run that is given another one is refused.
     clip_metrics: True at each token that counts, by the name of the metric.
@@ -68,9 +64,7 @@ class Loss:
     """
 
     surrogate: Callable[[LossBatch, LossSettings], Tensor]
-    divided_by: Literal[
-        "completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens"
-    ]
+    divided_by: str
     reads: tuple[str, ...]
     clip_metrics: Callable[[LossBatch, LossSettings], dict[str, Tensor]] = lambda batch, settings: {}
     check: Callable[[LossSettings], None] = lambda settings: None
@@ -82,7 +76,7 @@ class Loss:
             message = f"divided_by={self.divided_by!r} is called {new!r} now"
             warnings.warn(message, DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "divided_by", new)
-        check_choice("divided_by", self.divided_by, OLD_DIVISORS.values())
+        check_choice("divided_by", self.divided_by, DIVISORS)
 
 
 def clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
