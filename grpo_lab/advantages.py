@@ -286,24 +286,26 @@ def gigpo_advantages(
 def advantages_of_known(
     compute: Callable[..., Tensor],
     known: Bool[Tensor, "P G"],
-    *inputs: Float[Tensor, "P G ..."] | Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
+    rewards: Float[Tensor, "P G ..."],
+    *further: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
     smallest_group: int = 2,
 ) -> Float[Tensor, "P G ..."]:
     """Compare the completions of each group whose reward is known; the advantages of the others are zero.
 
     Args:
-        compute: from these inputs to advantages of the shape of the first one, such as `group_advantages`.
+        compute: from the rewards, and what else there is, to advantages of their shape; such as `group_advantages`.
         known: False for a completion to which no reward applies (its reward is NaN).
-        inputs: what `compute` takes, the rewards first. A None is handed on.
+        rewards: numbers where they are known; elsewhere anything may stand, NaN included.
+        further: what else `compute` takes, such as a mask of turns. A None is handed on.
         smallest_group: where fewer are known, they have nothing to be compared with: theirs are zero, too.
     """
     if known.all():
-        return compute(*inputs)
-    advantages = torch.zeros_like(inputs[0])
+        return compute(rewards, *further)
+    advantages = torch.zeros_like(rewards)
     for p, is_known in enumerate(known):
         if is_known.sum() >= smallest_group:
-            known_inputs = (None if values is None else values[p, is_known][None] for values in inputs)
-            advantages[p, is_known] = compute(*known_inputs)[0]
+            inputs = (None if values is None else values[p, is_known][None] for values in (rewards, *further))
+            advantages[p, is_known] = compute(*inputs)[0]
     return advantages
 
 
