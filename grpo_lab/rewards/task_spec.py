@@ -13,6 +13,7 @@ from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK
 
 SUMS = "sums"  # the task where none is named
