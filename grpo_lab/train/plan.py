@@ -114,7 +114,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     agent = load_agent(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
-    task_spec, config, chosen = plan_run(options, parameters, device.type)
+    task_spec, config, chosen = task_and_settings(options, parameters, device.type)
     attempt(engine.check, config)
     if is_main():  # the run checks these again
         attempt(check_folder, config)
@@ -129,7 +129,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     )
 
 
-def plan_run(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}

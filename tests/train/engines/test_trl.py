@@ -381,7 +381,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = command.plan_run(settings_for_trl, 10**7, "cuda")[1]
+    config = command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
     settings.check_settings(config)
     table = settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -390,7 +390,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        settings.check_settings(command.plan_run(typed, 10**7, "cuda")[1])
+        settings.check_settings(command.task_and_settings(typed, 10**7, "cuda")[1])
 
 
 class Counter:
