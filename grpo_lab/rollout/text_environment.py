@@ -61,7 +61,11 @@ class Abilities(NamedTuple):
 
 def abilities(environment: Environment | None) -> Abilities:
     """The abilities that an environment states; without an environment there are none."""
-    return Abilities(*(bool(getattr(environment, f"has_{name}", False)) for name in Abilities._fields))
+    return Abilities(
+        instances=getattr(environment, "has_instances", False),
+        reward=getattr(environment, "has_reward", False),
+        state=getattr(environment, "has_state", False),
+    )
 
 
 @dataclass(frozen=True)
