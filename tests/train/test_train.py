@@ -369,7 +369,7 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
     base, workdir, capsys, monkeypatch
 ):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    monkeypatch.setattr(command, "FEW_PARAMETERS", 1)  # as of a model that takes its time
+    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # as of a model that takes its time
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", base, "--output_dir", "out", *SMALL]
     for words, message in [
