@@ -8,7 +8,6 @@ and the last quarter of the steps, and a change counts where the noise of the st
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from grpo_lab.diagnose.logs import Lacking, Log
 
@@ -300,7 +299,7 @@ def learning_rate_too_low(log: Log) -> Evidence:
     return None if unsure or updates_swallowed(log) else nothing_moves(log)
 
 
-def running_mean(values: Float[np.ndarray, " N"]) -> tuple[Float[np.ndarray, " M"], int]:
+def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
     """The means over an eighth of the steps, three at least; and how many steps that is."""
     width = max(3, len(values) // 8)
     return np.convolve(values, np.ones(width) / width, "valid"), width
