@@ -8,7 +8,7 @@ import trl
 from grpo_lab.base.display import markdown_table
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import option_actions
-from grpo_lab.train import _parser, trl_names
+from grpo_lab.train import train_parser, trl_names
 
 PAGE = Path(__file__).with_name("trl.md")
 HEAD = """# TRL's settings
@@ -30,7 +30,7 @@ TRANSLATED = {
 
 def page(meanings: dict[str, str]) -> str:
     """The page. meanings: the settings that share a name and mean something else here."""
-    options = option_actions(_parser()).keys() - SETTINGS.keys() - set(TRANSLATED)
+    options = option_actions(train_parser()).keys() - SETTINGS.keys() - set(TRANSLATED)
     rows = [_row(each, meanings, options) for each in fields(trl.GRPOConfig)]
     head = ("setting", "TRL's default", "here", "with `--engine trl`")
     return HEAD.format(version=trl_names.VERSION) + "\n" + markdown_table(head, rows) + "\n"
@@ -43,7 +43,7 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
         ours = SETTINGS[name].default
         here = "another meaning" if name in meanings else "the same"
         here += "" if ours == default else f", default `{ours}`"
-        reason = SETTINGS[name].metadata["trl"]
+        reason = SETTINGS[name].trl
         return (
             f"`{name}`",
             shown,

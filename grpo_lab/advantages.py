@@ -283,6 +283,42 @@ def gigpo_advantages(
     return advantages
 
 
+def advantages_of_known(
+    compute: Callable[..., Tensor],
+    known: Bool[Tensor, "P G"],
+    rewards: Float[Tensor, "P G ..."],
+    *further: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
+    smallest_group: int = 2,
+) -> Float[Tensor, "P G ..."]:
+    """Compare the completions of each group whose reward is known; the advantages of the others are zero.
+
+    Args:
+        compute: from the rewards, and what else there is, to advantages of their shape; such as `group_advantages`.
+        known: False for a completion to which no reward applies (its reward is NaN).
+        rewards: numbers where they are known; elsewhere anything may stand, NaN included.
+        further: what else `compute` takes, such as a mask of turns. A None is handed on.
+        smallest_group: where fewer are known, they have nothing to be compared with: theirs are zero, too.
+    """
+    if known.all():
+        return compute(rewards, *further)
+    advantages = torch.zeros_like(rewards)
+    for p, is_known in enumerate(known):
+        if is_known.sum() >= smallest_group:
+            inputs = (None if values is None else values[p, is_known][None] for values in (rewards, *further))
+            advantages[p, is_known] = compute(*inputs)[0]
+    return advantages
+
+
+def batch_advantages_of_known(rewards: Float[Tensor, "P G"], eps: float = 1e-4) -> Float[Tensor, "P G"]:
+    """Divide by one standard deviation, as `group_advantages(rewards, "batch")`, where some rewards may be NaN.
+
+    It is that of all rewards that are known; where only one is, nothing is divided.
+    """
+    known = ~rewards.isnan()
+    centred = advantages_of_known(lambda rewards: group_advantages(rewards, "none"), known, rewards)
+    return centred / (rewards[known].std() + eps) if known.sum() > 1 else centred
+
+
 def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
     check_shapes(turn_rewards=(turn_rewards, "P G>1 K"), turn_mask=(turn_mask, "P G K"), states=(states, "P G K"))
     check_dtype("turn_mask", turn_mask, "bool")

@@ -16,7 +16,7 @@ import torch
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
 from grpo_lab.config.defaults import FEW_PARAMETERS
-from grpo_lab.rewards.task_spec import add_data_options
+from grpo_lab.task_options import add_data_options
 
 if TYPE_CHECKING:
     from grpo_lab.tasks import Task
@@ -146,6 +146,7 @@ def _play(environment, model, tokenizer, row: dict, args: Namespace, name: str) 
     Returns:
         The messages of the episode, or its text where the environment knows none.
     """
+    from grpo_lab.rollout.text_environment import abilities
     from grpo_lab.trainer.reports import in_turns, turn_texts
 
     sampling = {"temperature": args.temperature} if args.temperature else {"top_k": 1}
@@ -158,7 +159,7 @@ def _play(environment, model, tokenizer, row: dict, args: Namespace, name: str) 
     print(printable(in_turns(turn_texts(rollout, tokenizer)[0])))
     if rollout.truncated[0]:
         print(f"(cut: no room left in {args.max_new_tokens} tokens, --max_new_tokens)")
-    if getattr(environment, "has_reward", False):
+    if abilities(environment).reward:
         print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
     sys.stdout.flush()
     return rollout.texts[0] if episode.messages is None else episode.messages

@@ -27,12 +27,10 @@ from grpo_lab.rewards.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
     TaskSpec,
-    add_reward_options,
-    add_task_option,
-    add_tool_options,
     check_names,
     make_task_spec,
 )
+from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 
@@ -334,7 +332,6 @@ def _parser() -> Parser:
     add_task_option(parser)
     add_reward_options(parser)
     add_tool_options(parser)
-    parser.set_defaults(**dict.fromkeys(TASK_OPTION_DEFAULTS))
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
     add("--n", type=int, help="problems (default: 1000, or as many as there are)")

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from grpo_lab.advantages import (
     TURN_ADVANTAGES,
+    advantages_of_known,
+    batch_advantages_of_known,
     best_of_group,
     gigpo_advantages,
     group_advantages,
@@ -293,3 +296,28 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
             TURN_ADVANTAGES[name](*wrong)
     with pytest.raises(ValueError, match="turn_rewards holds NaN"):
         TURN_ADVANTAGES[name](rewards / 0, mask, states)
+
+
+# Rewards that are not known.
+
+
+def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
+    nan = math.nan
+    rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
+    advantages = advantages_of_known(rloo_advantages, ~rewards.isnan(), rewards)
+    assert advantages.tolist() == [[-3.0, 0.0, 3.0], [0.0] * 3, [0.0] * 3, [-4.5, -1.5, 6.0]]
+    kept = advantages_of_known(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
+    assert kept.tolist() == rewards.nan_to_num(0.0).tolist()
+    asked = []
+    advantages_of_known(lambda r, states: asked.append(states) or r, ~rewards.isnan(), rewards, None)
+    assert asked == [None, None], "of the two groups in which two or more are known"
+
+
+def test_one_deviation_for_all_is_that_of_the_known():
+    rewards = torch.tensor([[1.0, 0.0, math.nan], [10.0, math.nan, 0.0]], dtype=torch.float64)
+    expected = [value / (np.std([1, 0, 10, 0], ddof=1) + 1e-4) for value in (0.5, -0.5, 0.0, 5.0, 0.0, -5.0)]
+    assert batch_advantages_of_known(rewards).flatten().tolist() == pytest.approx(expected, rel=1e-12)
+    alone = torch.tensor([[math.nan, 2.0]])
+    assert batch_advantages_of_known(alone).tolist() == [[0.0, 0.0]]
+    known = draw(3, 4, seed=1)
+    torch.testing.assert_close(batch_advantages_of_known(known), group_advantages(known, "batch"))

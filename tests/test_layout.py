@@ -13,7 +13,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 # In reading order. Those that serve all parts stand first, and know nothing.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
-TRAINING = ("trainer", "memory", "evaluate", "train", "chat")
+TRAINING = ("trainer", "task_options", "memory", "evaluate", "train", "chat")
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")
 PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 

@@ -106,9 +106,14 @@ def check_between(name: str, value: Any, low: Any, high: Any) -> None:
         raise InputError(name, value, f"it must lie between {low} and {high}")
 
 
+def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
+    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. Nothing else reads that None."""
+    return epsilon if epsilon_high is None else epsilon_high
+
+
 def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
     """Raise InputError for a clip range [1 - epsilon, 1 + epsilon_high], or a bound delta, that makes no sense."""
-    high = epsilon if epsilon_high is None else epsilon_high
+    high = upper_clip_range(epsilon, epsilon_high)
     check_between("epsilon", epsilon, 0, 1)
     check_at_least("epsilon_high", high, 0)
     if delta is not None and not delta > 1 + high:

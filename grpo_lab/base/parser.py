@@ -28,6 +28,11 @@ class Parser(argparse.ArgumentParser):
         # argparse takes -0.2 for a number, and -1e-3 and -inf for options that it does not know.
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
+    @property
+    def options_by_name(self) -> dict[str, argparse.Action]:
+        """What it reads, but for --help and --version, by the name in the result."""
+        return {action.dest: action for action in self._actions if action.dest not in ("help", "version")}
+
     def parse_known_args(self, args=None, namespace=None):
         options.update({action.dest: _option_text(action) for action in self._actions if action.dest not in options})
         if not self.where:  # of several names for an option, errors say the one that was typed

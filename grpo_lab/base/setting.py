@@ -7,7 +7,7 @@ import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
@@ -31,6 +31,43 @@ class Range:
         return f"{'(' if self.low_open else '['}{self.low}, {self.high}{')' if self.high_open else ']'}"
 
 
+@dataclass(frozen=True)
+class SettingSpec:
+    """What a setting may be, what its help says, and what reads it.
+
+    about, group: what its help says, and the heading that begins with it.
+    range: of a number; None for what is no number, or may be any.
+    choices: the texts that it may be, as they were when the package was imported.
+    entries: a table of them, each entry with `reads`: the settings that matter if it is chosen. Others may have come to
+        it since: a loss of one's own.
+    read_if: it is read if any of these settings is on.
+    trl: what `--engine trl` does with it, as `setting` takes it.
+    may_change: whether a resumed run may have another value.
+    """
+
+    name: str
+    type: Any  # its annotation, such as `int | None`
+    default: Any
+    about: str
+    group: str
+    range: Range | None
+    choices: tuple[str, ...]
+    entries: Mapping[str, Any]
+    read_if: tuple[str, ...]
+    trl: str
+    may_change: bool
+
+    @property
+    def may_be_none(self) -> bool:
+        return types.NoneType in union_members(self.type)
+
+
+def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
+    """The settings of a dataclass by name: those of its fields that `setting` declares."""
+    declared = [each for each in fields(dataclass_type) if each.metadata]
+    return {each.name: SettingSpec(each.name, each.type, each.default, **each.metadata) for each in declared}
+
+
 def setting(
     default,
     about: str = "",
@@ -45,7 +82,7 @@ def setting(
     trl: str = "same",
     may_change: bool = False,
 ) -> Any:
-    """A field with its default.
+    """A field with its default, and what `SettingSpec` says of it.
 
     about, group: what its help says, and the heading that begins with this setting.
     at_least, above, at_most, below: the ends of the range of a number; one that is left out is infinite.
@@ -83,7 +120,7 @@ def union_members(annotation) -> tuple:
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
-def check_type(spec: Field, value) -> None:
+def check_type(spec: SettingSpec, value) -> None:
     """Raise InputTypeError for a value of another type; an int is a float, a bool is neither."""
     kinds = union_members(spec.type)
     accepted = [typing.get_origin(kind) or kind for kind in kinds]
@@ -93,39 +130,36 @@ def check_type(spec: Field, value) -> None:
         raise InputTypeError(spec.name, value, f"expected {names}")
 
 
-def check_range(spec: Field, value, infinite: bool = False) -> None:
+def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
     """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
-    # Entries may have come to a table since: a loss of one's own.
-    interval, choices = spec.metadata["range"], tuple(spec.metadata["entries"]) or spec.metadata["choices"]
-    if choices:
+    if choices := tuple(spec.entries) or spec.choices:
         for each in value if isinstance(value, list) else [value]:
-            check_choice(spec.name, each, (None, *choices) if types.NoneType in union_members(spec.type) else choices)
-    elif interval is not None and value is not None:
-        may_be_infinite = interval.high == math.inf and (infinite or not interval.high_open)
+            check_choice(spec.name, each, (None, *choices) if spec.may_be_none else choices)
+    elif spec.range is not None and value is not None:
+        may_be_infinite = spec.range.high == math.inf and (infinite or not spec.range.high_open)
         if not may_be_infinite:
             check_finite(spec.name, value)
-        if value not in interval and not (may_be_infinite and value == math.inf):
-            raise InputError(spec.name, value, f"it must lie in {interval}")
+        if value not in spec.range and not (may_be_infinite and value == math.inf):
+            raise InputError(spec.name, value, f"it must lie in {spec.range}")
 
 
-def unread(config, settings: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
+def unread(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
     """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
-    tables = {name: spec.metadata["entries"] for name, spec in settings.items() if spec.metadata["entries"]}
+    tables = {name: spec.entries for name, spec in settings.items() if spec.entries}
     for name, spec in settings.items():
-        read_if = spec.metadata["read_if"]
         # The settings that choose an entry, such as loss_type, of which some entry reads this one.
         choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
         value = getattr(config, name)
         is_off = value is None or (not value and float not in union_members(spec.type))
-        if value == spec.default or is_off or not (choosers or read_if):
+        if value == spec.default or is_off or not (choosers or spec.read_if):
             continue
-        is_read = any(getattr(config, switch) for switch in read_if)
+        is_read = any(getattr(config, switch) for switch in spec.read_if)
         is_read = is_read or any(name in tables[table][getattr(config, table)].reads for table in choosers)
         if not is_read:
-            yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *read_if))
+            yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *spec.read_if))
 
 
-def check_read(config, settings: Mapping[str, Field]) -> None:
+def check_read(config, settings: Mapping[str, SettingSpec]) -> None:
     """Raise InputError for the first setting that was given and that nothing reads."""
     for name, reason in unread(config, settings):
         raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {reason}")

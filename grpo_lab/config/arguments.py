@@ -6,14 +6,13 @@ import types
 import typing
 from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterable
-from dataclasses import Field
 from pathlib import Path
 
 import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.setting import SettingSpec, union_members
 from grpo_lab.config import defaults
 from grpo_lab.config.settings import SETTINGS
 
@@ -42,7 +41,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
     group_title = ""
     groups = {}
     for setting in SETTINGS.values():
-        group_title = setting.metadata["group"] or group_title
+        group_title = setting.group or group_title
         if setting.name in option_names:
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
@@ -65,7 +64,7 @@ def read_settings(file: Path) -> dict:
 
 def option_actions(parser: Parser) -> dict:
     """The options of a parser that a file may hold, by name."""
-    return {action.dest: action for action in parser._actions if action.dest not in ("help", "version", "config")}
+    return {name: action for name, action in parser.options_by_name.items() if name != "config"}
 
 
 def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
@@ -76,7 +75,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     actions = option_actions(parser) | {
         option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
     }
-    may_be_none = {name for name, setting in SETTINGS.items() if types.NoneType in union_members(setting.type)}
+    may_be_none = {name for name, setting in SETTINGS.items() if setting.may_be_none}
     may_be_none -= {"output_dir"}
     words = []
     for name, value in content.items():
@@ -96,9 +95,9 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     return words
 
 
-def _help(setting: Field) -> str:
-    sentences = [setting.metadata["about"]]
-    if choices := setting.metadata["choices"]:
+def _help(setting: SettingSpec) -> str:
+    sentences = [setting.about]
+    if choices := setting.choices:
         sentences.append(f"one of {', '.join(choices)}")
     default = defaults.as_typed(setting.default)
     if setting.name in defaults.BY_SIZE:

@@ -4,19 +4,33 @@
 tuned; batches are cut so that the activations of a half-billion model fit a GPU of 8 GB.
 """
 
+from typing import NamedTuple
+
 BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
 FEW_PARAMETERS = 10_000_000  # as the tiny model has; CPU threads then wait for each other longer than they work
 SHORT = 128  # tokens
-# Below so many parameters: learning_rate, num_generations, generation_batch_size, gradient_checkpointing, and rows at
-# once on a GPU and on a CPU (None: all of an update). On a CPU twice as many, if completions are short.
+
+
+class SizeDefaults(NamedTuple):
+    """Settings to start from for models of fewer parameters than `below`."""
+
+    below: float
+    learning_rate: float
+    num_generations: int
+    generation_batch_size: int
+    gradient_checkpointing: bool
+    rows_on_gpu: int | None  # at once; None: all of an update
+    rows_on_cpu: int | None  # twice as many if completions are short
+
+
 SIZES = (
-    (FEW_PARAMETERS, 2e-4, 16, 256, False, None),
-    (3e8, 1e-5, 8, 64, False, (16, 8)),
-    (1e9, 2e-6, 8, 64, True, (8, 4)),
-    (float("inf"), 1e-6, 8, 64, True, (4, 2)),
+    SizeDefaults(FEW_PARAMETERS, 2e-4, 16, 256, gradient_checkpointing=False, rows_on_gpu=None, rows_on_cpu=None),
+    SizeDefaults(3e8, 1e-5, 8, 64, gradient_checkpointing=False, rows_on_gpu=16, rows_on_cpu=8),
+    SizeDefaults(1e9, 2e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=8, rows_on_cpu=4),
+    SizeDefaults(float("inf"), 1e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=4, rows_on_cpu=2),
 )
 
 
@@ -29,17 +43,21 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         both are and the batch is not, it is their product, one update, as in TRL.
     """
     explicit = explicit or {}
-    _, rate, group_size, batch_size, checkpointing, rows_at_once = next(size for size in SIZES if parameters < size[0])
-    settings = {"learning_rate": rate, "num_generations": group_size, "gradient_checkpointing": checkpointing}
-    settings["max_completion_length"] = task.completion_length(small=parameters < FEW_PARAMETERS)
-    group_size = max(1, explicit.get("num_generations", group_size))
-    settings["generation_batch_size"] = max(1, batch_size // group_size) * group_size
+    size = next(size for size in SIZES if parameters < size.below)
+    settings = {
+        "learning_rate": size.learning_rate,
+        "num_generations": size.num_generations,
+        "gradient_checkpointing": size.gradient_checkpointing,
+        "max_completion_length": task.completion_length(small=parameters < FEW_PARAMETERS),
+    }
+    group_size = max(1, explicit.get("num_generations", size.num_generations))
+    settings["generation_batch_size"] = max(1, size.generation_batch_size // group_size) * group_size
     if explicit.get("per_device_train_batch_size") and "gradient_accumulation_steps" in explicit:
         product = explicit["per_device_train_batch_size"] * explicit["gradient_accumulation_steps"]
         settings["generation_batch_size"] = product
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
-    if rows_at_once and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
-        most_rows = rows_at_once[device_type != "cuda"]
+    most_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
+    if most_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
         if device_type != "cuda" and explicit.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
             most_rows *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
         rows = max((rows for rows in range(1, most_rows + 1) if batch_size % rows == 0), default=1)

@@ -53,7 +53,8 @@ def register(setting: str, name: str) -> None:
     if setting == "loss_type":
         read = _read(setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio"))
         reads = (*(each for each in read if each not in LOSS_INPUTS), *([LEVEL] if "ratio" in read else []))
-        LOSSES[name] = Loss(_marked(partial(_surrogate, name, value, read), value), "update", reads, trl=OUR_LOOP_ALONE)
+        surrogate = _marked(partial(_surrogate, name, value, read), value)
+        LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
     else:
         read = _read(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
         reads = tuple(each for each in read if each != "rewards")

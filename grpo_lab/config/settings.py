@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import check_range, check_read, check_type, setting, unread
+from grpo_lab.base.setting import check_range, check_read, check_type, setting, setting_specs, unread
 from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
@@ -219,9 +219,9 @@ class GRPOConfig(LossSettings, RunSettings):
         }
 
 
-SETTINGS = {each.name: each for each in fields(GRPOConfig) if each.name != "command"}
+SETTINGS = setting_specs(GRPOConfig)
 # What may change when a run is resumed. So may `max_steps`, with which a falling learning rate changes.
-MAY_CHANGE = tuple(name for name, each in SETTINGS.items() if each.metadata["may_change"])
+MAY_CHANGE = tuple(name for name, each in SETTINGS.items() if each.may_change)
 
 
 def _check_settings(config: GRPOConfig) -> None:

@@ -264,12 +264,21 @@ def still(log: Log) -> bool:
     )
 
 
+def no_weight_moves(log: Log) -> Evidence:
+    """By the learning rates alone: Adam moves a weight by about the rate at each update."""
+    rates = log.points("learning_rate")[1]
+    farthest = rates.sum() * (updates_of_a_rollout(log) or 1)
+    in_warm_up = len(rates) < FEWEST or rates[-1] > rates[:-1].max()  # the rates are yet to come
+    if in_warm_up or farthest >= 1e-6 or not rates.any():
+        return None
+    steps = f"in {len(rates)} steps no weight has moved by more than {farthest:.1g}"
+    return f"learning_rate is {np.median(rates):.2g}: {steps}"
+
+
 def nothing_moves(log: Log) -> Evidence:
-    rates, updates = log.points("learning_rate")[1], updates_of_a_rollout(log) or 1
-    warm = len(rates) >= FEWEST and rates[-1] <= rates[:-1].max()  # in a warm-up the rates are yet to come
-    if warm and rates.sum() * updates < 1e-6 and rates.any():
-        most = f"{rates.sum() * updates:.1g}"  # Adam moves a weight by about the rate at each update
-        return f"learning_rate is {np.median(rates):.2g}: in {len(rates)} steps no weight has moved by more than {most}"
+    """The weights cannot have moved, or the policy stays as it was."""
+    if evidence := no_weight_moves(log):
+        return evidence
     log.points("reward", 3 * FEWEST)  # a slow run moves late
     if not still(log):
         return None
@@ -290,18 +299,33 @@ def learning_rate_too_low(log: Log) -> Evidence:
     return None if unsure or updates_swallowed(log) else nothing_moves(log)
 
 
+def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """The means over an eighth of the steps, three at least; and how many steps that is."""
+    width = max(3, len(values) // 8)
+    return np.convolve(values, np.ones(width) / width, "valid"), width
+
+
 def learning_rate_too_high(log: Log) -> Evidence:
+    """The reward falls from where it was, or is lost while the entropy halves or doubles."""
+    return falls_from_its_best(log) or is_lost_from_the_start(log)
+
+
+def falls_from_its_best(log: Log) -> Evidence:
     steps, reward = log.points("reward", FEWEST)
-    width = max(3, len(reward) // 8)
-    means = np.convolve(reward, np.ones(width) / width, "valid")
+    means, width = running_mean(reward)
     earlier, last = means[:-width], means[-1]
-    if earlier.max() - last > max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(earlier.max())):
-        step = int(steps[earlier.argmax() + width - 1])
-        return f"reward falls from {earlier.max():.3g} around step {step} to {last:.3g} at the end"
-    entropy = log.points("entropy")[1]
+    if earlier.max() - last <= max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(earlier.max())):
+        return None
+    step = int(steps[earlier.argmax() + width - 1])
+    return f"reward falls from {earlier.max():.3g} around step {step} to {last:.3g} at the end"
+
+
+def is_lost_from_the_start(log: Log) -> Evidence:
+    reward, entropy = log.points("reward", FEWEST)[1], log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None
-    share = np.convolve(entropy, np.ones(width) / width, "valid") / entropy[0]
+    means = running_mean(reward)[0]
+    share = running_mean(entropy)[0] / entropy[0]
     lost = (means < reward[0] - 0.75 * abs(reward[0])) & ((share < 0.5) | (share > 2))
     if not lost.any():
         return None

@@ -43,19 +43,19 @@ def aggregate(
     """
     check_choice("loss_type", loss_type, LOSSES)
     check_shapes(mask=(mask, "B T"), values=(values, "B #T"))
-    if LOSSES[loss_type].divided_by == "limit" and not (max_completion_length or 0) >= 1:
+    if LOSSES[loss_type].divided_by == "max_completion_length" and not (max_completion_length or 0) >= 1:
         raise InputError("max_completion_length", max_completion_length, f"{loss_type!r} needs one of at least 1")
     if num_items is not None and not num_items >= 0:
         raise InputError("num_items", num_items, "it must be at least 0")
     lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.19)
     match LOSSES[loss_type].divided_by:
-        case "length":
+        case "completion_tokens":
             return (sums / lengths.clamp(min=1)).mean()  # scalar (5.20)
-        case "rows":
+        case "completions":
             return sums.mean()  # scalar (5.21)
-        case "limit":
+        case "max_completion_length":
             return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.22)
-        case "part":
+        case "microbatch_tokens":
             return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.23)
     total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
     return sums.sum() / total.clamp(min=1)  # scalar (5.24)

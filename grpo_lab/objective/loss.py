@@ -14,6 +14,7 @@ from grpo_lab.base.checks import (
     check_choice,
     check_dtype,
     check_shapes,
+    upper_clip_range,
 )
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
@@ -88,8 +89,8 @@ def policy_loss(
     logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)  # [padding]
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     batch = LossBatch(ratio, logp, old_logp, mask, advantages)
-    high = epsilon if epsilon_high is None else epsilon_high
-    loss_settings = LossSettings(epsilon=epsilon, epsilon_high=high, delta=delta, **settings)
+    epsilon_high = upper_clip_range(epsilon, epsilon_high)
+    loss_settings = LossSettings(epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, **settings)
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)

@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import check_choice, check_clip_range, check_shapes
+from grpo_lab.base.checks import check_choice, check_clip_range, check_shapes, upper_clip_range
 
 LEVELS = ("token", "sequence")
 
@@ -95,7 +95,7 @@ def clipped_surrogate(
     """
     check_clip_range(epsilon, epsilon_high, delta)
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
-    epsilon_high = epsilon if epsilon_high is None else epsilon_high
+    epsilon_high = upper_clip_range(epsilon, epsilon_high)
     advantages = per_token(advantages)
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.9)
     bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.10)

@@ -1,17 +1,21 @@
 """The losses that are in use, each as one entry that says everything about it; and their settings."""
 
+import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import InputError, check_clip_range
-from grpo_lab.base.setting import check_range, setting
+from grpo_lab.base.checks import InputError, check_choice, check_clip_range
+from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
+DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
+# What they were called before 1.0.0.
+OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,9 @@ class LossSettings:
     vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
+LOSS_SETTINGS = setting_specs(LossSettings)
+
+
 class LossBatch(NamedTuple):
     """The tensors from which the surrogates are computed: B rows of T tokens."""
 
@@ -44,7 +51,9 @@ class Loss:
     """An entry of `LOSSES`: everything that a loss is.
 
     surrogate: what each token contributes, to be maximised.
-    divided_by: which average of `aggregate`.
+    divided_by: one of `DIVISORS`, what `aggregate` divides by: the tokens of each completion (before the mean over
+    completions), the completions, completions times `max_completion_length`, or the tokens of the micro-batch or of
+    the whole update.
     reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio; a
     run that is given another one is refused.
     clip_metrics: True at each token that counts, by the name of the metric.
@@ -55,11 +64,19 @@ class Loss:
     """
 
     surrogate: Callable[[LossBatch, LossSettings], Tensor]
-    divided_by: Literal["length", "rows", "limit", "part", "update"]
+    divided_by: str
     reads: tuple[str, ...]
     clip_metrics: Callable[[LossBatch, LossSettings], dict[str, Tensor]] = lambda batch, settings: {}
     check: Callable[[LossSettings], None] = lambda settings: None
     trl: str = "same"
+
+    def __post_init__(self):
+        if self.divided_by in OLD_DIVISORS:
+            new = OLD_DIVISORS[self.divided_by]
+            message = f"divided_by={self.divided_by!r} is called {new!r} now"
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "divided_by", new)
+        check_choice("divided_by", self.divided_by, DIVISORS)
 
 
 def clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
@@ -125,23 +142,23 @@ def check_cispo(settings: LossSettings) -> None:
 LEVEL = "importance_sampling_level"
 CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL)
 LOSSES = {
-    "grpo": Loss(clipped, "length", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "bnpo": Loss(clipped, "part", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "dr_grpo": Loss(clipped, "limit", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "dapo": Loss(clipped, "update", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "cispo": Loss(cispo, "update", ("epsilon_high", LEVEL), cispo_clip_metrics, check_cispo),
-    "sapo": Loss(sapo, "length", ("sapo_temperature_pos", "sapo_temperature_neg", LEVEL)),
-    "luspo": Loss(clipped, "rows", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "vespo": Loss(vespo, "update", ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")),
+    "grpo": Loss(clipped, "completion_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "bnpo": Loss(clipped, "microbatch_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "dr_grpo": Loss(clipped, "max_completion_length", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "dapo": Loss(clipped, "update_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "cispo": Loss(cispo, "update_tokens", ("epsilon_high", LEVEL), cispo_clip_metrics, check_cispo),
+    "sapo": Loss(sapo, "completion_tokens", ("sapo_temperature_pos", "sapo_temperature_neg", LEVEL)),
+    "luspo": Loss(clipped, "completions", CLIP_SETTINGS, clip_metrics, check_clipped),
+    "vespo": Loss(vespo, "update_tokens", ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")),
 }
 LOSS_TYPES = tuple(LOSSES)
 
 
-class _ByTokens(Collection):
-    """The losses that divide by the tokens of the whole update: also those that the table gets later."""
+class _DividedByUpdateTokens(Collection):
+    """The names of the losses that divide by the tokens of the whole update; losses may come to the table later."""
 
     def __contains__(self, name: object) -> bool:
-        return name in LOSSES and LOSSES[name].divided_by == "update"
+        return name in LOSSES and LOSSES[name].divided_by == "update_tokens"
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in LOSSES if name in self)
@@ -150,11 +167,11 @@ class _ByTokens(Collection):
         return sum(1 for _ in self)
 
 
-LOSSES_BY_TOKENS = _ByTokens()
+LOSSES_BY_TOKENS = _DividedByUpdateTokens()
 
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
-    for setting_field in fields(LossSettings):
-        if setting_field.name in loss.reads:
-            check_range(setting_field, getattr(settings, setting_field.name), infinite=True)
+    for name, spec in LOSS_SETTINGS.items():
+        if name in loss.reads:
+            check_range(spec, getattr(settings, name), infinite=True)

@@ -1,7 +1,6 @@
-"""What a command trains or measures: a task, its rewards, and what the system says; as options, and as rows."""
+"""What a command trains or measures: a task, its rewards, and what the system says; looked up by name, as rows."""
 
 import re
-from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,63 +28,6 @@ OPTIONS_THAT_IMPORT = {
     "tools": None,
     "environment": None,
 }  # likewise: files that are imported, which only somebody who types may ask
-
-
-def add_task_option(group: ArgumentParser) -> None:
-    """--task, --chat_template and how data of one's own is read, as train, evaluate and memory take them."""
-    about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
-    group.add_argument(
-        "--dataset_name", "--task", dest="task", default=SUMS, metavar="TASK",
-        help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); or data of your own with the columns "
-        f"prompt and answer: a file ({', '.join(KINDS)}), a folder of these, or OWNER/NAME of the Hugging Face hub "
-        f"(default {SUMS})",
-    )  # fmt: skip
-    group.add_argument(
-        "--chat_template", default=OF_MODEL, choices=(OF_MODEL, "none"),
-        help=f'"none" gives the problems as plain text, as a base model needs them (default: {OF_MODEL}, its own)',
-    )  # fmt: skip
-    add_data_options(group)
-
-
-def add_data_options(parser: ArgumentParser) -> None:
-    """The options of `DataOptions`, under a heading of their own."""
-    add = parser.add_argument_group("data of your own").add_argument
-    add("--dataset_config", metavar="NAME", help="configuration of a hub data set, or a folder in the folder")
-    split = 'split to train on, or the beginning of its files\' names in a folder (default "train")'
-    add("--dataset_train_split", "--dataset_split", dest="dataset_split", metavar="NAME", help=split)
-    held_out = "split that is held out (default: of a hub data set a tenth of the problems; in a folder test, if any)"
-    add("--dataset_test_split", metavar="NAME", help=held_out)
-    add("--prompt_column", metavar="NAME", help="column with the prompts (default prompt)")
-    add("--answer_column", metavar="NAME", help="column with the answers, for rewards that read one (default answer)")
-    template = "prompt as a text with names of columns, such as 'Q: {question}'; in place of --prompt_column"
-    add("--prompt_template", metavar="TEXT", help=template)
-
-
-def add_reward_options(group: ArgumentParser) -> None:
-    """--reward_funcs and --system_prompt."""
-    group.add_argument(
-        "--reward_funcs", nargs="+", default=None, metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each gives), or FILE:function, one "
-        "of your own, or module:function; the first says what is right (default: the task's)",
-    )  # fmt: skip
-    group.add_argument(
-        "--system_prompt", default=BY_REWARDS, metavar="TEXT",
-        help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
-    )  # fmt: skip
-
-
-def add_tool_options(group: ArgumentParser) -> None:
-    """--tools and --environment, as train and evaluate take them."""
-    group.add_argument(
-        "--tools", nargs="+", default=None, metavar="TOOL",
-        help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "
-        "argument is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
-    )  # fmt: skip
-    group.add_argument(
-        "--environment", default=None, metavar="FILE:CLASS",
-        help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
-        "public methods are tools",
-    )  # fmt: skip
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:

@@ -7,6 +7,7 @@ completions. Attention alone takes them apart: the prompts among themselves, and
 
 from contextlib import nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,9 +38,9 @@ def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
     prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
-    blocks = [_block(model, prompt_prefixes, prompt_mask, length)]
+    blocks = [_rows(model, prompt_prefixes, prompt_mask, length)]
     if is_input.shape[1] > 0:
-        blocks.append(_block(model, prefix_index, is_token, is_input.shape[1]))
+        blocks.append(_rows(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
     # Attention returns its outputs block by block; `output_index` says where that of each token of each row stands.
     prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
@@ -57,7 +58,7 @@ def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "
     prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
     keywords = {"past_key_values": cache, "use_cache": True}
-    blocks = [_block(model, prefix_index, prompts.mask, prefix_index.shape[1])]
+    blocks = [_rows(model, prefix_index, prompts.mask, prefix_index.shape[1])]
     _forward(model, *prompts, first_index, blocks=blocks, outputs=first_index, **keywords)
     return cache, prefix_index
 
@@ -94,41 +95,45 @@ def unique_prefixes(
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
 
 
-def _block(
-    model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
-) -> tuple[Tensor, Tensor] | LongRows:
-    """Rows of tokens that attend to each other, as `attend_packed` takes them, and the mask for their last queries.
+class MaskedRows(NamedTuple):
+    """Rows of tokens of a packed sequence, each of which attends within its row; the last Q of a row are queries.
 
-    Long rows have their lengths instead of a mask.
+    R heads stand in line as queries of their one key head, so no key is repeated.
     """
+
+    token_index: Int[Tensor, "B S"]  # into the packed sequence; at padding any, which the mask hides
+    mask: Float[Tensor, "B 1 RQ S"]  # added to the scores
+
+    def attend(self, query, key, value, scaling: float | None) -> Tensor:
+        """What attention returns for each query, row by row: (B*Q, H, D_h)."""
+        heads, key_heads, width = query.shape[1], key.shape[1], query.shape[3]
+        rows = len(self.token_index)
+        queries = self.mask.shape[2] * key_heads // heads
+        gathered_queries = gather_tokens(query, self.token_index[:, -queries:], self.mask.dtype)
+        gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)
+        gathered = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
+        out = scaled_dot_product_attention(gathered_queries, *gathered, attn_mask=self.mask, scale=scaling)
+        return out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
+
+
+def _rows(
+    model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
+) -> MaskedRows | LongRows:
+    """Rows that attend, by their prefixes, the last `queries` tokens of each as queries; long rows need no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
         return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
-    return prefix_index, additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
+    mask = additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
+    return MaskedRows(prefix_index, mask)
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
-    """Attention within each block of a packed sequence. R heads stand in line as queries of their one key head.
+    """Attention within the rows of each block of a packed sequence.
 
-    So no key is repeated. A block: rows of tokens, by their index in the sequence (any for padding, which the mask
-    hides), and the mask; the last Q tokens of each row are its queries. Or `LongRows`, which need no mask.
+    blocks: `MaskedRows` or `LongRows`.
     outputs: which of the blocks' outputs, one after the other, each token of the sequence gets.
     """
-    _, heads, _, width = query.shape
-    key_heads = key.shape[1]
-    block_outputs = []
-    for block in blocks:
-        if isinstance(block, LongRows):
-            block_outputs.append(block.attend(query, key, value, scaling))
-            continue
-        token_index, mask = block
-        rows = len(token_index)
-        queries = mask.shape[2] * key_heads // heads
-        gathered_queries = gather_tokens(query, token_index[:, -queries:], mask.dtype)
-        gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)
-        gathered = (gather_tokens(x, token_index, mask.dtype) for x in (key, value))
-        out = scaled_dot_product_attention(gathered_queries, *gathered, attn_mask=mask, scale=scaling)
-        block_outputs.append(out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1))  # B*Q H D_h
+    block_outputs = [block.attend(query, key, value, scaling) for block in blocks]
     return torch.cat(block_outputs).index_select(0, outputs)[None], None
 
 

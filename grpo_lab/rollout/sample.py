@@ -22,7 +22,7 @@ from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
 from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
-from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.tags import after_opened, opened_thought, tag_tokens, text_with_tags
 
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
@@ -125,12 +125,10 @@ def sample_completions(
     completion_ids, mask, truncated, texts = read_sequences(sequences, placed.ids.shape[1], ends, tokenizer)
     tags = tag_tokens(tokenizer, ends)
     opened = opened_thoughts(tokenizer, encoded)
-    if tags or any(opened):
-        rows = zip(completion_ids.tolist(), mask.tolist(), strict=True)
-        sampled_ids = [[token_id for token_id, is_sampled in zip(*row, strict=True) if is_sampled] for row in rows]
-        texts = [
-            seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(sampled_ids)
-        ]  # [opened]
+    if tags:
+        rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
+        texts = [text_with_tags(tokenizer, ids[is_sampled].tolist(), tags) for ids, is_sampled in rows]
+    texts = [after_opened(text, opened[row // num_generations]) for row, text in enumerate(texts)]  # [opened]
     return Rollout.without_environment(
         prompt_ids=placed.ids,
         prompt_mask=placed.mask,

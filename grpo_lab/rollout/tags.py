@@ -42,11 +42,19 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
 def seen_text(tokenizer, completion_ids: list[int], tags: dict[int, str], opened: str = "") -> str:
     """A completion as the rewards see it: without special tokens that are no tags, after what the prompt opened."""
     if tags:
-        special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
-        text_ids = [token_id for token_id in completion_ids if token_id in tags or token_id not in special]
-        text = tokenizer.decode(text_ids, skip_special_tokens=False)
-    else:
-        text = tokenizer.decode(completion_ids, skip_special_tokens=True)
+        return after_opened(text_with_tags(tokenizer, completion_ids, tags), opened)
+    return after_opened(tokenizer.decode(completion_ids, skip_special_tokens=True), opened)
+
+
+def text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
+    """The text of a completion, of whose special tokens only the tags show."""
+    special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    text_ids = [token_id for token_id in completion_ids if token_id in tags or token_id not in special]
+    return tokenizer.decode(text_ids, skip_special_tokens=False)
+
+
+def after_opened(text: str, opened: str) -> str:
+    """The text after what the prompt opened, which a completion that opens it once more does not need."""
     return text if opened and text.lstrip().startswith(opening_tag(opened)) else opened + text
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from grpo_lab.rollout.episodes import sample_episodes
 from grpo_lab.rollout.prompt_checks import check_prompts
@@ -14,7 +14,7 @@ from grpo_lab.tasks import Task
 class Environment(Protocol):
     """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it.
 
-    One of your own may leave out an attribute that begins with `has_`: that counts as False.
+    One of your own may leave out an attribute that begins with `has_`: `abilities` counts it as False.
     """
 
     @property
@@ -49,6 +49,23 @@ class Environment(Protocol):
     def ingredients(self) -> tuple[list[Callable], dict]:
         """The code that it is made of, and its settings: what a resumed run compares."""
         ...
+
+
+class Abilities(NamedTuple):
+    """What the objects of an environment have, as its attributes `has_instances`, `has_reward`, `has_state` say."""
+
+    instances: bool
+    reward: bool
+    state: bool
+
+
+def abilities(environment: Environment | None) -> Abilities:
+    """The abilities that an environment states; without an environment there are none."""
+    return Abilities(
+        instances=getattr(environment, "has_instances", False),
+        reward=getattr(environment, "has_reward", False),
+        state=getattr(environment, "has_state", False),
+    )
 
 
 @dataclass(frozen=True)

@@ -319,8 +319,8 @@ def _drop_unread(typed: dict, result: Translation) -> None:
     config = {name: spec.default for name, spec in SETTINGS.items()}
     config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
     config["output_dir"] = config["output_dir"] or "anywhere"
-    for name, choices in ((name, spec.metadata["choices"]) for name, spec in SETTINGS.items()):
-        if choices and not isinstance(config[name], list) and config[name] not in (None, *choices):
+    for name, spec in SETTINGS.items():
+        if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
             return  # which is refused by name afterwards
     while unused := dict(unread(SimpleNamespace(**config), SETTINGS)):
         for name, reason in unused.items():

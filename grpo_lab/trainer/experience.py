@@ -10,7 +10,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, advantages_of_known, batch_advantages_of_known
 from grpo_lab.base.checks import InputTypeError, check_shapes
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
@@ -20,12 +20,11 @@ from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
 from grpo_lab.trainer.turn_credit import token_advantages
 
 METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
-EPS = 1e-4  # keeps the division by the standard deviation finite; TRL's
 
 
 class Rewards(NamedTuple):
@@ -93,7 +92,7 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         sampling = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and getattr(environment, "has_instances", False):
+        if config.turn_advantage != "trajectory" and abilities(environment).instances:
             sampling["by_turn"] = True  # each is asked for its reward and state after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling
@@ -207,27 +206,17 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    if not rewards.isnan().any():
-        return _group_advantages(grouped_rewards, config).flatten()
-    if config.advantage == "group" and config.scale_rewards == "batch":
-        centred = _advantages_without_nan(grouped_rewards, replace(config, scale_rewards="none"))
-        known = rewards[~rewards.isnan()]
-        return (centred / (known.std() + EPS) if len(known) > 1 else centred).flatten()
-    return _advantages_without_nan(grouped_rewards, config).flatten()
-
-
-def _group_advantages(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    return ADVANTAGES[config.advantage].compute(grouped_rewards, config)
-
-
-def _advantages_without_nan(grouped_rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    """The advantages of the completions whose reward is not NaN, group by group; those of the others are zero."""
-    advantages = torch.zeros_like(grouped_rewards)
-    for p, rewards in enumerate(grouped_rewards):
-        known = ~rewards.isnan()
-        if known.sum() > 1 or (known.any() and config.advantage == "none"):
-            advantages[p, known] = _group_advantages(rewards[known][None], config)[0]
-    return advantages
+    known = ~grouped_rewards.isnan()
+    if config.advantage == "group" and config.scale_rewards == "batch" and not known.all():
+        return batch_advantages_of_known(grouped_rewards).flatten()
+    advantage = ADVANTAGES[config.advantage]
+    advantages = advantages_of_known(
+        lambda known_rewards: advantage.compute(known_rewards, config),
+        known,
+        grouped_rewards,
+        smallest_group=1 if config.advantage == "none" else 2,
+    )
+    return advantages.flatten()
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:

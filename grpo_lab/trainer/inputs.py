@@ -19,7 +19,7 @@ from grpo_lab.rollout.long_rows import described
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
@@ -38,50 +38,68 @@ class RunInputs:
     eval_dataset: Rows | None = None
     environment: Environment | None = None
 
+    @property
+    def datasets(self) -> dict[str, Rows]:
+        """The rows of the run by the name of their argument."""
+        return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
+
 
 def check_run_inputs(inputs: RunInputs) -> None:
-    """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others."""
-    model = inputs.model
-    tokenizer = inputs.tokenizer
-    dataset = inputs.dataset
-    reward_funcs = inputs.reward_funcs
-    config = inputs.config
-    eval_dataset = inputs.eval_dataset
-    environment = inputs.environment
+    """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others.
+
+    What is right and yet worth knowing is printed: what the probe of the prompts finds, and what attends in long rows.
+    """
+    model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     check_types(model, tokenizer, config)
-    check_turn_advantage(config, environment)
+    check_turn_advantage(config, inputs.environment)
     if has_adapter(model):
         check_reference(config)
-    datasets = {"dataset": dataset} | ({} if eval_dataset is None else {"eval_dataset": eval_dataset})
-    for name, rows in datasets.items():
+    for name, rows in inputs.datasets.items():
         check_dataset(rows, name)
-    if reward_funcs is not None:  # what `score_completions` would say after the first rollout
-        check_weights(config.reward_weights, reward_names(reward_funcs))
-        if clash := next((name for name in TRAINER_ARGUMENTS if name in dataset[0]), None):
-            expected = "expected another name, since reward functions get something else under this one"
-            raise InputError("dataset", dataset, expected, found=f"has the column {clash!r}")
-        instances = ["environments"] if getattr(environment, "has_instances", False) else []
-        check_signatures(reward_funcs, [*dataset[0], *TRAINER_ARGUMENTS, *instances])
-    if (config.eval_steps is None) != (eval_dataset is None):
-        missing, present = "eval_steps", "eval_dataset"
-        if config.eval_steps is not None:
-            missing, present = present, missing
-        raise InputError(missing, None, f"expected one where {present} is given")
-    if eval_dataset is not None:
-        check_columns(dataset, eval_dataset)
+    check_reward_funcs(inputs)
+    check_evaluation(inputs)
     ensure_checked(model)
-    for name, rows in datasets.items():
-        if environment is not None:
-            all_rows = [rows[index] for index in range(len(rows))]
-            environment.check(model, tokenizer, all_rows, config.max_completion_length, name)
-        else:
-            prompts = (rows[index]["prompt"] for index in range(len(rows)))
-            check_prompts(model, tokenizer, prompts, config.max_completion_length, name)
-    prompts = (rows[index]["prompt"] for rows in datasets.values() for index in range(len(rows)))
+    check_prompts_of_run(inputs)
+    prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
     for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
-    if line := _attention_of_long_rows(model, tokenizer, dataset, config):
+    if line := _attention_of_long_rows(model, tokenizer, inputs.dataset, config):
         print(f"attention: {line}")
+
+
+def check_reward_funcs(inputs: RunInputs) -> None:
+    """Raise InputError for what `score_completions` would refuse after the first rollout."""
+    if inputs.reward_funcs is None:
+        return
+    columns = inputs.dataset[0]
+    check_weights(inputs.config.reward_weights, reward_names(inputs.reward_funcs))
+    if clash := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
+        expected = "expected another name, since reward functions get something else under this one"
+        raise InputError("dataset", inputs.dataset, expected, found=f"has the column {clash!r}")
+    instances = ["environments"] if abilities(inputs.environment).instances else []
+    check_signatures(inputs.reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
+
+
+def check_evaluation(inputs: RunInputs) -> None:
+    """Raise InputError unless there are both held-out rows and a time to see them, or neither."""
+    eval_steps, eval_dataset = inputs.config.eval_steps, inputs.eval_dataset
+    if eval_steps is None and eval_dataset is not None:
+        raise InputError("eval_steps", None, "expected one where eval_dataset is given")
+    if eval_steps is not None and eval_dataset is None:
+        raise InputError("eval_dataset", None, "expected one where eval_steps is given")
+    if eval_dataset is not None:
+        check_columns(inputs.dataset, eval_dataset)
+
+
+def check_prompts_of_run(inputs: RunInputs) -> None:
+    """Raise InputError for the first row that no completion, or no episode, can begin with."""
+    model, tokenizer, length = inputs.model, inputs.tokenizer, inputs.config.max_completion_length
+    for name, dataset in inputs.datasets.items():
+        rows = (dataset[index] for index in range(len(dataset)))
+        if inputs.environment is not None:
+            inputs.environment.check(model, tokenizer, list(rows), length, name)
+        else:
+            check_prompts(model, tokenizer, (row["prompt"] for row in rows), length, name)
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.text_environment import TextEnvironment, abilities
 from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.experience import Experience, collect
@@ -67,7 +67,7 @@ def train(
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
     environment = pick_environment(config, environment, tools, environment_factory)
-    if reward_funcs is None and not getattr(environment, "has_reward", False):
+    if reward_funcs is None and not abilities(environment).reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
@@ -117,7 +117,7 @@ def accumulate_gradient(
     clock = clock or Clock(model.device)
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
-    if LOSSES[config.loss_type].divided_by != "part":  # whose mean depends on the rows that share a micro-batch
+    if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
         has_gradient = part.rows_with_gradient(config)

@@ -6,19 +6,20 @@ reward of the episode, and what a turn is credited with from then on is what was
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import TURN_ADVANTAGES
+from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_known
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import READ_STATES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.text_environment import Environment, abilities
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
@@ -28,7 +29,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not getattr(environment, "has_state", False):
+    if name in READ_STATES and not abilities(environment).state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 
@@ -46,9 +47,13 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
     states = numbered_states(rollout) if config.turn_advantage in READ_STATES else None
-    parts = [turn_rewards, turn_mask, states]
-    groups = [None if part is None else rearrange(part, "(P G) K -> P G K", G=config.num_generations) for part in parts]
-    advantages = rearrange(_turn_advantages_without_nan(*groups, config), "P G K -> (P G) K")
+    known = ~(turn_rewards.isnan() & turn_mask).any(-1)
+    # The settings of the table's entry: only that of GiGPO has one.
+    settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
+    compute = partial(TURN_ADVANTAGES[config.turn_advantage], **settings)
+    inputs = [known, turn_rewards, turn_mask, states]
+    grouped = [values if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
+    advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
 
 
@@ -78,23 +83,3 @@ def numbered_states(rollout: Rollout) -> Int[Tensor, "B K"]:
     length = int(rollout.turn.max()) + 1
     padded = [(row + [-1] * length)[:length] for row in rows]
     return torch.tensor(padded, device=rollout.mask.device)
-
-
-def _turn_advantages_without_nan(
-    turn_rewards: Float[Tensor, "P G K"],
-    turn_mask: Bool[Tensor, "P G K"],
-    states: Int[Tensor, "P G K"] | None,
-    config: GRPOConfig,
-) -> Float[Tensor, "P G K"]:
-    """The advantages of the episodes whose rewards have no NaN, group by group; those of the others are zero."""
-    settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
-    compare = TURN_ADVANTAGES[config.turn_advantage]
-    known = ~(turn_rewards.isnan() & turn_mask).any(-1)
-    if known.all():
-        return compare(turn_rewards, turn_mask, states, **settings)
-    advantages = torch.zeros_like(turn_rewards)
-    for p, rows in enumerate(known):
-        if rows.sum() > 1:
-            inputs = (part if part is None else part[p, rows][None] for part in (turn_rewards, turn_mask, states))
-            advantages[p, rows] = compare(*inputs, **settings)[0]
-    return advantages

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.base.setting import check_type
+from grpo_lab.base.setting import check_type, setting_specs
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import BY_SIZE, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS
@@ -126,7 +126,7 @@ def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
     """Another value of a setting that it reads changes loss or metrics; of one that it does not read, nothing."""
     logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
-    ranges = {each.name: str(each.metadata["range"]) for each in fields(LossSettings)}
+    ranges = {name: str(spec.range) for name, spec in setting_specs(LossSettings).items()}
     changed_values = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}
     changed_values |= {"epsilon_high": 0.0, "importance_sampling_level": "sequence"}
     unchanged = policy_loss(logp, advantages, mask, old, **usual)

@@ -11,7 +11,8 @@ from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import own_function, register
-from grpo_lab.objective import LOSSES, LOSSES_BY_TOKENS, microbatch_loss, policy_loss
+from grpo_lab.objective import LOSSES, LOSSES_BY_TOKENS, Loss, microbatch_loss, policy_loss
+from grpo_lab.objective.table import OLD_DIVISORS
 from grpo_lab.trainer import train
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
@@ -30,7 +31,7 @@ def clip(ratio, advantages, epsilon, epsilon_high, width=1.0):
 def surrogate(batch, settings):
     return batch.logp * batch.advantages[:, None]
 
-by_rows = Loss(surrogate, divided_by="rows", reads=())
+by_rows = Loss(surrogate, divided_by="completions", reads=())
 def stopped(logp, advantages): return -(logp.detach() * advantages)
 def one_number(logp, advantages): return (logp * advantages).mean()
 def breaks(logp): return logp / undefined
@@ -100,6 +101,14 @@ def test_an_entry_of_ones_own_chooses_the_mean(workdir):
     logp, advantages, mask, _ = batch()
     expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
     torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type="my_loss:by_rows")[0], expected)
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_DIVISORS.items())
+def test_an_old_name_of_a_divisor_works_and_warns(old, new):
+    with pytest.warns(DeprecationWarning, match=f"'{new}' now"):
+        assert Loss(lambda batch, settings: batch.logp, old, ()).divided_by == new
+    with pytest.raises(InputError, match="divided_by is 'tokens'; expected one of 'completion_tokens'"):
+        Loss(lambda batch, settings: batch.logp, "tokens", ())
 
 
 def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):

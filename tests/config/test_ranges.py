@@ -11,9 +11,9 @@ from grpo_lab.objective import LOSSES
 
 INF = math.inf
 ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}  # what some others need
-NUMBERS = {name: field for name, field in SETTINGS.items() if {int, float} & set(union_members(field.type))}
+NUMBERS = {name: spec for name, spec in SETTINGS.items() if {int, float} & set(union_members(spec.type))}
 # As declared; narrower where another setting's default says so.
-ALL = {name: str(field.metadata["range"]) for name, field in NUMBERS.items()}
+ALL = {name: str(spec.range) for name, spec in NUMBERS.items()}
 ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
 # These also have to divide each other.
 SIZES = {"num_generations", "generation_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps",
@@ -45,7 +45,7 @@ def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
 
 REFUSED = [
     *[("output_dir", name) for name in ("", "  ", __file__)],
-    *[(name, "other") for name, field in SETTINGS.items() if field.metadata["choices"]],
+    *[(name, "other") for name, spec in SETTINGS.items() if spec.choices],
     ("generation_batch_size", 250),
     ("per_device_train_batch_size", 96),
     ("per_device_eval_batch_size", 24),

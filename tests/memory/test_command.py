@@ -94,8 +94,8 @@ GIVEN = [
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in GIVEN + [(task,) for task in TASKS]:
-        arguments = vars(train._parser().parse_args(["--output_dir", "out", "--task", *options]))
-        _, trained, chosen = train.plan_run(arguments, parameters, "cuda")
+        arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
+        _, trained, chosen = train.task_and_settings(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
         for name in command.SETTINGS + tuple(chosen):

@@ -29,7 +29,7 @@ from tests.support.worlds import make_world, same_weights, weights
 def another(setting):
     """A value of the setting's type that is not its default."""
     kind = next(kind for kind in union_members(setting.type) if kind is not type(None))
-    if choices := setting.metadata["choices"]:
+    if choices := setting.choices:
         return next(choice for choice in choices if choice != setting.default)
     if kind == list[float]:
         return [0.5, -2.0]
@@ -73,7 +73,7 @@ def as_arguments(name, value):
 
 
 def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return command.plan_run(parse(*arguments), parameters, device_type)[1]
+    return command.task_and_settings(parse(*arguments), parameters, device_type)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The recorded runs were made with these rows, rewards and settings; nothing of it may depend on the options."""
-    choice, config, _ = command.plan_run(parse("--seed", "2"), 459_904, "cpu")
+    choice, config, _ = command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.functions == command.REWARDS == [accuracy_reward, think_rate]
     assert command.REWARD_WEIGHTS == [1.0, 0.0] and command.TRAINING_PROBLEMS == 20_000
@@ -309,7 +309,7 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
         (1000, 500_000_000),
     ):
         options = command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = command.plan_run(options, parameters, "cpu")[1]
+        config = command.task_and_settings(options, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -369,7 +369,7 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
     base, workdir, capsys, monkeypatch
 ):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    monkeypatch.setattr(command, "FEW_PARAMETERS", 1)  # as of a model that takes its time
+    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # as of a model that takes its time
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", base, "--output_dir", "out", *SMALL]
     for words, message in [

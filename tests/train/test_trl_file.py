@@ -31,7 +31,7 @@ from tests.parity.engines import engine
 from tests.support.differences import MEANINGS
 
 trl = engine("trl")
-OPTIONS = option_actions(command._parser()).keys()
+OPTIONS = option_actions(command.train_parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
 SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
 
@@ -201,7 +201,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
         read = command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = command.plan_run(read, 1000, "cpu")[1]
+        config = command.task_and_settings(read, 1000, "cpu")[1]
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -224,7 +224,7 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = command.plan_run(options, 1000, "cpu")[1]
+    config = command.task_and_settings(options, 1000, "cpu")[1]
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
     options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"])
     assert options["max_steps"] == 3 and "num_train_epochs" not in options
@@ -232,15 +232,15 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = command.plan_run(command.read_options(given), 1000, "cpu")[1]
+    config = command.task_and_settings(command.read_options(given), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
-    config = command.plan_run(command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu")[1]
+    config = command.task_and_settings(command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = command.plan_run(options, 1000, "cpu")[1]
+    config = command.task_and_settings(options, 1000, "cpu")[1]
     counted = count_epochs(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
@@ -249,7 +249,7 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     assert "num_train_epochs" not in counted.saved()
     both = command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
-        command.plan_run(both, 1000, "cpu")
+        command.task_and_settings(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
         count_epochs(config, {"num_train_epochs": 0.0}, 10)
 

@@ -157,7 +157,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = {name for name, each in SETTINGS.items() if each.metadata["trl"] not in ("same", "ours")}
+    refused_ones = {name for name, each in SETTINGS.items() if each.trl not in ("same", "ours")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
@@ -381,7 +381,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = command.plan_run(settings_for_trl, 10**7, "cuda")[1]
+    config = command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
     settings.check_settings(config)
     table = settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -390,7 +390,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        settings.check_settings(command.plan_run(typed, 10**7, "cuda")[1])
+        settings.check_settings(command.task_and_settings(typed, 10**7, "cuda")[1])
 
 
 class Counter:

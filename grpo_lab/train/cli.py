@@ -1,0 +1,107 @@
+"""`python -m grpo_lab.train --model M --task T --output_dir DIR`: from the options to the trained model.
+
+What needs transformers is imported when it is used, since that takes seconds: --help and a wrong option are answered at
+once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from grpo_lab.base import Stopped, command, command_name, shell_line
+from grpo_lab.rewards.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, typed_names
+from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
+from grpo_lab.train.engines.options import OURS
+from grpo_lab.train.engines.processes import only_main_prints
+from grpo_lab.train.engines.settings import differences
+from grpo_lab.train.options import read_run
+from grpo_lab.train.plan import RunPlan, make_plan
+
+
+@command("grpo_lab.train")
+def main(arguments: list[str] | None = None) -> int | None:
+    """Train as the arguments say, or report what would keep that from going well (`--dry_run`)."""
+    options, changes = read_run(arguments)
+    dry_run = options.pop("dry_run", False)
+    with only_main_prints():
+        return _run(options, changes, dry_run)
+
+
+def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
+    """Plan the run, check it, load the model and train it.
+
+    changes: the settings of a file that this engine has otherwise, as `read_run` returns them.
+    """
+    from grpo_lab.models import one_thread_if_small
+    from grpo_lab.train.checks import Attempts
+
+    attempt = Attempts(raises=not dry_run)
+    plan = make_plan(options, attempt)
+    print(*plan.description_lines(), sep="\n")
+    if plan.engine.name != OURS:
+        print(differences(plan.config, changes, plan.engine.vllm))
+    plan.check_rewards(attempt)
+    if dry_run or not plan.small:  # what is small is loaded at once, and checked by the run
+        plan.check_model(attempt)
+        if dry_run:
+            return attempt.report(plan.dry_run_lines())
+        plan = plan.fitted()
+    model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
+    one_thread_if_small(model)
+    rewards = plan.task_spec.functions
+    with _naming_the_resuming_command(plan):
+        history = plan.engine.run(
+            model, tokenizer, plan.rows, rewards, plan.config, eval_dataset=plan.eval_rows, **plan.agent
+        )
+    print(*_closing_lines(history, plan), sep="\n")
+    return None
+
+
+@contextmanager
+def _naming_the_resuming_command(plan: RunPlan) -> Iterator[None]:
+    """End the message of a run that is stopped with the command that goes on with it, where there is one."""
+    try:
+        yield
+    except Stopped as stop:
+        if stop.go_on is None:
+            raise
+        raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(plan)}") from None
+
+
+def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
+    """Lines after the training: the last step, the folder, and the command that measures the result."""
+    from grpo_lab.trainer.reports import in_words
+
+    task = plan.task_spec.task
+    if history:
+        last = history[-1]
+        yield f"step {last['step']}: {in_words(last)}"
+        if "eval/reward" in last:
+            yield in_words(last, "eval/")
+    yield f"saved to {plan.config.output_dir}"
+    if task.own is None or task.own.of_split["test"]:
+        problems = "held-out" if task.held_out else "the same"
+        yield f"measure it on {problems} problems: {_evaluation_command(plan)}"
+
+
+def _evaluation_command(plan: RunPlan) -> str:
+    """The command that evaluates what was trained, as this machine's shell wants it."""
+    words = [*command_name("evaluate").split(), "--model", plan.config.output_dir]
+    names = (
+        "task",
+        *DATA_OPTIONS,
+        "reward_funcs",
+        "system_prompt",
+        "max_completion_length",
+        "chat_template",
+        *OPTIONS_THAT_IMPORT,
+    )
+    for name in names:
+        if (value := plan.options.get(name)) not in (None, TASK_OPTION_DEFAULTS.get(name)):
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+    return shell_line(words)
+
+
+def _resuming_command(plan: RunPlan) -> str:
+    """The command that goes on with the run: its folder, and what has to be typed again since it is code."""
+    words = [*command_name("train").split(), "--resume_from_checkpoint", plan.config.output_dir]
+    return shell_line(words + [word for typed in typed_names(plan.options).values() for word in typed])

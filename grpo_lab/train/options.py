@@ -1,0 +1,124 @@
+"""The options of `grpo-lab train`: those typed, on top of those of a file or of the run that is resumed."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from grpo_lab.base import Parser, writable_folder
+from grpo_lab.base.checks import InputError, InputFileError
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, own_formulas
+from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
+from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, check_names
+from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.train.engines.options import TRL, add_engine_options
+from grpo_lab.train.engines.settings import settings_on_trl
+from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
+
+RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
+BATCH_CUT = ("per_device_train_batch_size", "gradient_accumulation_steps")
+
+
+def read_options(arguments: list[str] | None = None) -> dict:
+    """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed."""
+    return read_run(arguments)[0]
+
+
+def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
+    """The options of a run; and the settings of a file that the chosen engine has otherwise.
+
+    The latter by name: the value in the file, and what takes its place or why it is left out.
+    """
+    parser = train_parser()
+    typed = vars(parser.parse_args(arguments))
+    file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
+    if isinstance(run_folder, str):
+        if file is not None:
+            conflict = "is given together with resume_from_checkpoint DIR"
+            raise InputError("config", str(file), "expected one of them", found=conflict)
+        saved = _options_of_run(run_folder, typed, parser)
+    elif file is not None:
+        saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
+        if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
+            saved = {name: value for name, value in saved.items() if name not in BATCH_CUT}
+    else:
+        saved = {}
+    for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
+        if name in typed and replaced not in typed:
+            saved.pop(replaced, None)
+    engine, changes = typed.get("engine") or saved.get("engine"), {}
+    if file is not None and engine == TRL:
+        saved, changes = settings_on_trl(saved, typed)
+    options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
+    if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
+        options["output_dir"] = "outputs/run"
+    if "output_dir" not in options:
+        parser.error("the following arguments are required: --output_dir")
+    for setting in own_formulas.TABLES:
+        if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
+            own_formulas.register(setting, options[setting])
+    return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {}), changes
+
+
+def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
+    """The options of a run in this folder; raises InputError for a typed option that may not differ from them."""
+    saved = _options_in_file(Path(run_folder) / SETTINGS_FILE, "resume_from_checkpoint", run_folder, typed, parser)
+    if "model" not in saved:
+        origin = f"is {run_folder!r}, begun by a script"
+        raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
+    saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
+    for name in typed.keys() - {"model", *RESUMED_WITH, "resume_from_checkpoint"}:
+        if typed[name] != saved.get(name):
+            expected = f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; what may be given anew is "
+            raise InputError(name, typed[name], expected + ", ".join(RESUMED_WITH))
+    return saved
+
+
+def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
+    """The options in a file, to which an option with this value led; it names no code that was not typed."""
+    if not file.is_file():
+        run_folder = file.parent.parent  # of the run whose checkpoint-12 was named
+        is_run = (run_folder / SETTINGS_FILE).is_file()
+        hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
+        raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
+    content, names = read_settings(file), option_actions(parser)
+    if option == "config" and is_from_trl(content, names):
+        translation = translate(content, names, typed)
+        print(translation.table(str(file)))
+        check_translation(translation, str(file))
+        content = translation.options
+    words, parser.where = option_words(content, file, parser), f" (in {str(file)!r})"
+    options, parser.where = vars(parser.parse_args(words)), ""
+    check_names({name: value for name, value in options.items() if name not in typed}, file)
+    return options
+
+
+def train_parser() -> Parser:
+    """The parser of the command. What is not given is absent from what it reads."""
+    optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
+    parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
+    parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
+    add: Callable = parser.add_argument
+    add("--model", metavar="MODEL", help='"tiny", "smollm2", "qwen", "auto", a folder or a hub id (default tiny)')
+    about = "folder for checkpoints, metrics.jsonl and the trained model"
+    add("--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR", help=about)
+    about = f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win"
+    add("--config", type=Path, metavar="FILE", help=about)
+    about = (
+        f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given anew: "
+    )
+    add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
+    dry_run = "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop"
+    about = "how often each problem of the training is sampled, instead of max_steps"
+    add("--dry_run", action="store_true", default=argparse.SUPPRESS, help=dry_run)
+    add("--num_train_epochs", type=float, metavar="X", help=about)
+    about = "the share of the steps in which the learning rate rises, instead of warmup_steps"
+    add("--warmup_ratio", type=float, metavar="X", help=about)
+    add_task_option(parser)
+    add_reward_options(parser)
+    add_tool_options(parser)
+    add_engine_options(parser)
+    return parser
+
+
+def _true_or_folder(text: str) -> bool | str:
+    return text.lower() == "true" if text.lower() in ("true", "false") else str(Path(text))

@@ -1,0 +1,151 @@
+"""A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
+from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
+from grpo_lab.tasks import Rows
+from grpo_lab.train.engines.options import OURS, Engine, take_engine
+from grpo_lab.train.engines.processes import is_main
+from grpo_lab.train.trl_file import EPOCHS, count_epochs
+
+if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
+    import torch
+
+    from grpo_lab.train.checks import Attempts
+
+TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
+HELD_OUT = 100  # problems of an evaluation during the run
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """All that a run is, but for the weights of its model.
+
+    options: those of the command, as `read_run` returns them.
+    chosen: the settings of `config` that nobody gave.
+    agent: keywords of `train` for tools or an environment; empty where the policy writes alone.
+    """
+
+    options: dict
+    task_spec: TaskSpec
+    config: GRPOConfig
+    chosen: dict
+    engine: Engine
+    agent: dict[str, Any]
+    device: "torch.device"
+    parameters: int
+    rows: Rows
+    eval_rows: Rows | None  # None: the run does not evaluate itself
+
+    @property
+    def small(self) -> bool:
+        """True for a model as small as the tiny one, which is loaded at once."""
+        return self.parameters < FEW_PARAMETERS
+
+    @cached_property
+    def model_parts(self) -> list:
+        """The configuration and the tokenizer of the model, before its weights are loaded."""
+        from transformers import AutoConfig, AutoTokenizer
+
+        from grpo_lab.models.folders import usable_folder
+        from grpo_lab.models.loading import open_part
+
+        folder = usable_folder(self.options["model"], self.device.type)[0]
+        return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
+
+    def description_lines(self) -> list[str]:
+        """Lines on the task, its rewards and the settings that were chosen."""
+        return [*self.task_spec.description_lines(self.rows), describe_defaults(self.chosen, self.parameters)]
+
+    def check_rewards(self, attempt: "Attempts") -> None:
+        """Check that the reward functions can take what the run calls them with."""
+        from grpo_lab.train.checks import check_rewards
+
+        has_environments = "environment_factory" in self.agent
+        attempt(check_rewards, self.task_spec.functions, self.rows, self.eval_rows, has_environments)
+
+    def check_model(self, attempt: "Attempts") -> None:
+        """Check what the model's configuration and tokenizer tell: room for the prompts, layers for adapters."""
+        from grpo_lab.train.checks import check_adapter, check_lengths
+
+        attempt(check_lengths, *self.model_parts, self.config, self.rows, self.eval_rows)
+        if self.engine.lora is not None:
+            attempt(check_adapter, self.model_parts[0], self.engine.lora)
+
+    def dry_run_lines(self):
+        """Lines on what the run would do, as `plan_lines` yields them."""
+        from grpo_lab.train.checks import plan_lines
+
+        precision = self.engine.precision(self.config, self.device, self.small)
+        return plan_lines(*self.model_parts, self.rows, self.config, self.device, precision, self.options)
+
+    def fitted(self) -> "RunPlan":
+        """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
+        from grpo_lab.memory import fitted
+
+        if self.device.type != "cuda":
+            return self
+        if self.engine.lora is not None:
+            print("memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA")
+            return self
+        if self.engine.name != OURS:
+            return self
+        return replace(self, config=fitted(*self.model_parts, self.rows, self.config, self.device, self.options))
+
+
+def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
+    """Look up what the options name, choose the settings that nobody gave, and check what can be checked by then.
+
+    attempt: raises the errors of the checks, or collects them.
+    """
+    from grpo_lab.models import pick_device
+    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.text_environment import task_environment
+    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.trainer.folder import check_folder
+    from grpo_lab.trainer.trackers import check_trackers
+
+    engine = take_engine(options)
+    agent = load_agent(options.get("tools"), options.get("environment"))
+    device = pick_device()
+    parameters = count_parameters(options["model"], device.type)
+    task_spec, config, chosen = task_and_settings(options, parameters, device.type)
+    attempt(engine.check, config)
+    if is_main():  # the run checks these again
+        attempt(check_folder, config)
+        attempt(check_trackers, config)
+    rows = task_spec.rows("train", None, config.seed)
+    config = count_epochs(config, options, len(rows))
+    if (environment := task_environment(task_spec.task)) is not None:
+        agent["environment"] = environment
+    eval_rows = _eval_rows(task_spec, config)
+    return RunPlan(
+        options, task_spec, config, chosen, engine, agent, device, parameters, rows=rows, eval_rows=eval_rows
+    )
+
+
+def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+    """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
+    task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
+    settings = {name: value for name, value in options.items() if name in SETTINGS}
+    task_spec = make_task_spec(**task_options, small=parameters < FEW_PARAMETERS)
+    chosen = default_settings(parameters, task_spec.task, device_type, settings)
+    if "num_train_epochs" in options and "max_steps" in options:
+        raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
+    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
+    config = GRPOConfig(**(settings | chosen | {"reward_weights": task_spec.weights}), command=command)
+    return task_spec, config, chosen
+
+
+def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
+    """The held-out problems, if the run is to evaluate itself."""
+    if config.eval_steps is None:
+        return None
+    if not task_spec.task.held_out:
+        print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
+    return task_spec.rows("test", None, seed=1)[:HELD_OUT]
