@@ -237,7 +237,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
-    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.rollout.tools.named import check_agent, load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
@@ -252,6 +252,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+    check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():

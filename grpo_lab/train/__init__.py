@@ -86,6 +86,7 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
     if engine.name != OURS:
         print(differences(config, changes, engine.vllm))
     attempt(checks.check_rewards, task_spec.functions, rows, eval_rows, "environment_factory" in agent)
+    attempt(checks.check_environment, agent, model_name, config, rows)
     if dry_run or not small:  # what is small is loaded at once, and checked by the run
         parts = _parts_without_weights(model_name, device)
         attempt(checks.check_lengths, *parts, config, rows, eval_rows)

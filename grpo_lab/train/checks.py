@@ -65,6 +65,15 @@ def check_rewards(
         check_columns(dataset, eval_dataset)
 
 
+def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
+    """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
+    from grpo_lab.rollout.tools import pick_environment
+    from grpo_lab.rollout.tools.named import check_agent
+
+    keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
+    check_agent(pick_environment(config, **keywords), model, dataset)
+
+
 def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:
     """Raise InputError for the first prompt that the tokenizer does not take, or that has no room in the context."""
     for name, rows in {"dataset": dataset, "eval_dataset": eval_dataset or []}.items():

@@ -56,6 +56,9 @@ CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"
 ASKED = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
 OF_MODEL = "the chat template of this model"
+TUNED = (
+    "take a model tuned for tools, such as qwen; tiny has none, and a calculator in plain text: --task sums-calculator"
+)
 
 
 class Dialogue:
@@ -126,8 +129,7 @@ class Dialogue:
 
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
-            expected = "expected one that writes tool calls; take a model tuned for them, such as qwen"
-            raise InputError(OF_MODEL, None, expected, found="is missing")
+            raise InputError(OF_MODEL, None, TUNED, found="is missing")
         thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
         answered = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
@@ -135,10 +137,10 @@ class Dialogue:
             text = self._text([*ASKED, thought, answered], add_generation_prompt=True)
         except Exception as error:  # templates raise what they like
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
-            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem) from error
+            raise InputError(OF_MODEL, None, TUNED, found=problem) from error
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
             problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
-            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem)
+            raise InputError(OF_MODEL, None, TUNED, found=problem)
         if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
             raise self._changes_prefix()
 
