@@ -58,7 +58,7 @@ def evaluate(
         rows: problems with "prompt" and whatever columns `correct` reads.
         environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
-        reward_weights: those of the training, for the mean of the whole reward.
+        reward_weights: those of the training, for the mean of the whole reward; an environment's own weighs 1.
         samples: a list to which each completion is added, with its prompt and rewards, and its turns in an environment.
 
     Returns:
@@ -89,6 +89,8 @@ def evaluate(
     )  # fmt: skip
     G = num_generations
     _, per_function, names = sampled.rewards
+    if reward_weights is not None and getattr(environment, "has_reward", False) and len(reward_weights) < len(names):
+        reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
     weights = check_weights(reward_weights, names)
     total = (weights * per_function).nansum(1).masked_fill(per_function.isnan().all(1), torch.nan)
     if samples is not None:

@@ -5,14 +5,14 @@
     python notebooks/runs/record_qwen_tools.py --fast --model FOLDER         hardly anything; into outputs/
 
 Products of a number of three digits and one of two, and a calculator that Qwen2.5-Coder-0.5B-Instruct may call; a
-reward of 1 for a right number in the last turn, and none for the call. The record is written after every step. What was
-measured before the training is not measured again, and a run that was cut off goes on with its last checkpoint.
+reward of 1 if the last turn is the right number and nothing else, and none for the call. The record is written after
+every step. What was measured before the training is not measured again, and a run that was cut off goes on with its
+last checkpoint.
 """
 
 import argparse
 import json
 import random
-import re
 import sys
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
-SYSTEM = "Answer with the number alone."
+SYSTEM = """Answer with the number alone. Products are hard: call the calculator first.
+Example of a call: {"name": "calculator", "arguments": {"expression": "48*307"}}"""
 SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
 SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
 SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
@@ -66,13 +67,11 @@ def products(split: str, n: int, seed: int = 0) -> list[dict]:
 
 
 def right_at_last(completions, answer, **columns) -> list[float]:
-    """1 if the last turn is a text that ends in the right number, else 0; a call is no such text."""
-    rewards = []
-    for messages, right in zip(completions, answer, strict=True):
-        last = messages[-1]
-        numbers = re.findall(r"\d+", last["content"].replace(",", "")) if last["role"] == "assistant" else []
-        rewards.append(float(numbers[-1:] == [right]))
-    return rewards
+    """1 if the last turn is the right number and nothing else, else 0."""
+    return [
+        float(messages[-1]["role"] == "assistant" and messages[-1]["content"].strip() == right)
+        for messages, right in zip(completions, answer, strict=True)
+    ]
 
 
 def called(completions, **columns) -> list[float]:

@@ -143,13 +143,13 @@ def test_products_that_qwen_calculates_have_no_factors_in_common_and_the_tool_is
         recorder.calculator("x+1")
 
 
-def test_only_a_last_turn_in_words_is_right():
+def test_only_a_last_turn_that_is_the_number_is_right():
     recorder, call = recorders.qwen_tools, [{"type": "function", "function": {"name": "calculator", "arguments": {}}}]
     called = {"role": "assistant", "content": "", "tool_calls": call}
     result = {"role": "tool", "name": "calculator", "content": "12"}
     completions = [
-        [called, result, {"role": "assistant", "content": "It is 1,2."}], [{"role": "assistant", "content": "12"}],
-        [called, result], [called, result, called], [called, result, {"role": "assistant", "content": "12 or 13"}],
+        [called, result, {"role": "assistant", "content": " 12\n"}], [{"role": "assistant", "content": "12"}],
+        [called, result], [called, result, called], [called, result, {"role": "assistant", "content": "It is 12"}],
     ]  # fmt: skip
     assert recorder.right_at_last(completions, ["12"] * 5) == [1, 1, 0, 0, 0]
     assert recorder.called(completions) == [1, 0, 1, 1, 1]

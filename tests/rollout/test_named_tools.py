@@ -88,9 +88,10 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
+    rewards = ["--reward_funcs", "last", "--reward_weights", "0"]  # and the environment's own, which weighs 1
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
-    assert command.main([*words, *typed, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
+    assert command.main([*words, *typed, *rewards, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
     metrics = json.loads((workdir / "out" / "metrics.jsonl").read_text("utf-8"))
     assert metrics["rewards/World/mean"] == 0.5 and "tools/call_frequency" in metrics
     output = capsys.readouterr().out
@@ -108,7 +109,7 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     for sample in samples:
         written = "".join(text for turn in sample["turns"] for text in turn.values())
         assert written.replace(END, "").replace("<|im_start|>", "") == sample["completion"].replace(END, "")
-    assert result["rewards/World/mean"] == 0.5 and "tools/failure_frequency" in result
+    assert result["rewards/World/mean"] == result["reward"] == 0.5 and "tools/failure_frequency" in result
 
 
 def test_chat_shows_what_tools_say(workdir, monkeypatch, capsys):
@@ -211,7 +212,7 @@ def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     assert END not in printed and printed.splitlines()[1] == turns
     assert printed.splitlines()[2] == f"calls: {rollout.episodes[0].calls}"
     (_, right, _) = reward_rollout(rollout, [row], accuracy_reward)
-    assert re.fullmatch(rf"reward: [0-9.]+ \(accuracy {right.item():g}, format [0-9.]+\)", printed.splitlines()[3])
+    assert re.fullmatch(rf"reward: [0-9.]+ \(accuracy {right.item():g}, think [0-9.]+\)", printed.splitlines()[3])
     capsys.readouterr()
     assert chat.main([*words, "--prompt", "1+2=?"]) == 0
     assert "calls: " in (printed := capsys.readouterr().out) and "reward" not in printed, "it is not the problem's"
