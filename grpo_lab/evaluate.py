@@ -237,6 +237,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
+    from grpo_lab.rewards.scoring import check_signatures
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
     from grpo_lab.rollout.tools.named import check_agent, load_agent
@@ -254,6 +256,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+    instances = ["environments"] if getattr(environment, "has_instances", False) else []
+    check_signatures(task_spec.functions, [*rows[0], *TRAINER_ARGUMENTS, *instances])
     check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)

@@ -79,6 +79,10 @@ def called(completions, **columns) -> list[float]:
     return [float(any(message.get("tool_calls") for message in messages)) for messages in completions]
 
 
+for function in (calculator, right_at_last, called):
+    function.fingerprint = "1"  # a run that goes on compares these; raise it where one changes
+
+
 class Recorder:
     """The record, and what is still to be done of it."""
 

@@ -228,6 +228,23 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
     assert "the chat template of this model leaves out tool calls" in error and "--task sums-calculator" in error
 
 
+def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
+    content = "def total(completions, environments):\n    return [float(each.total) for each in environments]\n"
+    (workdir / "my_rewards.py").write_text(content, encoding="utf-8")
+    rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))
+    (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
+    words = ["--model", "model", "--task", "mine.jsonl", "--reward_funcs", "my_rewards.py:total"]
+    world = ["--environment", "my_world.py:World"]
+    size = ["--num_generations", "2", "--max_completion_length", "60"]
+    small = [*size, "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
+    assert command.main([*words, *small, "--output_dir", "out"]) == 2
+    assert evaluate.main([*words, *size, "--split", "train"]) == 2
+    assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
+    assert command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
+    assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
+
+
 def test_rows_that_reset_cannot_take_are_refused_before_a_model_is_loaded(game, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
     assert chat.main([*game, "--prompt", "what?"]) == 2
