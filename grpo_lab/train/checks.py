@@ -70,6 +70,10 @@ def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows
     from grpo_lab.rollout.tools import pick_environment
     from grpo_lab.rollout.tools.named import check_agent
 
+    if "environment" in agent and (given := [name for name in ("tools", "environment_factory") if name in agent]):
+        option = {"tools": "tools", "environment_factory": "environment"}[given[0]]
+        problem = "is given for a task that has an environment of its own"
+        raise InputError(option, agent[given[0]], "leave it out, or take another task", found=problem)
     keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
     check_agent(pick_environment(config, **keywords), model, dataset)
 

@@ -228,6 +228,13 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
     assert "the chat template of this model leaves out tool calls" in error and "--task sums-calculator" in error
 
 
+@pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
+def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
+    words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
+    assert command.main(words) == 2
+    assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
+
+
 def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
     content = "def total(completions, environments):\n    return [float(each.total) for each in environments]\n"
     (workdir / "my_rewards.py").write_text(content, encoding="utf-8")

@@ -397,7 +397,8 @@ def _schemas(functions: list[Callable]) -> list[dict]:
         except Exception as error:  # of its own classes, which are not exported
             expected = "expected a type and, in the docstring, a description of each argument"
             problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
-            raise InputTypeError("tools", function, expected, found=problem) from error
+            argument = "environment_factory" if inspect.ismethod(function) else "tools"
+            raise InputTypeError(argument, function, expected, found=problem) from error
     return list(schemas.values())
 
 
