@@ -32,11 +32,10 @@ from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
-SYSTEM = """Answer with the number alone. Products are hard: call the calculator first.
-Example of a call: {"name": "calculator", "arguments": {"expression": "48*307"}}"""
-SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
+SYSTEM = "Answer with the number alone."
+SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 64, "warmup_steps": 0}
 SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
-SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
+SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
 SHORT = {"num_generations": 2, "generation_batch_size": 4, "per_device_train_batch_size": 4}
 SHORT |= {"gradient_accumulation_steps": 1, "max_completion_length": 60}
 KEPT = ("reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length", "entropy", "grad_norm")
@@ -55,14 +54,37 @@ def calculator(expression: str) -> str:
     return result
 
 
+def in_the_head(term: str, answer: str) -> list[dict]:
+    """A worked example without the tool."""
+    return [{"role": "user", "content": f"What is {term}?"}, {"role": "assistant", "content": answer}]
+
+
+def with_a_call(term: str, answer: str) -> list[dict]:
+    """A worked example with a call, as this model writes one; and its result, as the chat template does."""
+    call = json.dumps({"name": "calculator", "arguments": {"expression": term}})
+    question, end = in_the_head(term, answer)
+    result = {"role": "user", "content": f"<tool_response>\n{answer}\n</tool_response>"}
+    return [question, {"role": "assistant", "content": call}, result, end]
+
+
+# Easy ones without the calculator, hard ones with it. When to call is for the policy to find out.
+EXAMPLES = [
+    *in_the_head("12*3", "36"),
+    *with_a_call("48*307", "14736"),
+    *with_a_call("536*91", "48776"),
+    *in_the_head("25*4", "100"),
+]
+
+
 def products(split: str, n: int, seed: int = 0) -> list[dict]:
     """Training and held-out products have no two factors in common: their sum modulo 5 parts them."""
     rng, rows = random.Random(f"products/{split}/{seed}"), []
     while len(rows) < n:
         a, b = rng.randint(101, 999), rng.randint(11, 99)
         if ((a + b) % 5 == 0) == (split == "test"):
-            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"What is {a}*{b}?"}]
-            rows.append({"prompt": messages, "answer": str(a * b)})
+            question = {"role": "user", "content": f"What is {a}*{b}?"}
+            prompt = [{"role": "system", "content": SYSTEM}, *EXAMPLES, question]
+            rows.append({"prompt": prompt, "answer": str(a * b)})
     return rows
 
 
@@ -113,7 +135,8 @@ class Recorder:
         if "before" not in record:
             record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
             record |= {"machine": machine("cpu"), "precision": args.precision, "threads": torch.get_num_threads()}
-            record |= {"system": SYSTEM, "settings": self.settings | {"max_steps": args.steps}, "seed": args.seed}
+            record |= {"system": SYSTEM, "examples": EXAMPLES, "seed": args.seed}
+            record |= {"settings": self.settings | {"max_steps": args.steps}}
             record["before"] = self.measured(model, tokenizer)
             self.write()
         folder = args.output_dir / "run"
@@ -162,8 +185,8 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--steps", type=int, default=12, help="of the run (default 12)")
-    parser.add_argument("--save_steps", type=int, default=4, help="steps between two checkpoints (default 4)")
+    parser.add_argument("--steps", type=int, default=20, help="of the run (default 20)")
+    parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="of the problems and of the sampling (default 0)")
     parser.add_argument("--problems", type=int, default=48, help="held-out problems (default 48)")
     parser.add_argument("--generations", type=int, default=1, help="completions of each (default 1)")

@@ -236,7 +236,7 @@ def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
 
 
 def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
-    content = "def total(completions, environments):\n    return [float(each.total) for each in environments]\n"
+    content = "def total(environments, **kwargs):\n    return [float(each.total) for each in environments]\n"
     (workdir / "my_rewards.py").write_text(content, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
