@@ -33,9 +33,9 @@ from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
 SYSTEM = "Answer with the number alone."
-SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 64, "warmup_steps": 0}
+SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
 SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
-SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
 SHORT = {"num_generations": 2, "generation_batch_size": 4, "per_device_train_batch_size": 4}
 SHORT |= {"gradient_accumulation_steps": 1, "max_completion_length": 60}
 KEPT = ("reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length", "entropy", "grad_norm")
@@ -185,10 +185,10 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--steps", type=int, default=20, help="of the run (default 20)")
+    parser.add_argument("--steps", type=int, default=10, help="of the run (default 10)")
     parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="of the problems and of the sampling (default 0)")
-    parser.add_argument("--problems", type=int, default=48, help="held-out problems (default 48)")
+    parser.add_argument("--problems", type=int, default=32, help="held-out problems (default 32)")
     parser.add_argument("--generations", type=int, default=1, help="completions of each (default 1)")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="default: fp32")
     parser.add_argument("--model", default="qwen", help='"qwen" or a folder (default qwen)')
