@@ -69,6 +69,8 @@ def reply(
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
+    if args.problem is not None and args.task is None:
+        raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.tools.named import check_agent
@@ -123,14 +125,15 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
     from grpo_lab.rewards.task_spec import make_task_spec
     from grpo_lab.tasks import data_options, with_system
 
-    check_at_least("problem", args.problem, 1)
+    number = 1 if args.problem is None else args.problem
+    check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.OPTIONS}
     system = {"system_prompt": args.system} if args.system else {}
     task_spec = make_task_spec(args.task, small=small, **system, **data)
     rows = task_spec.task.rows("train")
-    if args.problem > len(rows):
-        raise InputError("problem", args.problem, f"it must be at most {len(rows)}, the problems of {args.task}")
-    chosen = rows[args.problem - 1 : args.problem]
+    if number > len(rows):
+        raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
+    chosen = rows[number - 1 : number]
     (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces)
     return task_spec, row
 
@@ -248,7 +251,7 @@ def _parser() -> Parser:
     add("--environment", metavar="FILE:CLASS", help=about)
     about = "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
     add("--task", metavar="TASK", help=f"{about}; with --prompt, the columns for the environment")
-    add("--problem", type=int, default=1, metavar="N", help="which of its problems to train on (default 1, the first)")
+    add("--problem", type=int, metavar="N", help="which of its problems to train on (default 1, the first)")
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     add_data_options(parser)

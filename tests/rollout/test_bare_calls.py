@@ -127,3 +127,12 @@ def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, w
         ROWS[0]["prompt"], tools=agent.schemas, tokenize=False, add_generation_prompt=True
     )
     assert tokenizer.decode(rollout.prompt_ids[0][rollout.prompt_mask[0]]) == prompt
+
+
+def test_the_engine_trl_reads_it_too(world):
+    trl = pytest.importorskip("grpo_lab.train.engines.trl")
+    _, tokenizer = world
+    ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
+    with trl.reading_calls(tokenizer, ToolEnvironment([add])):
+        (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
+    assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}

@@ -196,6 +196,8 @@ def test_where_there_is_no_such_problem_or_no_room(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "99"]) == 2
     assert "problem is 99; it must be at most" in capsys.readouterr().err
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "0"]) == 2
+    assert chat.main([*game, "--problem", "2"]) == 2
+    assert "problem is 2; name the task that it is one of" in capsys.readouterr().err
     assert chat.main([*game[:-1], "5", "--task", "mine.jsonl"]) == 0
     assert "(cut: no room left in 5 tokens" in capsys.readouterr().out
 
