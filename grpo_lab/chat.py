@@ -19,7 +19,7 @@ from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.task_options import add_data_options
 
 if TYPE_CHECKING:
-    from grpo_lab.tasks import Task
+    from grpo_lab.rewards.task_spec import TaskSpec
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -69,17 +69,26 @@ def reply(
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     _check_settings(args.max_new_tokens, args.temperature)
+    if args.problem is not None and args.task is None:
+        raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.tools.named import check_agent
     from grpo_lab.tasks import as_text
 
     small = args.task is not None and count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
-    task, row = (None, None) if args.task is None else _problem(args, small)  # all of this before a model is loaded
-    environment = _environment(args, task)
+    task_spec, row = (None, None) if args.task is None else _problem(args, small)
+    environment = _environment(args, task_spec)
+    is_plain = args.chat_template == "none"
+    name = "row without --task" if row is None else "task"
+    if environment is not None:  # all of this before a model is loaded
+        asked = [{"role": "user", "content": args.prompt or "?"}] if row is None or args.prompt else row["prompt"]
+        prompt = as_text(asked) if is_plain else asked
+        check_agent(environment, args.model, [(row or {}) | {"prompt": prompt}], name)
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
-    if is_plain := args.chat_template == "none":
+    if is_plain:
         tokenizer.chat_template = None
 
     # What comes before a question: in an environment that begins anew for each, this and no earlier question.
@@ -97,8 +106,9 @@ def main(arguments: list[str] | None = None) -> None:
     def play(messages: list[dict]) -> str | list[dict]:
         messages = messages if args.environment is None else [*before, messages[-1]]
         prompt = as_text(messages) if is_plain else messages
-        name = "row without --task" if row is None else "task"
-        return _play(environment, model, tokenizer, (row or {}) | {"prompt": prompt}, args, name)
+        # The rewards of a task are for its own problem, in its own environment.
+        rewarding = task_spec if args.prompt is None and not (args.tools or args.environment) else None
+        return _play(environment, model, tokenizer, (row or {}) | {"prompt": prompt}, args, name, rewarding)
 
     answer = say if environment is None else play
     if row is not None and args.prompt is None:
@@ -110,24 +120,25 @@ def main(arguments: list[str] | None = None) -> None:
         converse(answer, before)
 
 
-def _problem(args: Namespace, small: bool) -> tuple["Task", dict]:
+def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
     """The task that is named, and one of its problems with the system prompt of a training, or that of --system."""
     from grpo_lab.rewards.task_spec import make_task_spec
     from grpo_lab.tasks import data_options, with_system
 
-    check_at_least("problem", args.problem, 1)
+    number = 1 if args.problem is None else args.problem
+    check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.OPTIONS}
     system = {"system_prompt": args.system} if args.system else {}
     task_spec = make_task_spec(args.task, small=small, **system, **data)
     rows = task_spec.task.rows("train")
-    if args.problem > len(rows):
-        raise InputError("problem", args.problem, f"it must be at most {len(rows)}, the problems of {args.task}")
-    chosen = rows[args.problem - 1 : args.problem]
+    if number > len(rows):
+        raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
+    chosen = rows[number - 1 : number]
     (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces)
-    return task_spec.task, row
+    return task_spec, row
 
 
-def _environment(args: Namespace, task: "Task | None"):
+def _environment(args: Namespace, task_spec: "TaskSpec | None"):
     """The environment of the tools and the class that were named, else that of the task; None if there is neither."""
     from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools import ToolEnvironment
@@ -135,13 +146,16 @@ def _environment(args: Namespace, task: "Task | None"):
 
     if agent := load_agent(args.tools, args.environment):
         return ToolEnvironment(**agent)
-    return None if task is None else task_environment(task)
+    return None if task_spec is None else task_environment(task_spec.task)
 
 
-def _play(environment, model, tokenizer, row: dict, args: Namespace, name: str) -> str | list[dict]:
-    """Play an episode and print its turns, what the environment says between angle quotation marks, and its reward.
+def _play(
+    environment, model, tokenizer, row: dict, args: Namespace, name: str, task_spec: "TaskSpec | None" = None
+) -> str | list[dict]:
+    """Play an episode and print its turns, what the environment says between angle quotation marks, its calls and its
+    reward.
 
-    name: of the row, in errors.
+    name: of the row, in errors. task_spec: of the task whose rewards are printed, if any.
 
     Returns:
         The messages of the episode, or its text where the environment knows none.
@@ -156,13 +170,35 @@ def _play(environment, model, tokenizer, row: dict, args: Namespace, name: str) 
     if episode.prompt is not None:
         said = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
         print(printable(in_turns([{"environment": said}])))
-    print(printable(in_turns(turn_texts(rollout, tokenizer)[0])))
+    print(printable(in_turns(_without_ends(turn_texts(rollout, tokenizer)[0], model, tokenizer))))
     if rollout.truncated[0]:
         print(f"(cut: no room left in {args.max_new_tokens} tokens, --max_new_tokens)")
-    if abilities(environment).reward:
+    print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
+    if task_spec is not None:
+        print(_reward_line(rollout, row, task_spec))
+    elif abilities(environment).reward:
         print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
     sys.stdout.flush()
     return rollout.texts[0] if episode.messages is None else episode.messages
+
+
+def _without_ends(turns: list[dict[str, str]], model, tokenizer) -> list[dict[str, str]]:
+    """The turns without the tokens that end those of the policy."""
+    from grpo_lab.rollout import end_token_ids
+
+    ends = tuple(tokenizer.decode([token]) for token in end_token_ids(model, tokenizer))
+    pattern = re.compile(f"(?:{'|'.join(map(re.escape, ends))})$")
+    return [{"policy": pattern.sub("", turn["policy"])} if "policy" in turn else turn for turn in turns]
+
+
+def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
+    """The reward of an episode by the task and by each of its functions: "reward: 1.1 (accuracy 1, format 1)"."""
+    from grpo_lab.trainer.experience import reward_rollout
+
+    values = reward_rollout(rollout, [row], task_spec.functions)[1][0].tolist()
+    weights = task_spec.weights or [1.0] * len(values)
+    parts = ", ".join(f"{name} {value:g}" for name, value in zip(task_spec.names, values, strict=True))
+    return f"reward: {sum(weight * value for weight, value in zip(weights, values, strict=True)):g} ({parts})"
 
 
 def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: list[dict]) -> None:
@@ -216,7 +252,7 @@ def _parser() -> Parser:
     add("--environment", metavar="FILE:CLASS", help=about)
     about = "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
     add("--task", metavar="TASK", help=f"{about}; with --prompt, the columns for the environment")
-    add("--problem", type=int, default=1, metavar="N", help="which of its problems to train on (default 1, the first)")
+    add("--problem", type=int, metavar="N", help="which of its problems to train on (default 1, the first)")
     add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     add_data_options(parser)

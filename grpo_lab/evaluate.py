@@ -56,7 +56,7 @@ def evaluate(
         rows: problems with "prompt" and whatever columns `correct` reads.
         environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
         correct: one or several reward functions, called as in training; the first says what is right, by a 1.
-        reward_weights: those of the training, for the mean of the whole reward.
+        reward_weights: those of the training, for the mean of the whole reward; an environment's own weighs 1.
         samples: a list to which each completion is added, with its prompt and rewards, and its turns in an environment.
 
     Returns:
@@ -76,6 +76,7 @@ def evaluate(
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
+    from grpo_lab.rollout.text_environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.experience import tool_metrics
     from grpo_lab.trainer.metrics import mean_and_std, none_shares
@@ -87,6 +88,8 @@ def evaluate(
     )  # fmt: skip
     G = num_generations
     _, per_function, names = sampled.rewards
+    if reward_weights is not None and abilities(environment).reward and len(reward_weights) < len(names):
+        reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
     weights = check_weights(reward_weights, names)
     total = (weights * per_function).nansum(1).masked_fill(per_function.isnan().all(1), torch.nan)
     if samples is not None:
@@ -233,9 +236,12 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
+    from grpo_lab.rewards.scoring import check_signatures
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
-    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.rollout.text_environment import abilities
+    from grpo_lab.rollout.tools.named import check_agent, load_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
@@ -250,6 +256,9 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+    instances = ["environments"] if abilities(environment).instances else []
+    check_signatures(task_spec.functions, [*rows[0], *TRAINER_ARGUMENTS, *instances])
+    check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():

@@ -79,7 +79,7 @@ def test_the_page_does_what_it_says(workdir, world, capsys):
     for part in world:
         part.save_pretrained(workdir / "agent")
     lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
-    assert len(lines) == 13 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
+    assert len(lines) == 14 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
     for program, command, *words in map(shlex.split, lines):
         if program == "python":
             runpy.run_path(command)

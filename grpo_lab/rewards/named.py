@@ -86,7 +86,8 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     for function in functions:
         check_walls("reward_funcs", function)
     needs = {short_name(name): _needed(function) for name, function in zip(names, functions, strict=True)}
-    available = {"prompts", "completions", "completion_ids", *TRAINER_ARGUMENTS, *rows[0]}
+    # Whether there are environments is seen later, where the environment is known.
+    available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
     errors: list[InputError] = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):

@@ -18,8 +18,11 @@ from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
+from grpo_lab.rollout.tools import pick_environment
+from grpo_lab.rollout.tools.named import check_agent
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.inputs import check_columns
+from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 
 class Attempts:
@@ -63,6 +66,18 @@ def check_rewards(
     check_signatures(functions, [*dataset[0], *TRAINER_ARGUMENTS, *(["environments"] if has_environments else [])])
     if eval_dataset is not None:
         check_columns(dataset, eval_dataset)
+
+
+def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
+    """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
+    if "environment" in agent and (given := [name for name in ("tools", "environment_factory") if name in agent]):
+        option = {"tools": "tools", "environment_factory": "environment"}[given[0]]
+        problem = "is given for a task that has an environment of its own"
+        raise InputError(option, agent[given[0]], "leave it out, or take another task", found=problem)
+    keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
+    environment = pick_environment(config, **keywords)
+    check_turn_advantage(config, environment)
+    check_agent(environment, model, dataset)
 
 
 def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:

@@ -40,6 +40,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     if plan.engine.name != OURS:
         print(differences(plan.config, changes, plan.engine.vllm))
     plan.check_rewards(attempt)
+    plan.check_environment(attempt)
     if dry_run or not plan.small:  # what is small is loaded at once, and checked by the run
         plan.check_model(attempt)
         if dry_run:

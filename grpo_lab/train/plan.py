@@ -69,6 +69,12 @@ class RunPlan:
         has_environments = "environment_factory" in self.agent
         attempt(check_rewards, self.task_spec.functions, self.rows, self.eval_rows, has_environments)
 
+    def check_environment(self, attempt: "Attempts") -> None:
+        """Check that the tools or the environment suit each other, the model and the rows."""
+        from grpo_lab.train.checks import check_environment
+
+        attempt(check_environment, self.agent, self.options["model"], self.config, self.rows)
+
     def check_model(self, attempt: "Attempts") -> None:
         """Check what the model's configuration and tokenizer tell: room for the prompts, layers for adapters."""
         from grpo_lab.train.checks import check_adapter, check_lengths

@@ -14,6 +14,7 @@ from grpo_lab.trainer.experience import make_experience
 from tests.support.family import FAMILY
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
+from tests.support.tool_worlds import call, make_tool_world
 from tests.support.worlds import make_world
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
@@ -28,6 +29,7 @@ NAMES = (
     "objective",
     "prompts",
     "qwen",
+    "qwen_tools",
     "rewards",
     "s0",
     "smollm2",
@@ -127,6 +129,46 @@ def test_a_run_of_08_is_written_step_by_step_and_not_made_twice(tmp_path, monkey
     monkeypatch.setattr(recorders.qwen, "load_policy", None)
     assert recorders.qwen.main([*common, "--output_dir", str(tmp_path)]) == 0
     assert read(tmp_path / "qwen.json") == record
+
+
+def test_products_that_qwen_calculates_have_no_factors_in_common_and_the_tool_is_right():
+    recorder = recorders.qwen_tools
+    rows = {split: recorder.products(split, 100) for split in ("train", "test")}
+    questions = {split: {row["prompt"][-1]["content"] for row in rows[split]} for split in rows}
+    assert not questions["train"] & questions["test"]
+    for row in rows["train"]:
+        (term,) = re.findall(r"[0-9*]+", row["prompt"][-1]["content"])
+        assert recorder.calculator(term.replace("*", " * ")) == row["answer"]
+    with pytest.raises(ValueError, match="expected whole numbers"):
+        recorder.calculator("x+1")
+
+
+def test_only_a_last_turn_that_is_the_number_is_right():
+    recorder, call = recorders.qwen_tools, [{"type": "function", "function": {"name": "calculator", "arguments": {}}}]
+    called = {"role": "assistant", "content": "", "tool_calls": call}
+    result = {"role": "tool", "name": "calculator", "content": "12"}
+    completions = [
+        [called, result, {"role": "assistant", "content": " 12\n"}], [{"role": "assistant", "content": "12"}],
+        [called, result], [called, result, called], [called, result, {"role": "assistant", "content": "It is 12"}],
+    ]  # fmt: skip
+    assert recorder.right_at_last(completions, ["12"] * 5) == [1, 1, 0, 0, 0]
+    assert recorder.called(completions) == [1, 0, 1, 1, 1]
+
+
+def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, capsys):
+    for part in make_tool_world(calls=(call("calculator", expression="12*34"),)):
+        part.save_pretrained(tmp_path / "model")
+    words = ["--model", str(tmp_path / "model"), "--fast", "--save_steps", "1", "--output_dir", str(tmp_path / "out")]
+    assert recorders.qwen_tools.main([*words, "--steps", "1"]) == 0
+    file = tmp_path / "out" / "qwen_tools.json"
+    record = read(file)
+    assert "before" in record and 0 <= record["after"]["rewards/called/mean"] <= 1
+    assert len(record["metrics"]["reward"]) == 1
+    file.write_text(json.dumps({key: value for key, value in record.items() if key != "after"}), encoding="utf-8")
+    assert recorders.qwen_tools.main([*words, "--steps", "2"]) == 0
+    again = read(file)
+    assert again["before"] == record["before"] and len(again["metrics"]["reward"]) == 2
+    assert again["metrics"]["reward"][0] == record["metrics"]["reward"][0] and "accuracy: " in capsys.readouterr().out
 
 
 def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():

@@ -1,6 +1,7 @@
 """Tools and environments by name: what is imported and what is refused, and the commands with them."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 
@@ -10,11 +11,13 @@ import grpo_lab.models
 from grpo_lab import chat, evaluate
 from grpo_lab import train as command
 from grpo_lab.base.checks import InputError
+from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.text_environment import task_environment
 from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.rollout.tools.named import load_agent
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
+from grpo_lab.trainer.experience import reward_rollout
 from grpo_lab.trainer.reports import in_turns, turn_texts
 from tests.sandbox.test_python import needs_bubblewrap
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
@@ -85,9 +88,10 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
+    rewards = ["--reward_funcs", "last", "--reward_weights", "0"]  # and the environment's own, which weighs 1
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
-    assert command.main([*words, *typed, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
+    assert command.main([*words, *typed, *rewards, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
     metrics = json.loads((workdir / "out" / "metrics.jsonl").read_text("utf-8"))
     assert metrics["rewards/World/mean"] == 0.5 and "tools/call_frequency" in metrics
     output = capsys.readouterr().out
@@ -105,12 +109,12 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     for sample in samples:
         written = "".join(text for turn in sample["turns"] for text in turn.values())
         assert written.replace(END, "").replace("<|im_start|>", "") == sample["completion"].replace(END, "")
-    assert result["rewards/World/mean"] == 0.5 and "tools/failure_frequency" in result
+    assert result["rewards/World/mean"] == result["reward"] == 0.5 and "tools/failure_frequency" in result
 
 
 def test_chat_shows_what_tools_say(workdir, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_world())
-    words = ["--model", "any", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
+    words = ["--model", "model", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
     outputs = []
     for temperature in ("0", "0", "1"):
         assert chat.main([*words, "--temperature", temperature]) == 0
@@ -148,16 +152,17 @@ def game(workdir, monkeypatch):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
-    return ["--model", "tiny", "--environment", "my_game.py:Game", "--max_new_tokens", "200"]
+    return ["--model", "model", "--environment", "my_game.py:Game", "--max_new_tokens", "200"]
 
 
 def test_chat_plays_a_problem_of_a_task_and_says_its_reward(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "3"]) == 0
-    question, observation, *turns, reward = capsys.readouterr().out.splitlines()
+    question, observation, *turns, calls, reward = capsys.readouterr().out.splitlines()
     number = question.removeprefix("you: add ")
     assert observation == f"\u00ab (of {number})\u00bb" and reward == f"reward: {float(number):g}"
+    assert calls == "calls: 1"
     reply = f"\n<|im_start|>user[1+2 of {number}]<|im_end|>\n<|im_start|>assistant\n"
-    assert "\n".join(turns) == f"{call('add', a=1, b=2)}{END}\u00ab{reply}\u00bb\N{REPLACEMENT CHARACTER}3{END}"
+    assert "\n".join(turns) == f"{call('add', a=1, b=2)}\u00ab{reply}\u00bb\N{REPLACEMENT CHARACTER}3"
 
 
 def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
@@ -179,7 +184,7 @@ def test_each_question_is_an_episode_of_its_own(game, monkeypatch, capsys):
     )
     for agent in (["--environment", "my_world.py:World"], ["--tools", "my_world.py:add"]):
         lines += ["one", "two", "/quit"]
-        assert chat.main(["--model", "tiny", "--system", "Play.", "--max_new_tokens", "200", *agent]) == 0
+        assert chat.main(["--model", "model", "--system", "Play.", "--max_new_tokens", "200", *agent]) == 0
     begin = [{"role": "system", "content": "Play."}, {"role": "user", "content": "one"}]
     second = {"role": "user", "content": "two"}
     assert played[:3] == [begin, [begin[0], second], begin] and len(played) == 4
@@ -191,6 +196,8 @@ def test_where_there_is_no_such_problem_or_no_room(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "99"]) == 2
     assert "problem is 99; it must be at most" in capsys.readouterr().err
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "0"]) == 2
+    assert chat.main([*game, "--problem", "2"]) == 2
+    assert "problem is 2; name the task that it is one of" in capsys.readouterr().err
     assert chat.main([*game[:-1], "5", "--task", "mine.jsonl"]) == 0
     assert "(cut: no room left in 5 tokens" in capsys.readouterr().out
 
@@ -203,7 +210,54 @@ def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     model, tokenizer = grpo_lab.models.load_policy("tiny")
     environment = task_environment(find_task("sums-calculator"))
     rollout = environment.sample(model, tokenizer, [row], 1, 40, top_k=1)
-    assert printed.splitlines()[1] == chat.printable(in_turns(turn_texts(rollout, tokenizer)[0]))
+    turns = chat.printable(in_turns(turn_texts(rollout, tokenizer)[0])).removesuffix(END)
+    assert END not in printed and printed.splitlines()[1] == turns
+    assert printed.splitlines()[2] == f"calls: {rollout.episodes[0].calls}"
+    (_, right, _) = reward_rollout(rollout, [row], accuracy_reward)
+    assert re.fullmatch(rf"reward: [0-9.]+ \(accuracy {right.item():g}, think [0-9.]+\)", printed.splitlines()[3])
+    capsys.readouterr()
+    assert chat.main([*words, "--prompt", "1+2=?"]) == 0
+    assert "calls: " in (printed := capsys.readouterr().out) and "reward" not in printed, "it is not the problem's"
+
+
+@pytest.mark.parametrize("command_line", [["chat", "--prompt", "1+2"], ["evaluate"], ["train", "--output_dir", "out"]])
+def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, workdir, monkeypatch, capsys):
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
+    words = ["--model", "tiny", "--tools", "my_world.py:add", *command_line[1:]]
+    words += ["--task", "sums"] * (command_line[0] != "chat")
+    assert {"chat": chat, "evaluate": evaluate, "train": command}[command_line[0]].main(words) == 2
+    error = capsys.readouterr().err
+    assert "the chat template of this model leaves out tool calls" in error and "--task sums-calculator" in error
+
+
+@pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
+def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
+    words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
+    assert command.main(words) == 2
+    assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
+
+
+def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
+    content = "def total(environments, **kwargs):\n    return [float(each.total) for each in environments]\n"
+    (workdir / "my_rewards.py").write_text(content, encoding="utf-8")
+    rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))
+    (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
+    words = ["--model", "model", "--task", "mine.jsonl", "--reward_funcs", "my_rewards.py:total"]
+    world = ["--environment", "my_world.py:World"]
+    size = ["--num_generations", "2", "--max_completion_length", "60"]
+    small = [*size, "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
+    assert command.main([*words, *small, "--output_dir", "out"]) == 2
+    assert evaluate.main([*words, *size, "--split", "train"]) == 2
+    assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
+    assert command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
+    assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
+
+
+def test_rows_that_reset_cannot_take_are_refused_before_a_model_is_loaded(game, monkeypatch, capsys):
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
+    assert chat.main([*game, "--prompt", "what?"]) == 2
+    assert "row without --task has the columns ['prompt'], which Game.reset cannot take" in capsys.readouterr().err
 
 
 # Those of the package.

@@ -6,31 +6,59 @@ beginning of what it writes of a longer one. One that drops earlier thoughts doe
 """
 
 import json
+import re
 from typing import Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.episodes import encode_reply
 
-# How Qwen2.5 and others write a call, for tokenizers that bring no `response_template`.
-TAGGED_JSON = {
-    "start_anchor": "<|im_start|>assistant\n",
-    "defaults": {"role": "assistant"},
-    "fields": {
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close_pattern": r"</tool_call>\s*",
-            "content": "json",
-            "repeats": True,
-            "transform": {"type": "function", "function": "{content}"},
+# JSON as a regular expression: what it matches, json.loads reads.
+_WS = r"[ \t\r\n]*+"
+_JSON = (
+    r'(?(DEFINE)(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")'
+    rf"(?P<pair>(?&string){_WS}:{_WS}(?&value))"
+    rf"(?P<object>\{{{_WS}(?:(?&pair){_WS}(?:,{_WS}(?&pair){_WS})*+)?+\}})"
+    rf"(?P<array>\[{_WS}(?:(?&value){_WS}(?:,{_WS}(?&value){_WS})*+)?+\])"
+    r"(?P<number>-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
+    r"(?P<value>(?&string)|(?&number)|(?&object)|(?&array)|true|false|null))"
+)
+_END = r"(?:<\|im_end\|>|<\|endoftext\|>)?\s*\Z"
+
+
+def json_calls(names: list[str]) -> dict:
+    """How Qwen2.5 and others write a call of these tools, for tokenizers that bring no `response_template`.
+
+    JSON in <tool_call>, as their chat templates have it; or, as small models write it, without the tags. Then only a
+    whole turn is a call, bare or in one fenced block: an object of `name`, that of a tool, and `arguments`, an object.
+    """
+    name = rf'"name"{_WS}:{_WS}"(?:{"|".join(map(re.escape, names))})"'
+    arguments = rf'"arguments"{_WS}:{_WS}(?&object)'
+    both = rf"\{{{_WS}(?:{name}{_WS},{_WS}{arguments}|{arguments}{_WS},{_WS}{name}){_WS}\}}"
+    bare = rf"\A\s*+(?P<fence>```(?:json)?\s*+)?+(?={both}\s*+(?(fence)```\s*+){_END})(?!.*<tool_call>)"
+    return {
+        "start_anchor": "<|im_start|>assistant\n",
+        "defaults": {"role": "assistant"},
+        "fields": {
+            "tool_calls": {
+                "open_pattern": rf"{_JSON}(?:<tool_call>|{bare})",
+                "close_pattern": rf"</tool_call>\s*|(?<!<tool_call>.*)\s*(?:```)?\s*(?={_END})",
+                "content": "json",
+                "repeats": True,
+                "transform": {"type": "function", "function": "{content}"},
+            },
+            "reasoning_content": {"open": "<think>", "close_pattern": r"</think>\s*", "content": "text"},
+            "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
         },
-        "reasoning_content": {"open": "<think>", "close_pattern": r"</think>\s*", "content": "text"},
-        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
-    },
-}
+    }
+
+
 CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
 ASKED = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
 OF_MODEL = "the chat template of this model"
+TUNED = (
+    "take a model tuned for tools, such as qwen; tiny has none, and a calculator in plain text: --task sums-calculator"
+)
 
 
 class Dialogue:
@@ -49,7 +77,9 @@ class Dialogue:
         if not schemas:  # an environment without tools: nothing is called
             return
         self._check_template()
-        self.response_template = getattr(tokenizer, "response_template", None) or TAGGED_JSON
+        self.response_template = getattr(tokenizer, "response_template", None) or json_calls(
+            [schema["function"]["name"] for schema in schemas]
+        )
         self._check_reading()
 
     def read(self, ids: list[int], prefix: list[int]) -> tuple[dict, str]:
@@ -68,7 +98,7 @@ class Dialogue:
             message["content"] = content.removesuffix(tokenizer.eos_token) if isinstance(content, str) else ""
             for call in message.get("tool_calls") or ():
                 _check_call(call)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             content = tokenizer.decode(ids, skip_special_tokens=True)
             return {"role": "assistant", "content": content}, " ".join(
                 str(error).replace(tokenizer.eos_token, "").split()
@@ -99,8 +129,7 @@ class Dialogue:
 
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
-            expected = "expected one that writes tool calls; take a model tuned for them, such as qwen"
-            raise InputError(OF_MODEL, None, expected, found="is missing")
+            raise InputError(OF_MODEL, None, TUNED, found="is missing")
         thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
         answered = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
@@ -108,10 +137,10 @@ class Dialogue:
             text = self._text([*ASKED, thought, answered], add_generation_prompt=True)
         except Exception as error:  # templates raise what they like
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
-            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem) from error
+            raise InputError(OF_MODEL, None, TUNED, found=problem) from error
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
             problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
-            raise InputError(OF_MODEL, None, "take a model tuned for tools, such as qwen", found=problem)
+            raise InputError(OF_MODEL, None, TUNED, found=problem)
         if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
             raise self._changes_prefix()
 

@@ -100,6 +100,12 @@ class ToolEnvironment:
 
     def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
+        self.check_rows(tokenizer, rows, name)
+        prompts = (row["prompt"] for row in rows)
+        check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
+
+    def check_rows(self, tokenizer, rows: list[dict], name: str = "dataset") -> None:
+        """What `check` looks at before it asks how much room the model has: it needs no model."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:
             problem = "has the column 'environments', which is the trainer's own keyword"
@@ -111,8 +117,6 @@ class ToolEnvironment:
                 raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
         if self.has_instances:
             self._check_reset(rows[0], name)
-        prompts = (row["prompt"] for row in rows)
-        check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def sample(
         self,
@@ -393,7 +397,8 @@ def _schemas(functions: list[Callable]) -> list[dict]:
         except Exception as error:  # of its own classes, which are not exported
             expected = "expected a type and, in the docstring, a description of each argument"
             problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
-            raise InputTypeError("tools", function, expected, found=problem) from error
+            argument = "environment_factory" if inspect.ismethod(function) else "tools"
+            raise InputTypeError(argument, function, expected, found=problem) from error
     return list(schemas.values())
 
 

@@ -1,0 +1,202 @@
+"""Record GRPO with a real tool call on a real Qwen in qwen_tools.json, which docs/agents.md shows.
+
+    python -m grpo_lab.models get qwen                                       the model, once
+    python notebooks/runs/record_qwen_tools.py                               an hour of one core, 12 GB of memory
+    python notebooks/runs/record_qwen_tools.py --fast --model FOLDER         hardly anything; into outputs/
+
+Products of a number of three digits and one of two, and a calculator that Qwen2.5-Coder-0.5B-Instruct may call; a
+reward of 1 if the last turn is the right number and nothing else, and none for the call. The record is written after
+every step. What was measured before the training is not measured again, and a run that was cut off goes on with its
+last checkpoint.
+"""
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+from record_smollm2 import _short
+
+from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base.checks import check_at_least
+from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.evaluate import evaluate
+from grpo_lab.models import load_policy
+from grpo_lab.models.packaged import QWEN, source
+from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.tasks.calculator import calculate
+from grpo_lab.trainer import train
+
+HERE = Path(__file__).parent
+SYSTEM = "Answer with the number alone."
+SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
+SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
+SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
+SHORT = {"num_generations": 2, "generation_batch_size": 4, "per_device_train_batch_size": 4}
+SHORT |= {"gradient_accumulation_steps": 1, "max_completion_length": 60}
+KEPT = ("reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length", "entropy", "grad_norm")
+KEPT += ("completions/clipped_ratio", "frac_reward_zero_std", "sampling/logp_difference_max", "step_time")
+
+
+def calculator(expression: str) -> str:
+    """Work out a term.
+
+    Args:
+        expression: whole numbers with +, - and *, such as "12*34"
+    """
+    result = calculate(expression.replace(" ", "") + "=")
+    if not result:
+        raise ValueError('expected whole numbers with +, - and *, such as "12*34"')
+    return result
+
+
+def in_the_head(term: str, answer: str) -> list[dict]:
+    """A worked example without the tool."""
+    return [{"role": "user", "content": f"What is {term}?"}, {"role": "assistant", "content": answer}]
+
+
+def with_a_call(term: str, answer: str) -> list[dict]:
+    """A worked example with a call, as this model writes one; and its result, as the chat template does."""
+    call = json.dumps({"name": "calculator", "arguments": {"expression": term}})
+    question, end = in_the_head(term, answer)
+    result = {"role": "user", "content": f"<tool_response>\n{answer}\n</tool_response>"}
+    return [question, {"role": "assistant", "content": call}, result, end]
+
+
+# Easy ones without the calculator, hard ones with it. When to call is for the policy to find out.
+EXAMPLES = [
+    *in_the_head("12*3", "36"),
+    *with_a_call("48*307", "14736"),
+    *with_a_call("536*91", "48776"),
+    *in_the_head("25*4", "100"),
+]
+
+
+def products(split: str, n: int, seed: int = 0) -> list[dict]:
+    """Training and held-out products have no two factors in common: their sum modulo 5 parts them."""
+    rng, rows = random.Random(f"products/{split}/{seed}"), []
+    while len(rows) < n:
+        a, b = rng.randint(101, 999), rng.randint(11, 99)
+        if ((a + b) % 5 == 0) == (split == "test"):
+            question = {"role": "user", "content": f"What is {a}*{b}?"}
+            prompt = [{"role": "system", "content": SYSTEM}, *EXAMPLES, question]
+            rows.append({"prompt": prompt, "answer": str(a * b)})
+    return rows
+
+
+def right_at_last(completions, answer, **columns) -> list[float]:
+    """1 if the last turn is the right number and nothing else, else 0."""
+    return [
+        float(messages[-1]["role"] == "assistant" and messages[-1]["content"].strip() == right)
+        for messages, right in zip(completions, answer, strict=True)
+    ]
+
+
+def called(completions, **columns) -> list[float]:
+    """1 for an episode with a call; weighs nothing."""
+    return [float(any(message.get("tool_calls") for message in messages)) for messages in completions]
+
+
+for function in (calculator, right_at_last, called):
+    function.fingerprint = "1"  # a run that goes on compares these; raise it where one changes
+
+
+class Recorder:
+    """The record, and what is still to be done of it."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        self.settings = SETTINGS | (SHORT if args.fast else {})
+        self.held_out = products("test", 2 if args.fast else args.problems, seed=1)
+        self.file = args.json
+        self.record = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
+
+    def measured(self, model, tokenizer) -> dict:
+        """On held-out products: how many are right, calls, and the turns of the first of them."""
+        limit, samples = self.settings["max_tool_calling_iterations"], []
+        result = evaluate(
+            model, tokenizer, self.held_out, num_generations=1 if self.args.fast else self.args.generations,
+            max_completion_length=self.settings["max_completion_length"], correct=[right_at_last, called],
+            environment=ToolEnvironment([calculator], max_tool_calling_iterations=limit), batch_size=64,
+            samples=samples,
+        )  # fmt: skip
+        turns = [sample["turns"] for sample in samples[:: max(1, len(samples) // 8)]]
+        return {key: _short(value) if isinstance(value, float) else value for key, value in result.items()} | {
+            "samples": turns
+        }
+
+    def make(self) -> None:
+        args, record = self.args, self.record
+        model, tokenizer = load_policy(args.model, "cpu", args.precision)
+        if "before" not in record:
+            record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
+            record |= {"machine": machine("cpu"), "precision": args.precision, "threads": torch.get_num_threads()}
+            record |= {"system": SYSTEM, "examples": EXAMPLES, "seed": args.seed}
+            record |= {"settings": self.settings | {"max_steps": args.steps}}
+            record["before"] = self.measured(model, tokenizer)
+            self.write()
+        folder = args.output_dir / "run"
+        config = GRPOConfig(
+            **self.settings, max_steps=args.steps, seed=args.seed, precision=args.precision, reward_weights=[1.0, 0.0],
+            save_steps=args.save_steps, save_total_limit=1, output_dir=str(folder), disable_tqdm=True,
+            resume_from_checkpoint=any(folder.glob("checkpoint-*")),
+        )  # fmt: skip
+
+        def after_step(step: int, metrics: dict) -> None:
+            lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            history = [json.loads(line) for line in lines]
+            record["metrics"] = {key: [_short(each[key]) for each in history] for key in KEPT if key in history[0]}
+            self.write()
+            words = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
+            print(f"{step}: {words}", file=sys.stderr, flush=True)
+
+        rows = products("train", 8 if args.fast else 400, args.seed)
+        train(model, tokenizer, rows, [right_at_last, called], config, tools=[calculator], callback=after_step)
+        record["after"] = self.measured(model, tokenizer)
+        self.write()
+
+    def write(self) -> None:
+        write_json(self.file, self.record)
+
+
+@command("notebooks/runs/record_qwen_tools.py")
+def main(arguments: list[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    for name in ("steps", "save_steps", "problems", "generations"):
+        check_at_least(name, getattr(args, name), 1)
+    torch.set_num_threads(1)
+    args.json = args.json or (args.output_dir if args.fast else HERE) / "qwen_tools.json"
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder(args)
+    if "after" not in recorder.record:
+        recorder.make()
+    before, after = (recorder.record[when] for when in ("before", "after"))
+    for key in ("accuracy", "rewards/called/mean"):
+        print(f"{key}: {before[key]} before, {after[key]} after")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python notebooks/runs/record_qwen_tools.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--steps", type=int, default=10, help="of the run (default 10)")
+    parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
+    parser.add_argument("--seed", type=int, default=0, help="of the problems and of the sampling (default 0)")
+    parser.add_argument("--problems", type=int, default=32, help="held-out problems (default 32)")
+    parser.add_argument("--generations", type=int, default=1, help="completions of each (default 1)")
+    parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="default: fp32")
+    parser.add_argument("--model", default="qwen", help='"qwen" or a folder (default qwen)')
+    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
+    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_qwen_tools"))
+    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen_tools.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""A call without its tags: a turn that is one JSON call of a known tool is made, and whatever is less is text."""
+
+import pytest
+
+from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.tools.dialogue import Dialogue
+from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
+
+ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+
+
+def sub_add(a: int) -> int:
+    """Another tool, whose name ends like the first one's.
+
+    Args:
+        a: a number
+    """
+    return a
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_tool_world()
+
+
+def read(world, turn: str) -> tuple[dict, str]:
+    _, tokenizer = world
+
+    def encode(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    dialogue = Dialogue(tokenizer, ToolEnvironment([add, sub_add]).schemas)
+    return dialogue.read(encode(turn), encode("<|im_start|>user\n1+2<|im_end|>\n<|im_start|>assistant\n"))
+
+
+@pytest.mark.parametrize("end", [END, ""], ids=["ended", "cut"])
+@pytest.mark.parametrize(
+    ("turn", "arguments"),
+    [
+        (ADD, {"a": 1, "b": 2}),
+        (f" \n{ADD}\n", {"a": 1, "b": 2}),
+        (f"```json\n{ADD}\n```", {"a": 1, "b": 2}),
+        (f"```\n{ADD}```\n", {"a": 1, "b": 2}),
+        ('{"arguments":{"a":-1.5e3,"b":[true,{"c":"}"}]},"name":"add"}', {"a": -1500, "b": [True, {"c": "}"}]}),
+        ('{"name": "add", "arguments": {}}', {}),
+        (r'{"name": "add", "arguments": {"a": "\"```\n\u00e9"}}', {"a": '"```\né'}),
+    ],
+)  # fmt: skip
+def test_a_whole_turn_is_a_call(turn, arguments, end, world):
+    message, problem = read(world, turn + end)
+    function = {"name": "add", "arguments": arguments}
+    expected = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+    assert (message, problem) == (expected, "")
+
+
+@pytest.mark.parametrize("end", [END, ""], ids=["ended", "cut"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        f"I call {ADD}",
+        f"{ADD} and wait",
+        f"{ADD}\n{ADD}",
+        f"[{ADD}]",
+        f"```json\n{ADD}",  # the block is not closed
+        f"{ADD}\n```",
+        f"```python\n{ADD}\n```",
+        f"Here it is:\n```json\n{ADD}\n```",
+        ADD[:-1],
+        ADD.replace('"add"', '"subtract"'),
+        ADD.replace('"add"', '"ad"'),
+        ADD.replace('"add"', "add"),
+        ADD.replace('"', "'"),
+        ADD.replace("2}", "2,}"),
+        ADD.replace("2}", "02}"),
+        ADD.replace("2}", '"line\nbreak"}'),
+        '{"name": "add"}',
+        '{"name": "add", "arguments": [1, 2]}',
+        '{"name": "add", "arguments": "{}"}',
+        '{"name": "add", "arguments": null}',
+        '{"name": "add", "parameters": {"a": 1, "b": 2}}',
+        '{"name": "add", "arguments": {}, "id": 1}',
+        '{"name": "Ann", "arguments": {"name": "add"}}',
+        '{"function": {"name": "add", "arguments": {}}}',
+    ],
+)
+def test_whatever_is_less_is_text(turn, end, world):
+    message, problem = read(world, turn + end)
+    assert (message, problem) == ({"role": "assistant", "content": turn}, "")
+
+
+def test_tags_are_read_as_before(world):
+    message, _ = read(world, f"{ADD}\n{call('sub_add', a='```')}{END}")
+    (read_call,) = message["tool_calls"]
+    assert read_call["function"] == {"name": "sub_add", "arguments": {"a": "```"}} and message["content"] == ADD
+    for turn in (f"<tool_call>\n{ADD}", f"```json\n<tool_call>\n{ADD}\n```", ADD.replace("1", '"<tool_call>"')):
+        message, problem = read(world, turn + END)
+        assert "could not parse region as JSON" in problem and "tool_calls" not in message
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "<tool_call>" + "[" * 5000 + "</tool_call>",
+        '{"name": "add", "arguments": ' + '{"a":' * 2000 + "1" + "}" * 2001,
+    ],
+)
+def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn, world):
+    message, problem = read(world, turn + END)
+    assert "recursion" in problem and message == {"role": "assistant", "content": turn}
+
+
+def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, world):
+    """Nothing of the turn is written anew: no tags are put in, and the prompt and the reply are the template's."""
+    model, tokenizer = world
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    scripted(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
+    agent = ToolEnvironment([add])
+    rollout = agent.sample(model, tokenizer, ROWS[:1], 2, 400)
+    first, second = rollout.episodes
+    assert (first.calls, first.failures, second.calls) == (1, 0, 0)
+    assert [message["role"] for message in first.messages] == ["assistant", "tool", "assistant"]
+    reply = "\n<|im_start|>user[3]<|im_end|>\n<|im_start|>assistant\n"
+    ids, mask, policy_mask = (x[0] for x in (rollout.completion_ids, rollout.mask, rollout.policy_mask))
+    assert tokenizer.decode(ids[mask]) == ADD + END + reply + "It is 3." + END
+    assert tokenizer.decode(ids[policy_mask]) == ADD + END + "It is 3." + END
+    prompt = tokenizer.apply_chat_template(
+        ROWS[0]["prompt"], tools=agent.schemas, tokenize=False, add_generation_prompt=True
+    )
+    assert tokenizer.decode(rollout.prompt_ids[0][rollout.prompt_mask[0]]) == prompt
+
+
+def test_the_engine_trl_reads_it_too(world):
+    trl = pytest.importorskip("grpo_lab.train.engines.trl")
+    _, tokenizer = world
+    ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
+    with trl.reading_calls(tokenizer, ToolEnvironment([add])):
+        (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
+    assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}
