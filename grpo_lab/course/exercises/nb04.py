@@ -64,6 +64,8 @@ KL_EXACT = Exercise(
         "small-probabilities-dropped": {
             "4.2": "kl = torch.where(logp.exp() > 1e-4, logp.exp() * (logp - ref_logp), 0).sum(-1)"
         },
+        "mean-over-words": {"4.2": "kl = (logp.exp() * (logp - ref_logp)).mean(-1)"},
+        "terms-made-positive": {"4.2": "kl = (logp.exp() * (logp - ref_logp).abs()).sum(-1)"},
         "cross-entropy": {"4.2": "kl = -(logp.exp() * ref_logp).sum(-1)"},
     },
     equations={"logits-not-normalised": "4.3", "log-of-zero": "4.3"},
@@ -115,6 +117,9 @@ KL_IN_REWARD = Exercise(
             "0).sum(-1).detach()"
         },
         "charge-not-stopped": {"4.16": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)"},
+        "charges-averaged": {
+            "4.16": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1).mean().detach()"
+        },
         "mask-ignored": {"4.16": "penalised = rewards - beta * (logp - ref_logp).sum(-1).detach()"},
         "zero-times-nan": {"4.16": "penalised = rewards - beta * (mask * (logp - ref_logp)).sum(-1).detach()"},
         "length-mean": {
