@@ -50,7 +50,7 @@ _GIVE = (
     "|arrives? at|arrived at|produces?|produced|ha(?:s|ve|d)|agrees? with|agreed with|gets?|got|equals?|equalled"
     "|coincides? with)"
 )
-_SAME = "(?:(?:equal|equivalent|identical) to|the same as|in agreement with|consistent with)"
+_SAME = "(?:(?:equal|equivalent|identical) to|in agreement with|consistent with)"
 _DIFFER = "(?:differs? from|differed from|contradicts?|contradicted|disagrees? with|deviates? from|is different from)"
 _VALUE = r"(?:answer|result|value|solution|response|one)(?: [^a-z\s]\S*)?"
 # What a clause may say, as a whole. A verdict word in any other clause is unclear: "the correct answer is 7".
@@ -101,6 +101,7 @@ _PLAIN = (
     (re.compile(r"[*_`#\"“”「」{}()\[\]]"), " "),
     (re.compile(r"\bcan(?:not|['’]t)\b"), "can not"),
     (re.compile(r"n['’]t\b"), " not"),
+    (re.compile(r"\bthe same as\b"), "equal to"),
     (re.compile(r"\b(it|that|this|he|she)['’]s\b"), r"\1 is"),
     (re.compile(r"['’]s\b"), ""),
     (re.compile(r"\bnope\b"), "no"),

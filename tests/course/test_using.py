@@ -65,7 +65,11 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
     arguments = "values, mask, loss_type, max_completion_length=None, num_items=None"
     exec(f"def aggregate({arguments}):\n    return values.mean()", notebook)
     exec("def kl_estimate(logp, ref_logp, estimator='k3'):\n    return ref_logp - logp", notebook)
-    body = "def policy_loss(logp, advantages, mask, old_logp=None, ref_logp=None, *, beta=0.0, **settings):\n    "
+    settings = (
+        "loss_type='grpo', importance_sampling_level='token', epsilon=0.2, epsilon_high=None, delta=None, beta=0.0"
+    )
+    settings += ", kl_estimator='k3', kl_bias_correction=False, max_completion_length=None, num_items=None, **settings"
+    body = f"def policy_loss(logp, advantages, mask, old_logp=None, ref_logp=None, *, {settings}):\n    "
     for call, said in {
         "aggregate(logp, mask, 'grpo')": "your aggregate was called 1 time",
         "logp.sum()": "your aggregate was not called: your policy_loss does without it, and the library's calls it",

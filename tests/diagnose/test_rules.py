@@ -110,7 +110,19 @@ def test_a_finding_says_when_what_why_and_what_to_try():
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "NaN"])
-@pytest.mark.parametrize("metric", ["kl", "entropy", "reward", "sampling/logp_difference_max"])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "kl",
+        "entropy",
+        "ratio",
+        "reward",
+        "sampling/logp_difference_max",
+        "eval/kl",
+        "eval/reward",
+        "rewards/of_mine/mean",
+    ],
+)
 def test_a_metric_that_is_no_number_in_every_row_is_found(metric, value):
     findings = {finding.name: finding for finding in diagnose(history(**{metric: value}))}
     finding = findings["nonfinite_steps"]

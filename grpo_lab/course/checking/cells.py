@@ -96,9 +96,13 @@ class Cells:
         last = self.last.get(name, run)
         return run.count, last.count if last.failed and last is not run else None
 
+    def current(self, name: str) -> Any:
+        """The function of this name that is in memory; None if there is none, or outside of IPython."""
+        return self._shell.user_ns.get(name) if self._shell is not None else None
+
     def text(self, name: str) -> str | None:
         """The text of the function of this name that is in memory; None where no cell made it."""
-        function = self._shell.user_ns.get(name) if self._shell is not None else None
+        function = self.current(name)
         source = self._source(function)
         if source is not None:
             return source[1].texts[source[0]]

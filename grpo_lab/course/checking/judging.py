@@ -71,7 +71,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
 def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
     """The verdict on a function that is not the one of the page."""
     counts = {"run": mismatch.count, "failed_run": mismatch.other_count}
-    runs = {key: "" if count is None else fill(" (In [{0}])", count) for key, count in counts.items()}
+    runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
     sentence = fill(FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
     return _verdict(exercise, "form", [Part("say", sentence)], fault="stale")
 

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from itertools import permutations
+from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
@@ -50,12 +51,20 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
             def wrong(*args, name=name, value=value, **kwargs):
                 bound = inspect.signature(reference).bind(*args, **kwargs)
                 bound.arguments[name] = value
-                return reference(*bound.args, **bound.kwargs)
+                return _result(reference, bound)
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
             says = fill(text, name, repr(value))
             misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
     return misconceptions
+
+
+def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
+    """The result; where the reference refuses these arguments, one that no answer has, since no error is an answer."""
+    try:
+        return reference(*bound.args, **bound.kwargs)
+    except Exception:
+        return "refused by the reference"
 
 
 def choices(exercise: Exercise) -> dict[str, list]:
@@ -75,7 +84,7 @@ def exchanging(exercise: Exercise) -> list[Misconception]:
             bound = inspect.signature(reference).bind(*args, **kwargs)
             bound.apply_defaults()
             bound.arguments[name] = exchange(bound.arguments[name])
-            return reference(*bound.args, **bound.kwargs)
+            return _result(reference, bound)
 
         misconceptions.append(Misconception(f"{name.replace('_', '-')}-{ending}", says, wrong))
 

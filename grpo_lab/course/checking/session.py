@@ -29,7 +29,9 @@ class Entry:
     @property
     def changed(self) -> bool:
         """Say whether the notebook has another function by now; then the verdict says nothing of it."""
-        if self.verdict.fault != "stale" and CELLS.mismatch(self.function):
+        name = self.exercise.name
+        current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
+        if self.verdict.fault != "stale" and (CELLS.mismatch(self.function) or CELLS.mismatch(current)):
             return True
         return CELLS.text(self.exercise.name) != self.text
 
