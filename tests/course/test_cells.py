@@ -14,6 +14,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cells import CELLS
+from grpo_lab.course.exercises import of_notebook
+from tests.course.proof.trials import right_answers
+from tests.course.submitted import submit
 from tests.course.test_check import scaled_mean
 
 RIGHT = """\
@@ -245,6 +248,28 @@ def test_without_an_id_the_file_says_nothing(notebook, capsys):
     mine = run(notebook.shell, RIGHT)
     notebook.save(stub=WRONG)
     assert check(mine).right and "2 / 2" in row()
+
+
+@pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
+def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
+    """Run All twice, saved with other bytes between any two cells; each answer comes with its whole module."""
+    number, path = "02", tmp_path / "02.ipynb"
+    answers = {name: right_answers(exercise)[1] for name, exercise in of_notebook(number).items()}
+    cells = nbformat.read(submit(path, number, **answers), as_version=4).cells
+    code = [cell for cell in cells if cell.cell_type == "code" and "demo" not in cell.id]
+    if frontend == "JupyterLab":
+        monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    for save in range(2 * len(code)):
+        cell = code[save % len(code)]
+        if frontend == "script":
+            exec(compile(cell.source, "solved.py", "exec"), shell.user_ns)
+        else:
+            shell.run_cell(cell.source, store_history=True, cell_id=cell.id if frontend == "JupyterLab" else None)
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"saves": save}), path)
+    points = sum(exercise.points for exercise in of_notebook(number).values())
+    assert f"{points} of {points} points" in repr(progress(number)) and "changed" not in repr(progress(number))
+    for name in answers:
+        assert check(shell.user_ns[name]).right
 
 
 @pytest.mark.slow

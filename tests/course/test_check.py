@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 
 import pytest
 import torch
@@ -217,7 +218,7 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 
 
 def test_general_mistakes_are_named_in_every_exercise(recwarn):
-    """A choice taken for another, an argument ignored, a mean for a sum; and which inputs are wrong, if nothing else."""
+    """A choice taken for another, an argument ignored, a mean for a sum; else the inputs that are wrong."""
 
     def batch_forgotten(rewards, scale="group", ddof=1, eps=1e-4):
         return EXERCISES["group_advantages"].function(rewards, "none" if scale == "none" else "group", ddof, eps)
@@ -241,7 +242,7 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
     for name, function, said in [
         ("group_advantages", batch_forgotten, "Where `scale` is 'batch', your result is that of 'group'."),
         ("group_advantages", scale_ignored, "First: `scale` makes no difference to your result"),
-        ("score_function_objective", mean_for_sum, "divided by the size of axis 0 of `seq_logp`: is a mean taken where"),
+        ("score_function_objective", mean_for_sum, "divided by the size of axis 0 of `seq_logp`"),
         ("token_entropy", temperature_times, "as if `temperature` were 1 / temperature"),
         ("pass_at_k", lambda n, c, k: c / n, "`k` makes no difference to your result: it is as if it were always 1."),
         ("kl_estimate", k1_negated, "It is wrong where `estimator` is 'k1', and right elsewhere. The sign is flipped."),

@@ -158,18 +158,24 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shar
         return _Explained(index, difference, list(together), _mistake_sentences(list(together), False, difference))
     finding = relation or difference.finding
     if not difference.fault and (where := _where_wrong(exercise, failing)):
+        rows = [(_part(outcomes[i], difference.subject), _part(expected[i], difference.subject)) for i in failing]
+        if not relation and len(rows) > 1 and all(_are_numbers(*row) for row in rows):
+            finding = everywhere(*map(torch.cat, zip(*map(_as_vectors, rows), strict=True))) or finding
         finding = Phrase(where, " ", finding) if finding else where
     return _Explained(index, difference, [], [_number_sentence(exercise.cases[index].tests, difference, finding)])
 
 
 def _where_wrong(exercise: Exercise, failing: Sequence[int]) -> str:
-    """Say for which choice of an argument the result is wrong, if it is for all of its cases, and for no other."""
+    """Say for which choices of an argument the result is wrong, if it is for all of their cases, and for no other."""
     ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     wrong = set(failing).intersection(ordinary)
     for name, values in choices(exercise).items():
-        for value in dict.fromkeys(values):
-            if wrong and wrong == {index for index in ordinary if values[index] == value} != set(ordinary):
-                return fill("It is wrong where `{0}` is {1}, and right elsewhere.", name, repr(value))
+        of_wrong = dict.fromkeys(values[index] for index in sorted(wrong))
+        if wrong and wrong == {index for index in ordinary if values[index] in of_wrong} != set(ordinary):
+            text = "It is wrong where `{0}` is {1}, and right elsewhere."
+            return fill(
+                text, name, fill("{0} or {1}", *map(repr, of_wrong)) if len(of_wrong) == 2 else [*map(repr, of_wrong)]
+            )
     return ""
 
 
@@ -195,7 +201,7 @@ def _relation_of_all_cases(
         return fill(text, str(own.pop()))
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
-    numbers = [tuple(torch.as_tensor(v).double().flatten() for v in pair) for pair in pairs]
+    numbers = [*map(_as_vectors, pairs)]
     got, right = (torch.cat(column) for column in zip(*numbers, strict=True))
     return everywhere(got, right) or _size_relation(exercise, numbers, seed)
 
@@ -238,6 +244,10 @@ def _leaves(value: Any) -> set:
     if isinstance(value, list):
         return {leaf for part in value for leaf in _leaves(part)}
     return {value if isinstance(value, bool | int | float | str) else None}
+
+
+def _as_vectors(pair: Sequence) -> tuple[Tensor, ...]:
+    return tuple(torch.as_tensor(value).double().flatten() for value in pair)
 
 
 def _are_numbers(got: Any, expected: Any) -> bool:

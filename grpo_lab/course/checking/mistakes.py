@@ -64,7 +64,7 @@ def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
     try:
         return reference(*bound.args, **bound.kwargs)
     except Exception:
-        return "refused by the reference"
+        return "refused"
 
 
 def choices(exercise: Exercise) -> dict[str, list]:

@@ -51,7 +51,7 @@ def averaged(grading: ClassGrades) -> str:
     mean = sum(graded.total for graded in handed_in) / max(1, len(handed_in))
     sentence = fill("{0} of {1} points on average of {2}", f"{mean:.3g}", grading.out_of, len(handed_in))
     ungraded = len(grading.students) - len(handed_in)
-    return Phrase(sentence, fill("; {0} could not be graded", ungraded)) if ungraded else sentence
+    return Phrase(sentence, "; ", fill("{0} could not be graded", ungraded)) if ungraded else sentence
 
 
 def seeds(grading: ClassGrades) -> str:
@@ -122,9 +122,9 @@ def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
     for name, verdict in graded.verdicts.items():
         exercise = grading.exercises[name]
         if graded.state(exercise) in ("partly", "wrong"):
-            said = " ".join(_(part.text) for part in verdict.parts if part.kind == "say")
+            message = " ".join(_(part.text) for part in verdict.parts if part.kind == "say")
             made = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
-            texts.append(f"`{name}`: {made or _first_sentence(said)}")
+            texts.append(f"`{name}`: {made or _first_sentence(message)}")
     untouched = {graded.state(exercise) for exercise in grading.exercises.values()} == {"none"}
     texts += [_("nothing was begun")] * (untouched and not graded.submission.problem)
     return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]
