@@ -15,8 +15,7 @@ from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cells import CELLS
 from grpo_lab.course.exercises import of_notebook
-from tests.course.proof.trials import right_answers
-from tests.course.submitted import submit
+from tests.course.submitted import solution, submit
 from tests.course.test_check import scaled_mean
 
 RIGHT = """\
@@ -252,9 +251,9 @@ def test_without_an_id_the_file_says_nothing(notebook, capsys):
 
 @pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
 def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
-    """Run All twice, saved with other bytes between any two cells; each answer comes with its whole module."""
+    """Run All twice, saved with other bytes between any two cells."""
     number, path = "02", tmp_path / "02.ipynb"
-    answers = {name: right_answers(exercise)[1] for name, exercise in of_notebook(number).items()}
+    answers = {name: solution(exercise) for name, exercise in of_notebook(number).items()}
     cells = nbformat.read(submit(path, number, **answers), as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code" and "demo" not in cell.id]
     if frontend == "JupyterLab":

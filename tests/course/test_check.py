@@ -221,7 +221,10 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
     """A choice taken for another, an argument ignored, a mean for a sum; else the inputs that are wrong."""
 
     def batch_forgotten(rewards, scale="group", ddof=1, eps=1e-4):
-        return EXERCISES["group_advantages"].function(rewards, "none" if scale == "none" else "group", ddof, eps)
+        centred = rewards - rewards[:, :1]
+        centred = centred - centred.mean(-1, keepdim=True)
+        std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()
+        return centred if scale == "none" else centred / (std + eps)
 
     def scale_ignored(rewards, scale="group", ddof=1, eps=1e-4):
         warnings.warn("std(): degrees of freedom is <= 0", UserWarning, stacklevel=2)

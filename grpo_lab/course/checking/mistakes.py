@@ -91,7 +91,8 @@ def exchanging(exercise: Exercise) -> list[Misconception]:
     for name, values in choices(exercise).items():
         for value, other in permutations(dict.fromkeys(values), 2):
             says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
-            add(name, "exchanged", lambda x, value=value, other=other: other if x == value else x, says)
+            ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
+            add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
@@ -105,6 +106,12 @@ def _with_defaults(exercise: Exercise, index: int) -> dict:
     bound = inputs(exercise, index, 0)[0]
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+@cache
+def by_name(exercise: Exercise) -> dict[str, Misconception]:
+    """Every misconception that a verdict on this exercise may name."""
+    return {mistake.name: mistake for mistake in _general(exercise)} | exercise.misconceptions
 
 
 def _general(exercise: Exercise) -> list[Misconception]:

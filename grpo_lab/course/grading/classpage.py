@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import grpo_lab
-from grpo_lab.base.language import Phrase, _, counted, fill, language
+from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
+from grpo_lab.course.checking.mistakes import by_name
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
@@ -31,7 +32,7 @@ def mistakes(grading: ClassGrades) -> list[Lost]:
     for graded in grading.handed_in:
         for name, verdict in graded.verdicts.items():
             exercise = grading.exercises[name]
-            recognised = [mistake for mistake in verdict.misconceptions if mistake in exercise.misconceptions]
+            recognised = [mistake for mistake in verdict.misconceptions if mistake in by_name(exercise)]
             for mistake in recognised:
                 students[name, mistake] += 1
                 cost[name, mistake] += (exercise.points - graded.points[name]) / len(recognised)
@@ -64,8 +65,8 @@ def seeds(grading: ClassGrades) -> str:
     most, *rarer_seeds = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
     if not rarer_seeds:
         return fill("Seed {0}.", most)
-    others = "; ".join(f"{seed}: {', '.join(by_seed[seed])}" for seed in rarer_seeds)
-    return fill("Seed {0}; of some another one ({1}).", most, others)
+    others = [fill("seed {0} for {1}", seed, ", ".join(by_seed[seed])) for seed in rarer_seeds]
+    return fill("Seed {0}; {1}.", most, others)
 
 
 def to_look_at(grading: ClassGrades) -> list[str]:
@@ -77,7 +78,7 @@ def class_page(grading: ClassGrades, pages: list[str]) -> str:
     """The page of a class. pages: the file names of the students' pages, in their order."""
     body = [
         f"<h1>{safe(grading.assignment)}: {_(counted(len(grading.students), 'student'))}</h1>",
-        f"<p>{_(averaged(grading))}. {safe(_(seeds(grading)))} "
+        f"<p>{_(averaged(grading))}{'. ' if language() == 'en' else '。'}{safe(_(seeds(grading)))} "
         f'<a href="written.html">{_("The answers in words")}</a>.</p>',
         _students(grading, pages),
         _mistakes(mistakes(grading)),
@@ -132,7 +133,7 @@ def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
 
 def mistake_name(exercise: Exercise, name: str) -> str:
     """The name of a known mistake; in another language than English the first sentence of what is said of it."""
-    mistake = exercise.misconceptions.get(name)
+    mistake = by_name(exercise).get(name)
     return name if mistake is None or language() == "en" else _first_sentence(_(mistake.says))
 
 
@@ -157,9 +158,12 @@ def written_page(grading: ClassGrades) -> str:
     """The page of the question in words: what a full answer has, and what each student wrote."""
     number = number_of(grading.assignment)
     title = _(fill("{0}, in words", grading.assignment))
-    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(_(question(number)))}</p>"]
+    asked = question(number)
+    if language() != "en":
+        asked = page_in_language(asked, f"assignment_{grading.assignment}", language(), {})
+    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(asked)}</p>"]
     if rubric := _rubric(number):
-        items = "".join(f"<li>{html_of(criterion)}</li>" for criterion in rubric)
+        items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)
         instruction = _("Write the points into written.csv.")
         body.append(f"<h2>{_('A full answer has')}</h2><ul>{items}</ul><p>{instruction}</p>")
     submissions = [graded.submission for graded in grading.students]
@@ -177,7 +181,7 @@ def _mistakes(lost: list[Lost]) -> str:
     """The table of known mistakes; those that are proposed for the next lecture are bold."""
     rows = []
     for exercise, name, students, points in lost:
-        says, title = html_of(_(exercise.misconceptions[name].says)), safe(mistake_name(exercise, name))
+        says, title = html_of(_(by_name(exercise)[name].says)), safe(mistake_name(exercise, name))
         proposed = (exercise, name, students, points) in to_discuss(lost)
         description = f"<b>{title}</b>: {says}" if title == name else f"<b>{says}</b>"
         description = description if proposed else title
@@ -198,7 +202,8 @@ def _similar(pairs: list[tuple[str, str, list[str]]] | None) -> str:
         "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
     )
     if pairs is None:
-        missing = html_of(_('Answers were not compared with each other: `pip install "grpo-lab[teach]"`.'))
+        install = '<code>pip install "grpo-lab[teach]"</code>'
+        missing = _(fill("Answers were not compared with each other: {0}.", install))
         return f'<section><h2>{title}</h2><p class="quiet">{missing}</p></section>'
     return _hints(title, hint, [([first, second], names) for first, second, names in pairs])
 
