@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -153,9 +154,12 @@ class Cells:
     def _is_edited(self, name: str, run: CellRun) -> bool:
         """Say whether the notebook was saved since, with another text of the function in this cell."""
         notebook = _notebook()
-        if run.cell_id is None or notebook is None or run.saved is None or _stamp(notebook) in (run.saved, None):
+        if run.cell_id is None or run.saved is None or notebook is None:
             return False
-        texts = {cell_id: defined_in(source).get(name) for cell_id, source in _saved_cells(notebook)}
+        stamp = _stamp(notebook)
+        if stamp is None or stamp == run.saved:
+            return False
+        texts = {cell_id: defined.get(name) for cell_id, defined in _saved_definitions(notebook, stamp).items()}
         on_page = texts.get(run.cell_id)
         return on_page is not None and run.texts[name] not in texts.values()
 
@@ -234,13 +238,15 @@ def _stamp(path: Path | None) -> tuple | None:
     return (status.st_mtime_ns, status.st_size, status.st_ino) if status is not None else None
 
 
-def _saved_cells(path: Path) -> list[tuple[str, str]]:
-    """The id and the text of each cell of code, as they were last saved; none where they cannot be read."""
+@lru_cache(maxsize=1)
+def _saved_definitions(path: Path, stamp: tuple) -> dict[str, dict[str, str]]:
+    """What each cell of code defines, by its id, as it was last saved; nothing where the file cannot be read."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [(cell.get("id", ""), "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        return {cell.get("id", str(index)): defined_in("".join(cell["source"])) for index, cell in enumerate(code)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
+        return {}
 
 
 CELLS = Cells()

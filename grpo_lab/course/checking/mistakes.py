@@ -6,9 +6,10 @@ misconception computes is asked for case by case, and no longer than it may stil
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
@@ -19,7 +20,8 @@ from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import changed
 
 _MAX_NAMED = 3
-_CHOICES = (str, bool, type(None))
+_NOT_EXCHANGED = ("", "int", "bool", "str", "typing.Any")  # kinds of arguments that say nothing of what they are
+_NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
 
 
@@ -68,15 +70,23 @@ def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
 
 
 def choices(exercise: Exercise) -> dict[str, list]:
-    """The values of each argument that is a choice, a text, a truth value or None, as the cases have them, in order."""
+    """The values of each argument that is a choice, a name, a truth value or None, as the cases have them, in order.
+
+    A text that is another one in most cases is no choice.
+    """
     arguments = [_with_defaults(exercise, index) for index in range(len(exercise.cases))]
     columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
-    return {name: values for name, values in columns.items() if all(type(value) in _CHOICES for value in values)}
+    named = {name: values for name, values in columns.items() if all(map(_is_choice, values))}
+    return {name: values for name, values in named.items() if 2 * len(set(values)) <= len(values)}
+
+
+def _is_choice(value: Any) -> bool:
+    return value is None or isinstance(value, bool) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
 @cache
 def exchanging(exercise: Exercise) -> list[Misconception]:
-    """Misconceptions about one value of an argument: a choice that is taken for another, a number for its inverse."""
+    """Misconceptions about an argument: one choice taken for another, a number for its inverse, two exchanged."""
     reference, misconceptions = inspect.unwrap(exercise.function), []
 
     def add(name: str, ending: str, exchange: Callable, says: Phrase) -> None:
@@ -93,13 +103,37 @@ def exchanging(exercise: Exercise) -> list[Misconception]:
             says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
             ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
             add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
-    for name, parameter in inspect.signature(reference).parameters.items():
+    parameters = inspect.signature(reference).parameters
+    for one, other in combinations(parameters, 2):
+        kind = _kind(parameters[one])
+        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[other]):
+            misconceptions.append(_places_changed(reference, one, other))
+    for name, parameter in parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
             add(name, "inverted", lambda x: 1 / x if x else x, says)
             says = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
             add(name, "negated", lambda x: -x, says)
     return misconceptions
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    """The annotation as text, whether None is allowed or not; "" for what has none."""
+    annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
+    return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
+
+
+def _places_changed(reference: Callable, one: str, other: str) -> Misconception:
+    def wrong(*args, **kwargs):
+        bound = inspect.signature(reference).bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments[one], bound.arguments[other]
+        if all(value is not None for value in values):
+            bound.arguments[other], bound.arguments[one] = values
+        return _result(reference, bound)
+
+    says = fill("Your result is as if `{0}` and `{1}` had changed places.", one, other)
+    return Misconception(f"{one}-and-{other}-exchanged".replace("_", "-"), says, wrong)
 
 
 def _with_defaults(exercise: Exercise, index: int) -> dict:
