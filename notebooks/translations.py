@@ -11,6 +11,7 @@ import ast
 import hashlib
 import html
 import inspect
+import json
 import os
 import re
 from collections import Counter
@@ -62,14 +63,15 @@ SAYING = (
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING),
 )
-DRAWING = ("course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
+PAGES_OF_A_CLASS = ("course/grading/classpage.py", "course/grading/studentpage.py")
+DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "sandbox", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
 WORDS += ["the gradient of {0}", "{0} after the call"]  # what a line of values is about
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
-WORDS += ["{0} lacks {1}."]
+WORDS += ["{0} lacks {1}.", "not right", "not begun"]
 WORDS += ["prompts", "group", "reward", "advantage", "log-probs", "objective", "step"]  # of the loop's diagram
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "asked", "before", "after 16 steps (seed 0)"]
 WORDS += ["| loss | ratio of | far from ratio 1 | divided by | by the std | TRL `loss_type`"]
@@ -77,7 +79,7 @@ WORDS += ["| loss | trainer | settings", "token", "sequence", "product over the 
 WORDS += ["hard clip, higher ceiling", "weight bounded, gradient never lost", "smooth weight", "length, then answers"]
 WORDS += ["a constant", "answers", "tokens of the update", "tokens of the micro-batch", "yes", "no"]
 WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
-WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time") for s in ("", "s")]
+WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time", "student") for s in ("", "s")]
 
 # What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.
 KEPT = re.compile(
@@ -109,7 +111,8 @@ def messages(name: str) -> dict[str, str]:
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
                 found = found | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in found}
-        return found
+        rubric = json.loads((NOTEBOOKS / "assignments" / "rubric.json").read_text(encoding="utf-8"))
+        return found | {criterion: "rubric" for criteria in rubric.values() for criterion in criteria}
     if name == VARIANTS:
         from grpo_lab.course.variant import read_variants
 

@@ -1,5 +1,6 @@
 """`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back."""
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable
@@ -62,9 +63,11 @@ def _print_paths(paths: Iterable[Path]) -> int:
     return 0
 
 
-def grade_folder(folder: Path, variant: str | None, variants: Path | None, **options) -> int:
+def grade_folder(folder: Path, variant: str | None, variants: Path | None, lang: str | None = None, **options) -> int:
     from grpo_lab.course.grading.command import grade_class
 
+    if lang is not None:
+        os.environ["GRPO_LAB_LANG"] = lang  # tables and lines of the shell are in English
     return grade_class(folder, key=_class_key(variant, variants), **options)
 
 
@@ -152,6 +155,7 @@ def _parser() -> Parser:
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
+    grade_options.add_argument("--lang", choices=("en", "zh_CN"), help="of the pages (default: that of the machine)")
     add_variant(grade_options, "of the class, as it was given to `release`")
     key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
     key_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")

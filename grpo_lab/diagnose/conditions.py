@@ -45,10 +45,13 @@ def trend(log: Log, metric: str) -> Trend:
     return Trend(metric, first, last, last - first, error, last - first > 3 * error)
 
 
+def _names(log: Log) -> list[str]:
+    return list(dict.fromkeys(name for row in log.rows for name in row))
+
+
 def components(log: Log) -> list[str]:
     """The means of the reward functions that count; the sum, where the log does not tell them apart."""
-    names = list(dict.fromkeys(name for row in log.rows for name in row))
-    names = [name for name in names if name.startswith("rewards/") and name.endswith("/mean")]
+    names = [name for name in _names(log) if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or [1.0] * len(names)
     counted = [name for name, weight in zip(names, weights, strict=False) if weight]
     return [name for name in counted if len(log.points(name)[1]) >= FEWEST] or ["reward"]
@@ -227,11 +230,13 @@ def nonfinite_steps(log: Log) -> Evidence:
 
 
 def _not_finite(log: Log) -> Evidence:
-    """A mean over tokens in some step; the reward, which may apply to no completion of a step, in all of them."""
-    for metric in FINITE:
+    """A mean over tokens in some step; a reward, which may apply to no completion of a step, in all of them."""
+    rewards = [name for name in _names(log) if name.startswith("rewards/") and name.endswith("/mean")]
+    for metric in (*FINITE, *rewards, *(f"eval/{name}" for name in FINITE)):
         values = [row[metric] for row in log.rows if metric in row]
         broken = int((~np.isfinite(values)).sum())
-        if broken and (broken == len(values) or metric != "reward"):
+        in_all = broken == len(values) >= (FEWEST if metric in rewards else 1)
+        if broken and (in_all or not (metric in rewards or metric.endswith("reward"))):
             return f"{metric} is NaN or infinite in {'all' if broken == len(values) else broken} of {len(values)} steps"
     return None
 

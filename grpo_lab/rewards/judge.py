@@ -47,36 +47,53 @@ _BE = (
 )
 _GIVE = (
     "(?:gives?|gave|given|states?|stated|provides?|provided|contains?|contained|reach(?:es|ed)?|match(?:es|ed)?"
-    "|arrives? at|arrived at|produces?|produced|ha(?:s|ve|d)|agrees? with|agreed with|gets?|got)"
+    "|arrives? at|arrived at|produces?|produced|ha(?:s|ve|d)|agrees? with|agreed with|gets?|got|equals?|equalled"
+    "|coincides? with)"
 )
+_SAME = "(?:(?:equal|equivalent|identical) to|in agreement with|consistent with)"
+_DIFFER = "(?:differs? from|differed from|contradicts?|contradicted|disagrees? with|deviates? from|is different from)"
+_VALUE = r"(?:answer|result|value|solution|response|one)(?: [^a-z\s]\S*)?"
 # What a clause may say, as a whole. A verdict word in any other clause is unclear: "the correct answer is 7".
 _CLAUSE = re.compile(
     rf"(?:(?:{_LEAD}) )*(?:(?:i|we) (?P<unthought>(?:do|can|would|could) not )?(?:(?:would|do|can|must) )?"
-    rf"(?:think|believe|say|find|consider|conclude)(?: that)? )?(?:{_JUDGED} )?"
-    rf"(?:(?:{_BE} )?(?:(?:{_SURELY}) )*(?P<not_word>not (?:at all )?|never |by no means |far from |anything but "
-    rf"|(?:can|could|should) not be (?:(?:considered|judged|called|deemed|marked) )?(?:as )?)?"
+    rf"(?:think|believe|say|find|consider|conclude|agree)(?: that)? )?(?:{_JUDGED} )?"
+    rf"(?:(?:{_BE} )?(?:(?:{_SURELY}) )*(?P<not_word>not (?:at all |even close to )?|never |by no means "
+    rf"|far from |anything but |(?:can|could|should) not be (?:(?:considered|judged|called|deemed|marked) )?(?:as )?)?"
     rf"(?:(?:{_SURELY}) )*(?:(?P<right>yes|{_RIGHT})|no|(?:{_WRONG})(?: answer| response| solution)?)"
     rf"|(?:(?:does|did|do|has|had|can|could) )?(?:(?:{_SURELY}) )*(?P<not_given>not |never |fails? to |failed to )?"
     rf"(?:{_GIVE}|{_BE}(?P<not_being> not)?) (?:the|an?|its) (?:(?P<right_answer>{_EXPECTED}|{_RIGHT})"
-    rf"|{_WRONG}) (?:final )?(?:answer|result|value|solution|response|one)(?: [^a-z\s]\S*)?"
-    r"|(?P<right_match>)(?:(?:does|did|do) )?(?P<no_match>not )?match(?:es|ed)?)(?: at all| indeed| overall| here)?"
+    rf"|{_WRONG}) (?:final )?{_VALUE}"
+    rf"|(?:{_BE} )?(?P<not_same>not )?(?P<same>{_SAME}) (?:the|its) (?:{_EXPECTED}|{_RIGHT}) (?:final )?{_VALUE}"
+    rf"|(?P<rightly>correctly|rightly|accurately) {_GIVE}(?: the)?(?: (?:{_EXPECTED}|{_RIGHT}))?"
+    rf"(?: (?:final )?{_VALUE}| [^a-z\s]\S*)"
+    rf"|(?:incorrectly|wrongly) {_GIVE}(?: the)?(?: (?:final )?{_VALUE}| [^a-z\s]\S*)"
+    rf"|{_DIFFER} (?:the|its) (?:{_EXPECTED}|{_RIGHT}) (?:final )?{_VALUE}"
+    rf"|(?:(?:{_SURELY}|of course) )*not(?: at all)?"
+    rf"|(?P<right_match>)(?:(?:does|did|do|{_BE}) )?(?P<no_match>not )?(?:match(?:es|ed)?|a match))"
+    r"(?: at all| indeed| overall| here)?"
 )
+_RIGHT_GROUPS = ("right", "right_answer", "same", "rightly", "right_match")
+_NOT_GROUPS = ("unthought", "not_word", "not_given", "not_being", "not_same", "no_match")
 _WORD = re.compile(rf"\b(?:yes|no|{_RIGHT}|{_WRONG})\b")
-_NEGATION_ZH = "不是|并不是|绝不是|并非|绝非|并不|并没有|没有|没能|未能|并未|不能|不算|谈不上|不|非|未|没"
+_NEGATION_ZH = (
+    "不能说是?|不太|不怎么|不是|并不是|绝不是|并非|绝非|并不|并没有|没有|没能|未能|并未|不能|不算|谈不上|不|非|未|没"
+)
 _CLAUSE_ZH = re.compile(
     r"(?:因此|所以|综上|总之|我认为|我觉得|我判断|显然|最终|结论)*"
     r"(?:(?:这个|这一|该|其|此|本|学生的?|模型的?|最终的?|给出的?|上述|它的?)*"
     r"(?:回答|答案|回复|答复|结果|解答|结论|判断|评判|判定|裁决|它|这|学生|模型)(?:结果)?)?"
-    r"(?:[与和跟](?:预期|标准|参考|正确|期望)的?答案)?(?:确实|显然|的确)?(?:是|为|应为|应判为)?"
+    r"(?:[与和跟](?:预期|标准|参考|正确|期望)(?:的?答案)?)?(?:确实|显然|的确)?(?:是|为|应为|应判为)?"
     rf"(?P<not>{_NEGATION_ZH})??(?:是|能)?(?:完全|全部|绝对|很|算)*(?P<gives>给出了?|得出了?|得到了?|包含了?)?"
     r"(?:(?P<right>正确|答?对|没错|没有错误?|没有问题|无误|准确|一致|相同|匹配"
-    r"|相?符合?(?:(?:预期|标准|参考|正确|期望)的?答案)?)|错误|答?错|有误|有错)"
+    r"|相?符合?(?:(?:预期|标准|参考|正确|期望)的?答案)?|(?:等于|给出了?|得出了?)(?:预期|标准|参考|期望)的?答案)|错误|答?错|有误|有错)"
     r"(?:的|了)?(?(gives)(?:答案|结果|结论))"
     r"|(?P<yes>是|是的)|(?P<no>否|不|答非所问|不是|不是的|不符合|不符)"
 )
 _WORD_ZH = re.compile("正确|错|否|有误|不对|准确")
 _CONDITION = re.compile("(?:only |but )?(?:if|unless|assuming|provided|supposing)\\b|如果|假如|除非|若")
+_EXCEPTION = re.compile("(?:except|apart from|aside from|other than|save for|only)\\b|除了|除|只是|只不过")
 _PLAIN = (
+    (re.compile(r"\s*(?:[=-]>|→|=)\s*(?=(?:yes|no|true|false|correct|incorrect|right|wrong)\b)"), ": "),
     (re.compile("[✅✔☑]\ufe0f?"), ". yes. "),
     (re.compile("[❌✘✗❎]\ufe0f?"), ". no. "),
     (re.compile(r"</?[a-z]\w*>"), " "),
@@ -84,6 +101,7 @@ _PLAIN = (
     (re.compile(r"[*_`#\"“”「」{}()\[\]]"), " "),
     (re.compile(r"\bcan(?:not|['’]t)\b"), "can not"),
     (re.compile(r"n['’]t\b"), " not"),
+    (re.compile(r"\bthe same as\b"), "equal to"),
     (re.compile(r"\b(it|that|this|he|she)['’]s\b"), r"\1 is"),
     (re.compile(r"['’]s\b"), ""),
     (re.compile(r"\bnope\b"), "no"),
@@ -93,7 +111,8 @@ _PLAIN = (
     (re.compile(r"^\s*not the\b"), "it is not the"),
 )
 _CUTS = (
-    r"([.!?,;:\n。！？，；：、—–]|(?<=\s)-(?=\s))|\b(?:but|and|because|since|although|though|however|while|whereas|as)\b"
+    r"([.!?,;:\n。！？，；：、—–]|(?<=\s)-(?=\s))|(?<!anything )(?<!nothing )(?<!all )\bbut\b"
+    r"|\b(?:and|because|since|although|though|however|while|whereas|as)\b"
     r"|但是|但|而是|因为|然而|不过"
 )
 _SIMPLIFIED = str.maketrans(
@@ -112,7 +131,8 @@ def read_verdict(reply: str) -> str | None:
     What comes before `</think>` is passed over. The reply is read clause by clause, and of each clause the whole: "not
     correct" is no, and "the correct answer is 7", "no error found", "maybe correct" and a question say nothing clear. A
     clause that opens the reply, or what follows its last colon, counts ("No, because ...", "判断：否"), unless a yes
-    is contradicted; otherwise all clauses that hold a word of a verdict have to say the same.
+    is contradicted, or a condition or an exception follows; otherwise all clauses that hold a word of a verdict have to
+    say the same.
     Yes, correct, 是, 对 and 正确 mean yes; no, incorrect, wrong, 否, 不是, 不对, 错误, 不正确 and 没有……正确 no.
     """
     if not isinstance(reply, str):
@@ -126,14 +146,16 @@ def read_verdict(reply: str) -> str | None:
         if _NOTHING.fullmatch(tail):  # errors: none
             return None
         if (verdict := readings[colon + 1]) in ("yes", "no"):
-            if label in (*_RIGHT.split("|"), "正确"):  # correct: no
+            is_word = clauses[colon + 1][0] in ("yes", "no", "true", "false")
+            if label in (*_RIGHT.split("|"), "正确") or (is_word and readings[colon] == "yes"):  # is correct: no
                 return verdict
             agrees = readings[colon] in (None, "unclear", verdict)
             return verdict if agrees and not _NOT_JUDGED.fullmatch(label) else None
     if opening == "no" or verdicts == {"no"}:
         return "no"
     if opening == "yes":
-        return None if "no" in verdicts else "yes"
+        second = clauses[1][0] if len(clauses) > 1 else ""
+        return None if "no" in verdicts or _CONDITION.match(second) or _EXCEPTION.match(second) else "yes"
     return "yes" if verdicts == {"yes"} else None
 
 
@@ -152,8 +174,8 @@ def _read(clause: str) -> str | None:
     if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # no it does not
         return leading[1] if _read(clause[leading.end() :]) in (None, "unclear", leading[1]) else "unclear"
     if match := _CLAUSE.fullmatch(clause):
-        is_right = bool(match["right"] or match["right_answer"]) or match["right_match"] is not None
-        negations = sum(bool(match[name]) for name in ("unthought", "not_word", "not_given", "not_being", "no_match"))
+        is_right = any(match[name] is not None for name in _RIGHT_GROUPS)
+        negations = sum(bool(match[name]) for name in _NOT_GROUPS)
     elif match := _CLAUSE_ZH.fullmatch(clause.replace(" ", "")):
         is_right, negations = bool(match["right"] or match["yes"]), int(bool(match["not"]))
     if match and negations <= is_right:  # "not wrong" is not quite right

@@ -1,6 +1,7 @@
-"""A cell that was run again and failed, or defines another function since: check and progress see it."""
+"""A cell that was run again and failed, that has another function by now, or was changed and saved: check sees it."""
 
 import json
+import os
 
 import nbformat
 import pytest
@@ -13,6 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cells import CELLS
+from grpo_lab.course.exercises import of_notebook
+from tests.course.submitted import solution, submit
 from tests.course.test_check import scaled_mean
 
 RIGHT = """\
@@ -33,8 +36,7 @@ def shell():
     yield new
     InteractiveShell.clear_instance()
     session.ENTRIES.clear()
-    CELLS.texts.clear()
-    CELLS.stale.clear()
+    CELLS.forget()
 
 
 def run(shell, *cells: str):
@@ -56,7 +58,7 @@ def test_a_cell_that_failed_is_not_the_function_in_memory(shell, failing, capsys
     mine = run(shell, failing)
     verdict = check(mine)
     if "raise" in failing:
-        assert verdict.right and not CELLS.is_stale(mine)
+        assert verdict.right and CELLS.mismatch(mine) is None
         return
     assert verdict.fault == "stale" and verdict.points == 0 and "not the function of your page" in verdict.message
     assert "0 / 2" in row()
@@ -78,7 +80,7 @@ def test_progress_sees_a_change_since_the_check(shell, capsys):
 def test_what_no_cell_defined_is_never_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
     assert check(shell.user_ns[NAME]).right and "2 / 2" in row()
-    assert not CELLS.is_stale(shell.user_ns[NAME]) and not CELLS.is_stale(scaled_mean) and not CELLS.is_stale(3)
+    assert not any(map(CELLS.mismatch, (shell.user_ns[NAME], scaled_mean, 3, None)))
 
 
 def test_a_function_that_took_the_place_of_one_that_failed_is_judged(shell, capsys):
@@ -98,6 +100,175 @@ def test_definition_and_check_in_one_cell(shell, capsys):
     both = f"{RIGHT}\nfrom grpo_lab.course import check\nchecked = check({NAME})"
     run(shell, WRONG, both)
     assert shell.user_ns["checked"].right and "2 / 2" in row()
+
+
+def test_the_first_line_names_the_cell(shell, capsys):
+    """By its number, as the notebook shows it; nothing for what no cell made."""
+    run(shell, "1", RIGHT)
+    head = repr(check(shell.user_ns[NAME])).splitlines()[0]
+    assert "right" in head and "judged: the cell that ran as In [2]" in head
+    run(shell, f"{RIGHT}\nfrom grpo_lab.course import check\nchecked = check({NAME})")
+    assert "judged: the function of this cell" in shell.user_ns["checked"]._repr_html_()
+    assert "judged" not in repr(check(scaled_mean, NAME))
+
+
+def test_the_same_cell_that_failed_the_second_time_is_no_mismatch(shell, capsys):
+    """It was interrupted before it came to the function, which is what it was."""
+    cell = f"if interrupted:\n    raise KeyboardInterrupt\n{RIGHT}"
+    run(shell, "interrupted = False", cell, "interrupted = True")
+    assert check(run(shell, f"# again\n{cell}")).right and "2 / 2" in row()
+
+
+def test_a_helper_that_failed_is_seen(shell, capsys):
+    helper = "import torch\ndef total(x, mask):\n    return torch.where(mask, x, 0).sum(-1)\n"
+    calls = f"def {NAME}(logp, mask):\n    return total(logp, mask)\n"
+    assert check(run(shell, helper, calls)).right
+    run(shell, helper.replace("sum(-1)", "sum(-1"))
+    assert "changed since" in row()
+    verdict = check(shell.user_ns[NAME])
+    assert verdict.fault == "stale" and "`total` in memory" in verdict.message and "0 / 2" in row()
+    assert check(run(shell, helper)).right and "2 / 2" in row()
+
+
+@pytest.mark.parametrize("magic", ["%%time\n", "%pwd\n", "%%capture output\n", "# %%\n"])
+def test_magics_are_no_mismatch(shell, magic, capsys):
+    run(shell, magic + RIGHT)
+    assert check(shell.user_ns[NAME]).right and check(run(shell, RIGHT)).right and "2 / 2" in row()
+    run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}")
+    assert check(shell.user_ns[NAME]).right and "2 / 2" in row(), "a cell that defines nothing here"
+
+
+@pytest.mark.parametrize("defined", ["before", "after"])
+def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
+    """The package may be imported after the functions were run, so that nobody listened."""
+    session.ENTRIES.clear()
+    CELLS.forget()
+    InteractiveShell.clear_instance()
+    new = InteractiveShell.instance()
+    try:
+        cells = [RIGHT, f"from grpo_lab.course import check, progress\nmine = check({NAME})"]
+        run(new, *cells) if defined == "before" else run(new, cells[1].partition("\n")[0], *cells)
+        run(new, RIGHT)
+        assert new.user_ns["mine"].right and "2 / 2" in row()
+        run(new, WRONG)
+        assert "changed since it was checked" in row()
+    finally:
+        InteractiveShell.clear_instance()
+        session.ENTRIES.clear()
+        CELLS.forget()
+
+
+class SavedNotebook:
+    """A notebook in JupyterLab: cells have an id, and the file is what was saved last."""
+
+    def __init__(self, shell, path, monkeypatch, **cells: str):
+        self.shell, self.path, self.cells, self.saves = shell, path, cells, 0
+        self.save()
+        monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+
+    def save(self, **changed: str) -> None:
+        self.cells |= changed
+        cells = [nbformat.v4.new_code_cell(source, id=name) for name, source in self.cells.items() if source]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), self.path)
+        self.saves += 1
+        os.utime(self.path, ns=(self.saves, self.saves))  # whatever the clock says, each save is another one
+
+    def run(self, *names: str):
+        for name in names or self.cells:
+            self.shell.run_cell(self.cells[name], store_history=True, cell_id=name)
+        return self.shell.user_ns.get(NAME)
+
+
+@pytest.fixture
+def notebook(shell, tmp_path, monkeypatch):
+    return SavedNotebook(shell, tmp_path / "02.ipynb", monkeypatch, setup="import torch", stub=RIGHT, last=f"{NAME}")
+
+
+def test_a_cell_that_was_changed_and_saved_is_seen(notebook, capsys):
+    assert check(notebook.run()).right
+    notebook.save(stub=WRONG)
+    assert "0 / 2" in row() and "changed since it was checked" in row()
+    verdict = check(notebook.shell.user_ns[NAME])
+    assert verdict.fault == "stale" and "In [2]" in verdict.message and "saved" in verdict.message
+    assert not check(notebook.run("stub")).right and "changed" not in row()
+    notebook.save(stub=RIGHT.replace("):", ")"))
+    assert check(notebook.shell.user_ns[NAME]).fault == "stale", "unfinished, and saved"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"last": "1 + 1", "another": "print(2)"},
+        {"stub": "# as in the lesson\n" + RIGHT.replace("    return", '    """Sum."""\n\n    # of tokens\n    return')},
+        {"stub": "", "pasted": RIGHT},
+        {"stub": ""},
+        {"stub": "import torch", "second_half": RIGHT},
+        {"stub": f"{RIGHT}\ncheck({NAME})"},
+        {"stub": "%%time\n" + RIGHT},
+    ],
+)
+def test_other_changes_of_the_file_are_no_mismatch(notebook, change, capsys):
+    """Saved with outputs, another cell changed, comments, a cell cut and pasted, deleted, split, a check added."""
+    assert check(notebook.run()).right
+    notebook.save(**change)
+    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+
+
+def test_what_was_run_and_not_saved_is_judged(notebook, capsys):
+    """JupyterLab does not save when a cell runs: the file of before says nothing."""
+    notebook.save(stub=WRONG)
+    notebook.cells["stub"] = RIGHT
+    assert check(notebook.run()).right and "2 / 2" in row()
+    notebook.save()
+    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+
+
+def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys):
+    """It stands below, or was deleted by now: what the page had is still what is in memory."""
+    assert check(notebook.run()).right
+    notebook.cells["attempt"] = WRONG.replace("):", ")")
+    notebook.run("attempt")
+    verdict = check(notebook.shell.user_ns[NAME])
+    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged and "2 / 2" in row()
+    notebook.cells["stub"] = WRONG.replace("):", ")")
+    assert check(notebook.run("stub")).fault == "stale"
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"cells": [{"cell_type": "code", "id": "stub"}]}'])
+def test_a_file_that_cannot_be_read_says_nothing(notebook, content, capsys):
+    assert check(notebook.run()).right
+    notebook.path.unlink() if content is None else notebook.path.write_text(content)
+    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+
+
+def test_without_an_id_the_file_says_nothing(notebook, capsys):
+    """VS Code and nbclient give none; a kernel in a notebook's terminal has the name of a notebook, too."""
+    mine = run(notebook.shell, RIGHT)
+    notebook.save(stub=WRONG)
+    assert check(mine).right and "2 / 2" in row()
+
+
+@pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
+def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
+    """Run All twice, saved with other bytes between any two cells."""
+    number, path = "02", tmp_path / "02.ipynb"
+    answers = {name: solution(exercise) for name, exercise in of_notebook(number).items()}
+    cells = nbformat.read(submit(path, number, **answers), as_version=4).cells
+    code = [cell for cell in cells if cell.cell_type == "code" and "demo" not in cell.id]
+    if frontend == "JupyterLab":
+        monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    for save in range(2 * len(code)):
+        cell = code[save % len(code)]
+        if frontend == "script":
+            exec(compile(cell.source, "solved.py", "exec"), shell.user_ns)
+        else:
+            shell.run_cell(cell.source, store_history=True, cell_id=cell.id if frontend == "JupyterLab" else None)
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"saves": save}), path)
+    points = sum(exercise.points for exercise in of_notebook(number).values())
+    assert f"{points} of {points} points" in repr(progress(number)) and "changed" not in repr(progress(number))
+    for name in answers:
+        assert check(shell.user_ns[name]).right
 
 
 @pytest.mark.slow

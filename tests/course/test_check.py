@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 
 import pytest
 import torch
@@ -214,3 +215,41 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
     assert "not right yet" in page and "<script>" not in page and "<b>bold" not in page and "&lt;script&gt;" in page
     assert "color:inherit" in page and "✗" in page
     assert html_of("a step *before* it, 2 * 3, `x*y*z`") == "a step <em>before</em> it, 2 * 3, <code>x*y*z</code>"
+
+
+def test_general_mistakes_are_named_in_every_exercise(recwarn):
+    """A choice taken for another, an argument ignored, a mean for a sum; else the inputs that are wrong."""
+
+    def batch_forgotten(rewards, scale="group", ddof=1, eps=1e-4):
+        centred = rewards - rewards[:, :1]
+        centred = centred - centred.mean(-1, keepdim=True)
+        std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof)).sqrt()
+        return centred if scale == "none" else centred / (std + eps)
+
+    def scale_ignored(rewards, scale="group", ddof=1, eps=1e-4):
+        warnings.warn("std(): degrees of freedom is <= 0", UserWarning, stacklevel=2)
+        return (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True, correction=ddof) + eps)
+
+    def mean_for_sum(seq_logp, rewards):
+        return (seq_logp.exp().detach() * rewards * seq_logp).mean()
+
+    def temperature_times(logits, temperature=1.0):
+        logp = (logits * temperature).log_softmax(-1)
+        return -(logp.exp() * logp).sum(-1)
+
+    def k1_negated(logp, ref_logp, estimator="k3"):
+        d = ref_logp.detach() - logp
+        k2, k3 = d**2 / 2, d.exp() - 1 - d
+        return {"k1": d, "k2": k2, "k3": k3, "k3+": k2 - k2.detach() + k3.detach()}[estimator]
+
+    for name, function, said in [
+        ("group_advantages", batch_forgotten, "Where `scale` is 'batch', your result is that of 'group'."),
+        ("group_advantages", scale_ignored, "First: `scale` makes no difference to your result"),
+        ("score_function_objective", mean_for_sum, "divided by the size of axis 0 of `seq_logp`"),
+        ("token_entropy", temperature_times, "as if `temperature` were 1 / temperature"),
+        ("pass_at_k", lambda n, c, k: c / n, "`k` makes no difference to your result: it is as if it were always 1."),
+        ("kl_estimate", k1_negated, "It is wrong where `estimator` is 'k1', and right elsewhere. The sign is flipped."),
+    ]:
+        verdict = check(function, name)
+        assert said in verdict.message and not verdict.right, verdict.message
+    assert not recwarn.list, "what torch warns of does not show through"

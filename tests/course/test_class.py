@@ -92,6 +92,19 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
     assert "zoe: zoe.ipynb: it cannot be read as a notebook (JSONDecodeError)" in output and "JSONDecodeError" in text
 
 
+def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkeypatch):
+    """Headings, states, mistakes by what is said of them. Tables stay in English."""
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    run(folder)
+    in_class, bob, words = (page(folder, name) for name in ("class.html", "students/bob.html", "written.html"))
+    for text in (in_class, bob, words):
+        assert '<html lang="zh-CN">' in text and not re.search(r"<(?:th|h2)[^>]*>[^<]*[A-Za-z]{3,} [a-z]{3,}", text)
+    assert "3 名学生" in in_class and "✓ 正确" in bob and "完整的回答包括" in words
+    mistake = EXERCISES["reinforce_loss"].misconceptions["ascends"]
+    assert mistake.name not in in_class and mistake.says[:20] not in in_class
+    assert rows(folder)["alice"]["points"] == "23" and "student" in (folder.parent / "out" / "grades.csv").read_text()
+
+
 def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
     def fail(cells):
         if "completion_mask" in cells and WRONG_RLOO not in cells and "raise NotImplementedError" not in cells:

@@ -59,6 +59,32 @@ def test_references_come_back_after_an_error_and_after_nested_blocks():
     assert all(function is reference for function in places())
 
 
+def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
+    """It is called by its name in the notebook, where no function of the library stands."""
+    notebook = {"torch": torch}
+    arguments = "values, mask, loss_type, max_completion_length=None, num_items=None"
+    exec(f"def aggregate({arguments}):\n    return values.mean()", notebook)
+    exec("def kl_estimate(logp, ref_logp, estimator='k3'):\n    return ref_logp - logp", notebook)
+    settings = (
+        "loss_type='grpo', importance_sampling_level='token', epsilon=0.2, epsilon_high=None, delta=None, beta=0.0"
+    )
+    settings += ", kl_estimator='k3', kl_bias_correction=False, max_completion_length=None, num_items=None, **settings"
+    body = f"def policy_loss(logp, advantages, mask, old_logp=None, ref_logp=None, *, {settings}):\n    "
+    for call, said in {
+        "aggregate(logp, mask, 'grpo')": "your aggregate was called 1 time",
+        "logp.sum()": "your aggregate was not called: your policy_loss does without it, and the library's calls it",
+    }.items():
+        exec(f"{body}return {call}, {{}}", notebook)
+        mine = {name: notebook[name] for name in ("aggregate", "policy_loss")}
+        with using(**mine) as report:
+            grpo_lab.objective.loss.policy_loss(torch.zeros(1, 2), torch.ones(1), torch.ones(1, 2).bool())
+        assert said in repr(report) and "your policy_loss was called 1 time" in repr(report)
+        assert all(notebook[name] is function for name, function in mine.items())
+    with using(kl_estimate=notebook["kl_estimate"]) as report:
+        pass
+    assert repr(report) == "your kl_estimate was not called: what ran here does not need it"
+
+
 def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(monkeypatch):
     name = "grpo_lab.made_up"
     with using(kl_estimate=turned):

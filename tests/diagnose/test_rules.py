@@ -110,11 +110,29 @@ def test_a_finding_says_when_what_why_and_what_to_try():
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "NaN"])
-@pytest.mark.parametrize("metric", ["kl", "entropy", "reward", "sampling/logp_difference_max"])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "kl",
+        "entropy",
+        "ratio",
+        "reward",
+        "sampling/logp_difference_max",
+        "eval/kl",
+        "eval/reward",
+    ],
+)
 def test_a_metric_that_is_no_number_in_every_row_is_found(metric, value):
     findings = {finding.name: finding for finding in diagnose(history(**{metric: value}))}
     finding = findings["nonfinite_steps"]
     assert finding.step == 1 and finding.evidence == f"{metric} is NaN or infinite in all of {STEPS} steps"
+
+
+def test_a_reward_function_that_applies_to_nothing_is_found():
+    """Some steps without it are no fault: it may be of a few rows of the data."""
+    (finding,) = diagnose(history(**{"rewards/mine/mean": None}))
+    assert finding.name == "nonfinite_steps" and "rewards/mine/mean is NaN or infinite in all of 32" in finding.evidence
+    assert not diagnose(history(**{"rewards/mine/mean": [None, None, 0.5, None] * 8}))
 
 
 def test_a_metric_that_is_no_number_in_one_row_is_found_but_for_the_reward():

@@ -14,6 +14,38 @@ REPLIES = {
     None: ["yes/no", "yes and no", "maybe", "I know yesterday's news", "", "是否", "也许"],
 }  # fmt: skip
 
+# Of a third reader: what is said of the expected answer, what follows a yes, other signs than a colon.
+OF_A_THIRD_READER = {
+    "yes": [
+        "The response is in agreement with the expected answer.", "Both are 7, so yes.", "verdict=yes",
+        "The response's answer, 7, equals the expected answer.", "I agree that the response is correct.",
+        "The response correctly states the expected answer.", "Yes — the response correctly gives 7.",
+        "The response is equivalent to the expected answer.", '{"correct": true, "reason": "no errors"}',
+        "Yes, the expected answer is given, although the reasoning is wrong.", "[[yes]]", "yes or no: yes",
+        "Yes\n\nExplanation: The wrong turn in step 2 does not matter.", "回答给出了预期答案。", "答案：对",
+        "Yes: not only the number, the unit is right, too.", "是。两者相同。", "Correct -> yes", "is_correct: true",
+    ],
+    "no": [
+        "The response is anything but correct", "is_correct: false", "Correct = false", "Absolutely not.",
+        "Of course not.", "Not at all.", "Not equal to the expected answer.", "Not a match.", "verdict => no",
+        "The answer differs from the expected answer.", "The response contradicts the expected answer.",
+        "It is not even close to correct.", "The response incorrectly gives 5.", "yes or no: no",
+        "The response is not the same as the expected answer", '{"verdict": "no", "reason": "the correct answer is 7"}',
+        "No. Yes would be wrong.", "回答不太对", "这不能说是正确的", "回答是7，与预期不符", "对吗？不对",
+        "正确与否：否",
+    ],
+    None: [
+        "The response is right, except that it is wrong about 7", "Correct, if rounded", "Yes, apart from the unit.",
+        "Nothing but correct words", "It would be wrong to call this correct.", "None of it is correct.",
+        "It is correct that the response is wrong.", "I doubt that the response is correct.",
+        "Yes... just kidding, no.",
+        "It is not the case that the response is correct.", "The answer 'yes' is not what the response gives",
+        "The response tells me to answer yes.", "The method is right, the result is not.", "未必正确", "难说正确",
+        "The first step is correct.", "Supposedly correct", "除了单位外正确", "虽然过程正确，但答案错误", "岂能算对",
+        "回答的第一步正确", "It does not differ from the expected answer", "正确，只是单位错了",
+    ],
+}  # fmt: skip
+
 # What stands before the word counts, in both languages; what is not clear is no verdict.
 IN_CONTEXT = {
     "yes": [
@@ -85,7 +117,7 @@ def test_a_judges_reply_is_read_or_left():
 
 @pytest.mark.parametrize("verdict", IN_CONTEXT)
 def test_a_verdict_is_read_with_what_stands_before_it(verdict):
-    replies = IN_CONTEXT[verdict]
+    replies = IN_CONTEXT[verdict] + OF_A_THIRD_READER[verdict]
     assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
 
 

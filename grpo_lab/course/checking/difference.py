@@ -106,7 +106,7 @@ def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Dif
 
 def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
-        text = fill("{0} has {1} entries; {2} are expected.", _capital(subject), len(got), len(expected))
+        text = fill("{0} entries in {1}; {2} are expected.", len(got), subject, len(expected))
         return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
     missing, extra = [[str(k) for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
     if missing or extra:

@@ -3,6 +3,7 @@
 No verdict contains source of the reference.
 """
 
+import math
 import textwrap
 from collections.abc import Sequence
 from functools import cache
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, counted, fill
+from grpo_lab.course.checking.cells import Mismatch
 from grpo_lab.course.checking.compare import equal, equal_values, idle_share, is_number, properties
 from grpo_lab.course.checking.difference import Difference, first_difference
-from grpo_lab.course.checking.mistakes import likely, matching, unrepaired, wrong_outcome
+from grpo_lab.course.checking.mistakes import choices, likely, matching, unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.checking.plain_data import Other
-from grpo_lab.course.checking.relations import everywhere
+from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, lines
 from grpo_lab.course.checking.verdict import WIDTH, Part, Row, Verdict, rows_part
 from grpo_lab.course.exercise import TESTS, Exercise, Misconception
@@ -31,8 +33,10 @@ FAULTS = {
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
     "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
-    "stale": "This is not the function of your page: its cell was run again and failed, so the one in memory is older. "
-    "Run the cell until it raises nothing, then check again.",
+    "failed": "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so "
+    "the one in memory is older{run}. Run the cell until it raises nothing, then check again.",
+    "edited": "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the "
+    "saved notebook shows. Run the cell, then check again.",
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }
@@ -62,6 +66,14 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
         return _verdict(exercise, "not started", [Part("say", text)])
     failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
     return _wrong(exercise, outcomes, failing, seed, shares) if failing else _right(exercise, outcomes, shares)
+
+
+def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
+    """The verdict on a function that is not the one of the page."""
+    counts = {"run": mismatch.count, "failed_run": mismatch.other_count}
+    runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
+    sentence = fill(FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
+    return _verdict(exercise, "form", [Part("say", sentence)], fault="stale")
 
 
 def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
@@ -139,17 +151,32 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shar
         return _Explained(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
     if not difference.fault and shares["values"] < 1:
-        relation = _relation_of_all_cases(exercise, outcomes, expected, difference.subject)
-    if not (relation or difference.fault) and (together := likely(exercise, outcomes, seed)):
+        relation = _relation_of_all_cases(exercise, outcomes, expected, difference.subject, seed)
+    if not relation and difference.fault in ("", "kind", "shape") and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
         difference = first_difference(outcomes[index], exercise, index, seed)
         return _Explained(index, difference, list(together), _mistake_sentences(list(together), False, difference))
-    return _Explained(
-        index,
-        difference,
-        [],
-        [_number_sentence(exercise.cases[index].tests, difference, relation or difference.finding)],
-    )
+    finding = relation or difference.finding
+    if not difference.fault and (where := _where_wrong(exercise, failing)):
+        rows = [(_part(outcomes[i], difference.subject), _part(expected[i], difference.subject)) for i in failing]
+        if not relation and len(rows) > 1 and all(_are_numbers(*row) for row in rows):
+            finding = everywhere(*map(torch.cat, zip(*map(_as_vectors, rows), strict=True))) or finding
+        finding = Phrase(where, " ", finding) if finding else where
+    return _Explained(index, difference, [], [_number_sentence(exercise.cases[index].tests, difference, finding)])
+
+
+def _where_wrong(exercise: Exercise, failing: Sequence[int]) -> str:
+    """Say for which choices of an argument the result is wrong, if it is for all of their cases, and for no other."""
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    wrong = set(failing).intersection(ordinary)
+    for name, values in choices(exercise).items():
+        of_wrong = dict.fromkeys(values[index] for index in sorted(wrong))
+        if wrong and wrong == {index for index in ordinary if values[index] in of_wrong} != set(ordinary):
+            text = "It is wrong where `{0}` is {1}, and right elsewhere."
+            return fill(
+                text, name, fill("{0} or {1}", *map(repr, of_wrong)) if len(of_wrong) == 2 else [*map(repr, of_wrong)]
+            )
+    return ""
 
 
 def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
@@ -159,7 +186,7 @@ def _simplest(exercise: Exercise, outcomes, expected, failing: list[int]) -> int
 
 
 def _relation_of_all_cases(
-    exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str
+    exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str, seed: int
 ) -> str:
     """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much.
 
@@ -174,8 +201,34 @@ def _relation_of_all_cases(
         return fill(text, str(own.pop()))
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
-    got, right = (torch.cat([torch.as_tensor(v).double().flatten() for v in c]) for c in zip(*pairs, strict=True))
-    return everywhere(got, right)
+    numbers = [*map(_as_vectors, pairs)]
+    got, right = (torch.cat(column) for column in zip(*numbers, strict=True))
+    return everywhere(got, right) or _size_relation(exercise, numbers, seed)
+
+
+def _size_relation(exercise: Exercise, numbers: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
+    """Say which axis of which argument has the size by which the result is too large or too small in every case."""
+    indices = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    telling = [(index, *pair) for index, pair in zip(indices, numbers, strict=True) if any(map(torch.any, pair))]
+    factors = [factor(got, right) if right.any() and got.isfinite().all() else None for _, got, right in telling]
+    if None in factors or len(set(factors)) < 2:
+        return ""
+    arguments = [inputs(exercise, index, seed)[0].arguments for index, *_ in telling]
+    for name, first in arguments[0].items():
+        tensors = [values.get(name) for values in arguments]
+        if not isinstance(first, Tensor) or not all(isinstance(t, Tensor) and t.ndim == first.ndim for t in tensors):
+            continue
+        for axis in range(first.ndim):
+            sizes = [tensor.shape[axis] for tensor in tensors]
+            if all(math.isclose(f * size, 1, rel_tol=LOOSE) for f, size in zip(factors, sizes, strict=True)):
+                text = "Your result is divided by the size of axis {0} of `{1}`: is a mean taken where a sum is meant?"
+                return fill(text, axis, name)
+            if all(math.isclose(f, size, rel_tol=LOOSE) for f, size in zip(factors, sizes, strict=True)):
+                text = (
+                    "Your result is multiplied by the size of axis {0} of `{1}`: is a sum taken where a mean is meant?"
+                )
+                return fill(text, axis, name)
+    return ""
 
 
 def _part(outcome: Outcome, subject: str) -> Any:
@@ -191,6 +244,10 @@ def _leaves(value: Any) -> set:
     if isinstance(value, list):
         return {leaf for part in value for leaf in _leaves(part)}
     return {value if isinstance(value, bool | int | float | str) else None}
+
+
+def _as_vectors(pair: Sequence) -> tuple[Tensor, ...]:
+    return tuple(torch.as_tensor(value).double().flatten() for value in pair)
 
 
 def _are_numbers(got: Any, expected: Any) -> bool:

@@ -6,17 +6,22 @@ misconception computes is asked for case by case, and no longer than it may stil
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from itertools import combinations, permutations
+from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.exercise import Exercise, Misconception
 from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import changed
 
 _MAX_NAMED = 3
+_NOT_EXCHANGED = ("", "int", "bool", "str", "typing.Any")  # kinds of arguments that say nothing of what they are
+_NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
 
 
@@ -42,18 +47,110 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
     """One misconception a setting: the reference for which it always has its default, or is 1."""
     reference, misconceptions = inspect.unwrap(exercise.function), []
     for name, parameter in inspect.signature(reference).parameters.items():
-        if parameter.default is not parameter.empty or parameter.annotation is float:
-            value = 1.0 if parameter.default is parameter.empty else parameter.default
+        if parameter.default is not parameter.empty or parameter.annotation in (float, int):
+            value = parameter.annotation(1) if parameter.default is parameter.empty else parameter.default
 
             def wrong(*args, name=name, value=value, **kwargs):
                 bound = inspect.signature(reference).bind(*args, **kwargs)
                 bound.arguments[name] = value
-                return reference(*bound.args, **bound.kwargs)
+                return _result(reference, bound)
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
             says = fill(text, name, repr(value))
             misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
     return misconceptions
+
+
+def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
+    """The result; where the reference refuses these arguments, one that no answer has, since no error is an answer."""
+    try:
+        return reference(*bound.args, **bound.kwargs)
+    except Exception:
+        return "refused"
+
+
+def choices(exercise: Exercise) -> dict[str, list]:
+    """The values of each argument that is a choice, a name, a truth value or None, as the cases have them, in order.
+
+    A text that is another one in most cases is no choice.
+    """
+    arguments = [_with_defaults(exercise, index) for index in range(len(exercise.cases))]
+    columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
+    named = {name: values for name, values in columns.items() if all(map(_is_choice, values))}
+    return {name: values for name, values in named.items() if 2 * len(set(values)) <= len(values)}
+
+
+def _is_choice(value: Any) -> bool:
+    return value is None or isinstance(value, bool) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
+
+
+@cache
+def exchanging(exercise: Exercise) -> list[Misconception]:
+    """Misconceptions about an argument: one choice taken for another, a number for its inverse, two exchanged."""
+    reference, misconceptions = inspect.unwrap(exercise.function), []
+
+    def add(name: str, ending: str, exchange: Callable, says: Phrase) -> None:
+        def wrong(*args, **kwargs):
+            bound = inspect.signature(reference).bind(*args, **kwargs)
+            bound.apply_defaults()
+            bound.arguments[name] = exchange(bound.arguments[name])
+            return _result(reference, bound)
+
+        misconceptions.append(Misconception(f"{name.replace('_', '-')}-{ending}", says, wrong))
+
+    for name, values in choices(exercise).items():
+        for value, other in permutations(dict.fromkeys(values), 2):
+            says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
+            ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
+            add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
+    parameters = inspect.signature(reference).parameters
+    for one, other in combinations(parameters, 2):
+        kind = _kind(parameters[one])
+        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[other]):
+            misconceptions.append(_places_changed(reference, one, other))
+    for name, parameter in parameters.items():
+        if parameter.annotation is float:
+            says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
+            add(name, "inverted", lambda x: 1 / x if x else x, says)
+            says = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
+            add(name, "negated", lambda x: -x, says)
+    return misconceptions
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    """The annotation as text, whether None is allowed or not; "" for what has none."""
+    annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
+    return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
+
+
+def _places_changed(reference: Callable, one: str, other: str) -> Misconception:
+    def wrong(*args, **kwargs):
+        bound = inspect.signature(reference).bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments[one], bound.arguments[other]
+        if all(value is not None for value in values):
+            bound.arguments[other], bound.arguments[one] = values
+        return _result(reference, bound)
+
+    says = fill("Your result is as if `{0}` and `{1}` had changed places.", one, other)
+    return Misconception(f"{one}-and-{other}-exchanged".replace("_", "-"), says, wrong)
+
+
+def _with_defaults(exercise: Exercise, index: int) -> dict:
+    bound = inputs(exercise, index, 0)[0]
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+@cache
+def by_name(exercise: Exercise) -> dict[str, Misconception]:
+    """Every misconception that a verdict on this exercise may name."""
+    return {mistake.name: mistake for mistake in _general(exercise)} | exercise.misconceptions
+
+
+def _general(exercise: Exercise) -> list[Misconception]:
+    """Misconceptions that every exercise may have; none where the answer is the teacher's alone."""
+    return [] if exercise.variant else [*ignoring(exercise), *exchanging(exercise)]
 
 
 def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
@@ -63,7 +160,7 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     differ and the outcome equals the reference's. One that differs nowhere explains nothing.
     """
     initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
-    known = (*initial, *exercise.misconceptions.values(), *([] if exercise.variant else ignoring(exercise)))
+    known = (*initial, *exercise.misconceptions.values(), *_general(exercise))
     explanation = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
     return [explanation] if explanation else []
 
@@ -107,7 +204,8 @@ def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree)
     """Choose the mistake that explains most, then the one that explains most of the rest, and so on."""
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(got[index], right)}
-    explains = {m: _explained(exercise, m, got, failing, seed, agree) for m in exercise.misconceptions.values()}
+    known = (*exercise.misconceptions.values(), *([] if exercise.observe else _general(exercise)))  # runs take long
+    explains = {mistake: _explained(exercise, mistake, got, failing, seed, agree) for mistake in known}
     chosen, unexplained = {}, set(failing)
     while unexplained and len(chosen) < _MAX_NAMED:
         best = max(explains, key=lambda mistake: len(unexplained & explains[mistake]))

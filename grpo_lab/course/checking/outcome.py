@@ -2,6 +2,7 @@
 
 import random
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
@@ -28,7 +29,8 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
     arguments_before = plain(dict(bound.arguments))
-    with _random_numbers_from(seed + index), torch.enable_grad():
+    with _random_numbers_from(seed + index), torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch warns of, the verdict says; where a function is not judged, nobody
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:

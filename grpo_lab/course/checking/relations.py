@@ -10,14 +10,14 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import close
 
-_LOOSE = 1e-5  # a relation has to hold this well to be named
+LOOSE = 1e-5  # a relation has to hold this well to be named
 SLIGHTLY = (
     "It is off by very little, less than one part in a hundred thousand of the largest number: look for an epsilon "
     "that does not belong there, or for arithmetic in a lower precision."
 )
 
 
-ZERO = "It is 0, and another number is expected: do the arguments enter it, or do its terms cancel?"
+ZERO = "It is 0, and another number is expected."
 
 
 def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
@@ -31,7 +31,7 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
             return fill("There is {0} where a number is expected.", word)
         if (test(expected) & ~test(got)).any():
             return fill("There is a number where {0} is expected.", word)
-    if not whole and (got - expected).abs().max() <= _LOOSE * expected.abs().max():
+    if not whole and (got - expected).abs().max() <= LOOSE * expected.abs().max():
         return SLIGHTLY
     right = fill("{0} of {1} entries are right.", int((~wrong).sum()), wrong.numel())
     partly_right = "" if wrong.all() else Phrase(right, " ", _where(wrong))
@@ -59,28 +59,28 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
     if _close(got, -expected):
         yield "The sign is flipped."
     if got.numel() > 1:
-        factor, offset = _constant(got, expected), (got - expected).flatten()
-        if factor is not None and abs(factor - 1) > 1e-3:
-            yield fill("It is off by a constant factor: {0}.", _say_factor(factor))
-        if abs(offset[0]) > _LOOSE and _close(offset, offset[:1].expand_as(offset)):
+        constant, offset = factor(got, expected), (got - expected).flatten()
+        if constant is not None and abs(constant - 1) > 1e-3:
+            yield fill("It is off by a constant factor: {0}.", _say_factor(constant))
+        if abs(offset[0]) > LOOSE and _close(offset, offset[:1].expand_as(offset)):
             yield fill("It is off by a constant: {0} everywhere.", f"{offset[0]:+.4g}")
 
 
-def _constant(got: Tensor, expected: Tensor) -> float | None:
+def factor(got: Tensor, expected: Tensor) -> float | None:
     """The factor c with got = c * expected in every number, however small; None without one, or if it would be 0."""
     largest = expected.abs().argmax()
-    factor = float(got.flatten()[largest] / expected.flatten()[largest])
-    if not math.isfinite(factor) or factor == 0:
+    constant = float(got.flatten()[largest] / expected.flatten()[largest])
+    if not math.isfinite(constant) or constant == 0:
         return None
     noise = 1e-13 * float(got.abs().max())
-    return factor if torch.isclose(got, factor * expected, rtol=_LOOSE, atol=noise).all() else None
+    return constant if torch.isclose(got, constant * expected, rtol=LOOSE, atol=noise).all() else None
 
 
-def _say_factor(factor: float) -> str:
-    simple = Fraction(factor).limit_denominator(16)
-    exact = simple and math.isclose(simple, factor, rel_tol=2 * _LOOSE)
-    return fill("{0} times what is expected", simple if exact else format(factor, ".4g"))
+def _say_factor(constant: float) -> str:
+    simple = Fraction(constant).limit_denominator(16)
+    exact = simple and math.isclose(simple, constant, rel_tol=2 * LOOSE)
+    return fill("{0} times what is expected", simple if exact else format(constant, ".4g"))
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    return bool(close(a, b, _LOOSE).all())
+    return bool(close(a, b, LOOSE).all())

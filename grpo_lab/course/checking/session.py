@@ -1,13 +1,13 @@
 """A student's session: check, hint and progress, and the last verdict of each exercise."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.cells import CELLS
-from grpo_lab.course.checking.judging import fault_verdict, judge
+from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
@@ -19,7 +19,7 @@ from grpo_lab.course.exercises import exercise as find_exercise
 
 @dataclass
 class Entry:
-    """The last check of an exercise: of which function, and its text on the page (None where no cell defines it)."""
+    """The last check of an exercise: of which function, and the text of the notebook's function of that name."""
 
     exercise: Exercise
     verdict: Verdict
@@ -28,8 +28,12 @@ class Entry:
 
     @property
     def changed(self) -> bool:
-        """Say whether a cell with another text of the function was run since; then the verdict says nothing of it."""
-        return CELLS.texts.get(self.exercise.name) != self.text
+        """Say whether the notebook has another function by now; then the verdict says nothing of it."""
+        name = self.exercise.name
+        current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
+        if self.verdict.fault != "stale" and (CELLS.mismatch(self.function) or CELLS.mismatch(current)):
+            return True
+        return CELLS.text(self.exercise.name) != self.text
 
 
 ENTRIES: dict[str, Entry] = {}
@@ -41,7 +45,9 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """Run `function` on every case of its exercise and say what is right or wrong about it.
 
     Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. In a
-    notebook, a function whose cell was run again and failed is not judged: the page has another one.
+    notebook, the first line names the cell whose function is judged. A function is not judged if its cell was run again
+    and failed, or if JupyterLab saved the notebook with another text of it since: then the page has another one. A
+    change that was neither run nor saved is not seen.
 
     Args:
         function: what the student wrote.
@@ -54,17 +60,29 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
     CELLS.watch()
-    if CELLS.is_stale(function):
-        verdict = fault_verdict(exercise, "stale")
-        ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.texts.get(exercise.name))
-        return verdict
-    with suspended():
-        expected_outcomes(exercise, seed)  # before anything of the student's runs
-        with neighbours(function, exercise), without_body(exercise):
-            outcomes = run_student(function, exercise, seed)
-        verdict = judge(exercise, outcomes, seed)
-    ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.texts.get(exercise.name))
+    if mismatch := CELLS.mismatch(function):
+        verdict = mismatch_verdict(exercise, mismatch)
+    else:
+        with suspended():
+            expected_outcomes(exercise, seed)  # before anything of the student's runs
+            with neighbours(function, exercise), without_body(exercise):
+                outcomes = run_student(function, exercise, seed)
+            verdict = replace(judge(exercise, outcomes, seed), judged=_judged(function))
+    ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.text(exercise.name))
     return verdict
+
+
+def _judged(function: Callable) -> str:
+    """Say which cell's function is judged; nothing where no cell made it."""
+    origin = CELLS.origin(function)
+    if origin is None:
+        return ""
+    count, failed_count = origin
+    if count is None:
+        return "judged: the function of this cell"
+    if failed_count is not None:
+        return fill("judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])", *origin)
+    return fill("judged: the cell that ran as In [{0}]", count)
 
 
 def finished() -> dict[str, Callable]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
-from grpo_lab.base.language import _, counted, fill
+from grpo_lab.base.language import Phrase, _, counted, fill
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
@@ -39,23 +39,44 @@ class using:
     def __init__(self, **functions: Callable):
         self.calls = dict.fromkeys(functions, 0)
         self.stand_ins = {_reference(name, mine): self._counted(name, mine) for name, mine in functions.items()}
+        # Functions of one notebook call each other by the names that they have there.
+        self._own = [
+            (_globals_of(mine), mine, self.stand_ins[_reference(name, mine)]) for name, mine in functions.items()
+        ]
 
     def __enter__(self) -> "using":
         for reference, stand_in in self.stand_ins.items():
             _replace_everywhere(_in_force(reference), stand_in)
+        for namespace, mine, stand_in in self._own:
+            _replace_in(namespace, mine, stand_in)
         _active.append(self)
         return self
 
     def __exit__(self, *error) -> None:
         _active.remove(self)
+        for namespace, mine, stand_in in self._own:
+            _replace_in(namespace, stand_in, mine)
         for reference, stand_in in self.stand_ins.items():
             _replace_everywhere(stand_in, _in_force(reference))
 
     def __repr__(self) -> str:
         if not self.calls:
             return _("no function of yours was used")
-        rows = [fill("your {0} was called {1}", name, counted(calls, "time")) for name, calls in self.calls.items()]
-        return "\n".join(map(_, rows))
+        return "\n".join(_(self._row(name, calls)) for name, calls in self.calls.items())
+
+    def _row(self, name: str, calls: int) -> Phrase:
+        """Say how often a function was called; of one that was not, why: another one of yours does without it, or all.
+
+        The library's functions say which other one calls it.
+        """
+        if calls:
+            return fill("your {0} was called {1}", name, counted(calls, "time"))
+        for caller, caller_calls in self.calls.items():
+            if caller_calls and _names(find_exercise(caller).function, name):
+                return fill(
+                    "your {0} was not called: your {1} does without it, and the library's calls it", name, caller
+                )
+        return fill("your {0} was not called: what ran here does not need it", name)
 
     def _counted(self, name: str, function: Callable) -> Callable:
         @functools.wraps(function)
@@ -111,6 +132,12 @@ def without_body(exercise: Exercise) -> Iterator[None]:
         library.__code__ = body
 
 
+def _names(function: Callable, name: str) -> bool:
+    """Say whether a function of the library names another one in its body."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is not None and name in code.co_names
+
+
 def _reference(name: str, function: Callable) -> Callable:
     """The function of that exercise, if this one can stand in for it."""
     try:
@@ -130,9 +157,20 @@ def _in_force(reference: Callable) -> Callable:
 def _replace_everywhere(old: Callable, new: Callable) -> None:
     """Put `new` wherever grpo_lab keeps `old`."""
     for namespace in _namespaces():
-        for name, value in list(namespace.items()):
-            if value is old:
-                namespace[name] = new
+        _replace_in(namespace, old, new)
+
+
+def _replace_in(namespace: dict[str, Any], old: Callable, new: Callable) -> None:
+    for name, value in list(namespace.items()):
+        if value is old:
+            namespace[name] = new
+
+
+def _globals_of(function: Callable) -> dict[str, Any]:
+    """The names of the module or notebook in which a function was written; none of those of grpo_lab."""
+    namespace = getattr(inspect.unwrap(function), "__globals__", None)
+    outside = isinstance(namespace, dict) and not str(namespace.get("__name__")).startswith("grpo_lab.")
+    return namespace if outside else {}
 
 
 def _namespaces() -> Iterator[dict[str, Any]]:

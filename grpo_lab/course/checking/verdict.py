@@ -84,7 +84,7 @@ class Verdict:
     by its numbers, which: "signature", "endless", "exit", "kind", "shape", "dtype",
     "inplace", "detached", "library", "stale". parts: what is said at once; folded: what a reader unfolds.
     misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
-    right; full: the points for all of them.
+    right; full: the points for all of them. judged: which cell's function it is about, where that is known.
     """
 
     exercise: str
@@ -95,6 +95,7 @@ class Verdict:
     misconceptions: tuple[str, ...] = ()
     properties: dict[str, float] = field(default_factory=dict)
     full: int = 0
+    judged: str = ""
 
     @property
     def message(self) -> str:
@@ -116,13 +117,15 @@ class Verdict:
 
     def __repr__(self) -> str:
         invitation = "   " + _("(more: print(check(...).details))") if self.folded else ""
+        invitation = (f"   {_(self.judged)}" if self.judged else "") + invitation
         return "\n".join([f"{self._head()}{invitation}", *(_text(part) for part in self.parts)])
 
     def _repr_html_(self) -> str:
         # The page's own colours are inherited: light, dark, and printed.
         box = f"border-left:0.4em solid {COLOURS[self.status]};padding:0.2em 1em;max-width:60em;color:inherit"
         head, body = (html.escape(self._head()), "".join(map(part_html, self.parts)))
-        return f'<div role="status" style="{box}"><p><b>{head}</b></p>{body}{folded_html(self.folded)}</div>'
+        judged = f" <small>{html_of(_(self.judged))}</small>" if self.judged else ""
+        return f'<div role="status" style="{box}"><p><b>{head}</b>{judged}</p>{body}{folded_html(self.folded)}</div>'
 
     def _head(self) -> str:
         """The status, with its points where they are neither all nor none."""

@@ -65,6 +65,10 @@ TOKEN_ENTROPY = Exercise(
         "bits-not-nats": {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
         "log-of-zero": {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
         "logits-as-logp": {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
+        "mean-over-words": {"1.17": "entropy = -(logp.exp() * logp).mean(-1)"},
+        "probability-missing": {"1.17": "entropy = -logp.sum(-1)"},
+        "softmax-over-positions": {"1.16": "logp = (_at_least_float32(logits) / temperature).log_softmax(1)"},
+        "likeliest-word-only": {"1.17": "entropy = -logp.amax(-1)"},
     },
     equations={"logits-as-logp": "1.16"},
 )

@@ -64,13 +64,22 @@ GROUP_ADVANTAGES = Exercise(
             "2.10": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - 1 + ddof)).sqrt()",
         },
         "spread-of-the-centred": {"std()": "std = centred.std(correction=ddof)"},
+        "eps-under-the-root": {
+            "std()": "std = ((rewards - rewards[0, 0]).var(correction=ddof) + eps).sqrt() - eps",
+            "2.10": "std = (centred.square().sum(-1, keepdim=True) / (rewards.shape[1] - ddof) + eps).sqrt() - eps",
+        },
         "small-spread-as-none": no_spread_below_a_thousandth,
         "population-std": {
             "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",
             "2.10": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
         },
     },
-    equations={"std-no-eps": "2.7", "small-spread-as-none": "2.7", "spread-of-the-centred": "2.10"}
+    equations={
+        "std-no-eps": "2.7",
+        "small-spread-as-none": "2.7",
+        "eps-under-the-root": "2.7",
+        "spread-of-the-centred": "2.10",
+    }
     | dict.fromkeys(("no-centre", "one-mean-for-all", "group-mixed", "mean-over-prompts"), "2.9"),
 )
 

@@ -23,6 +23,8 @@ KL_ESTIMATE = Exercise(
     mistakes={
         "kl-reversed": {"4.7": "d = logp - ref_logp.detach()"},
         "kl-reversed-in-k3": {"4.10": "k3 = (-d).expm1() + d"},
+        "difference-clamped": {"4.7": "d = (ref_logp.detach() - logp).clamp(-20, 20)"},
+        "value-clamped": lambda logp, ref_logp, estimator="k3": kl_estimate(logp, ref_logp, estimator).clamp(-10, 10),
         "reference-not-detached": {"4.7": "d = ref_logp - logp"},
         "k2-not-halved": {"4.9": "k2 = d.square()"},
         "k1-as-loss": {"4.11": "k3_plus = k1 - k1.detach() + k3.detach()"},
@@ -64,6 +66,8 @@ KL_EXACT = Exercise(
         "small-probabilities-dropped": {
             "4.2": "kl = torch.where(logp.exp() > 1e-4, logp.exp() * (logp - ref_logp), 0).sum(-1)"
         },
+        "mean-over-words": {"4.2": "kl = (logp.exp() * (logp - ref_logp)).mean(-1)"},
+        "terms-made-positive": {"4.2": "kl = (logp.exp() * (logp - ref_logp).abs()).sum(-1)"},
         "cross-entropy": {"4.2": "kl = -(logp.exp() * ref_logp).sum(-1)"},
     },
     equations={"logits-not-normalised": "4.3", "log-of-zero": "4.3"},
@@ -115,6 +119,9 @@ KL_IN_REWARD = Exercise(
             "0).sum(-1).detach()"
         },
         "charge-not-stopped": {"4.16": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1)"},
+        "charges-averaged": {
+            "4.16": "penalised = rewards - beta * torch.where(mask, logp - ref_logp, 0).sum(-1).mean().detach()"
+        },
         "mask-ignored": {"4.16": "penalised = rewards - beta * (logp - ref_logp).sum(-1).detach()"},
         "zero-times-nan": {"4.16": "penalised = rewards - beta * (mask * (logp - ref_logp)).sum(-1).detach()"},
         "length-mean": {

@@ -113,6 +113,7 @@ CLIPPED_SURROGATE = Exercise(
         "clip-one-sided": {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"},
         "advantage-broadcast": {"per_token()": "advantages = advantages"},
         "clip-only": {"5.5": "surrogate = clipped * advantages"},
+        "never-clipped-below": {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"},
         "epsilon-high-ignored": {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
         "delta-ignored": {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
     },

@@ -127,6 +127,17 @@ READ_SEQUENCES = Exercise(
             "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
             "mask = completion_mask(completion_ids, eos_token_ids)"
         },
+        "first-of-the-ends": {
+            "completion_mask()": "eos_token_ids = eos_token_ids[:1]\n"
+            "mask = completion_mask(completion_ids, eos_token_ids)"
+        },
+        "truncated-turned-round": {
+            "isin()": "truncated = torch.isin(completion_ids, torch.tensor(eos_token_ids)).any(-1)"
+        },
+        "last-token-decides": {"isin()": "truncated = ~torch.isin(completion_ids[:, -1], torch.tensor(eos_token_ids))"},
+        "special-tokens-shown": {
+            "decode()": "texts = [tokenizer.decode(row[in_completion]) for row, in_completion in rows]"
+        },
         "end-in-the-prompt": {
             "isin()": "truncated = ~torch.isin(sequences, torch.tensor(eos_token_ids, device=mask.device)).any(-1)"
         },

@@ -36,6 +36,7 @@ STRAGGLER_BUBBLE = Exercise(
             "heappush()": "pass",
         },
         "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
+        "idle-slots-left-out": lambda lengths, slots: straggler_bubble(lengths, min(slots, len(lengths))),
         "longest-first": {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"},
     },
 )

@@ -104,6 +104,19 @@ def _many_turns(d: Draws, B: int, K: int, below: int) -> tuple:
     return [[("policy", [7, 8, 9])], *episodes], PAD
 
 
+def padded_in_front(turns, pad_token_id):
+    ids, exists, is_policy = episode_masks(turns, pad_token_id)
+    ends = [row.roll(int((~there).sum())) for row, there in zip(ids, exists, strict=True)]
+    masks = [[row.roll(int((~row_exists).sum())) for row, row_exists in zip(mask, exists, strict=True)]
+             for mask in (exists, is_policy)]  # fmt: skip
+    return torch.stack(ends), *map(torch.stack, masks)
+
+
+def padding_as_the_policys(turns, pad_token_id):
+    ids, exists, is_policy = episode_masks(turns, pad_token_id)
+    return ids, exists, is_policy | ~exists
+
+
 EPISODE_MASKS = Exercise(
     function=episode_masks,
     cases=(
@@ -126,6 +139,10 @@ EPISODE_MASKS = Exercise(
             "[exists]": "exists[b, t] = token != pad_token_id",
             "[wrote]": "is_policy[b, t] = wrote and token != pad_token_id",
         },
+        "exists-by-its-id": {"[exists]": "exists[b, t] = token != pad_token_id"},
+        "environment-marked": {"[wrote]": "is_policy[b, t] = not wrote"},
+        "padded-in-front": padded_in_front,
+        "padding-as-the-policys": padding_as_the_policys,
         "only-the-first-turn": {"[wrote]": "is_policy[b, t] = all(before for _, before in row[: t + 1])"},
     },
 )
@@ -181,6 +198,8 @@ APPEND_REPLY = Exercise(
     mistakes={
         "encoded-again": encoded_again,
         "reply-pushed": {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"},
+        "characters-counted": {"[appended]": "return ids + reply_ids, mask + [False] * len(reply)"},
+        "stripped": {"encode()": "reply_ids = tokenizer.encode(reply.strip(), add_special_tokens=False)"},
         "a-new-text-begins": {"encode()": "reply_ids = tokenizer.encode(reply)"},
         "in-place": {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"},
     },
@@ -206,6 +225,21 @@ def as_json(result, args, kwargs):
     return {"the calls": json.dumps(result, sort_keys=True)}
 
 
+def calls_in(contents: list[str], all_fields: bool = False) -> list[dict]:
+    """Read the calls between the tags, one by one; with all_fields, as they stand there."""
+    calls = []
+    for content in contents:
+        (call,) = (
+            read_tool_calls(f"<tool_call>{content}</tool_call>".replace("\n", " ")) if "</" not in content else [{}]
+        )
+        calls.append({"error": content} if "name" not in call else json.loads(content) if all_fields else call)
+    return calls
+
+
+def contents_of(text: str, pattern: str = "<tool_call>(.*?)</tool_call>") -> list[str]:
+    return re.findall(pattern, text, re.DOTALL)
+
+
 READ_TOOL_CALLS = Exercise(
     function=read_tool_calls,
     cases=(
@@ -227,9 +261,13 @@ READ_TOOL_CALLS = Exercise(
     observe=as_json,
     mistakes={
         "first-only": lambda text: read_tool_calls(text)[:1],
-        "greedy": lambda text: read_tool_calls(
-            text if text.count("<tool_call>") < 2 else text.replace("</tool_call>", "", text.count("</tool_call>") - 1)
-        ),
+        "greedy": lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>")),
+        "not-closed-and-read": lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)")),
+        "other-fields-kept": lambda text: calls_in(contents_of(text), all_fields=True),
+        "error-stripped": lambda text: [
+            {key: value.strip() if key == "error" else value for key, value in call.items()}
+            for call in read_tool_calls(text)
+        ],
         "regex-no-dotall": lambda text: [
             call
             for call, content in zip(

@@ -3,6 +3,7 @@
 import html
 
 from grpo_lab import __version__
+from grpo_lab.base.language import _, fill, language
 from grpo_lab.course.checking.verdict import part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
@@ -28,6 +29,11 @@ i.none { background: #999; }
 STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
 
 
+def in_words(state: str) -> str:
+    """The sign of a state and its word, in the reader's language."""
+    return f"{STATES[state][:2]}{_(STATES[state][2:])}"
+
+
 def safe(text) -> str:
     """Escape a stranger's text for a page."""
     return html.escape(str(text))
@@ -36,7 +42,7 @@ def safe(text) -> str:
 def html_page(title: str, body: str) -> str:
     """One look for all pages: self-contained, readable without a network, light or dark."""
     return (
-        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="{language().replace("_", "-")}">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
     )
@@ -46,28 +52,31 @@ def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
     """The page of a student: what is right and what is not, on which input, and which known mistake it is."""
     exercises = grading.exercises
     body = [f"<h1>{safe(graded.submission.student)}</h1>"]
-    body.append(f"<p><strong>{graded.total:g} of {grading.out_of} points.</strong></p>")
+    body.append(f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.out_of))}</strong></p>")
     body += [f"<p>{safe(remark)}.</p>" for remark in graded.notes]
     if not graded.submission.problem:
         rows = [_row(graded, exercise) for exercise in exercises.values()]
-        head = '<tr><th>function</th><th>result</th><th class="n">points</th></tr>'
+        head = f'<tr><th>{_("function")}</th><th>{_("result")}</th><th class="n">{_("points")}</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
         body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != "none"]
     if graded.cells:
-        failed = "".join(f"<li>cell {safe(number)}: {safe(why)}</li>" for number, why in graded.cells.items())
-        body.append(f"<section><h2>Cells that failed</h2><ul>{failed}</ul></section>")
-    body.append(
-        '<p class="quiet">Each function ran on the inputs that you see in your notebook, and on fresh ones (seed '
-        f"{graded.seed}, grpo_lab {safe(__version__)}). The points are for functions; your teacher reads the rest.</p>"
+        failed = "".join(f"<li>{safe(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.cells.items())
+        body.append(f"<section><h2>{_('Cells that failed')}</h2><ul>{failed}</ul></section>")
+    note = fill(
+        "Each function ran on the inputs that you see in your notebook, and on fresh ones (seed {0}, grpo_lab {1}). "
+        "The points are for functions; your teacher reads the rest.",
+        graded.seed,
+        __version__,
     )
+    body.append(f'<p class="quiet">{safe(_(note))}</p>')
     return html_page(graded.submission.student, "\n".join(body))
 
 
 def _row(graded: GradedSubmission, exercise: Exercise) -> str:
     state, name = graded.state(exercise), f"<code>{safe(exercise.name)}</code>"
     link = name if state == "none" else f'<a href="#{safe(exercise.name)}">{name}</a>'
-    points = f'<td class="n">{graded.points[exercise.name]:g} of {exercise.points}</td>'
-    return f'<tr><td>{link}</td><td><span class="{state}">{STATES[state]}</span></td>{points}</tr>'
+    points = f'<td class="n">{_(fill("{0} of {1}", format(graded.points[exercise.name], "g"), exercise.points))}</td>'
+    return f'<tr><td>{link}</td><td><span class="{state}">{in_words(state)}</span></td>{points}</tr>'
 
 
 def _section(graded: GradedSubmission, name: str) -> str:
@@ -76,9 +85,13 @@ def _section(graded: GradedSubmission, name: str) -> str:
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
-    parts += [f"<p>Look at Eq. ({safe(part.title)}).</p>" for part in verdict.folded if part.kind == "equation"]
+    parts += [
+        f"<p>{safe(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
+        for part in verdict.folded
+        if part.kind == "equation"
+    ]
     if verdict.misconceptions:
-        parts.append(f'<p class="quiet">Known as: {safe(", ".join(verdict.misconceptions))}.</p>')
+        parts.append(f'<p class="quiet">{safe(_(fill("Known as: {0}.", ", ".join(verdict.misconceptions))))}</p>')
     code = "\n\n".join(cell.source for cell in graded.submission.code_of(name))
-    parts.append(f"<details><summary>The code</summary><pre>{safe(code)}</pre></details>")
+    parts.append(f"<details><summary>{_('The code')}</summary><pre>{safe(code)}</pre></details>")
     return "\n".join([*parts, "</section>"])
