@@ -93,7 +93,8 @@ def _run(options: dict, changes: dict[str, tuple]) -> int | None:
             attempt(checks.check_adapter, parts[0], engine.lora)
         if dry_run:
             precision = engine.precision(config, device, small)
-            return attempt.report(checks.plan_lines(*parts, rows, config, device, precision, options))
+            lines = checks.plan_lines(*parts, rows, config, device, precision, options)
+            return attempt.report(lines, checks.checked_parts(engine, rows, eval_rows, bool(agent)))
         config = _fitted(*parts, rows, config, device, engine, options)
     model, tokenizer = engine.load(model_name, config, device, small)
     one_thread_if_small(model)
