@@ -59,7 +59,7 @@ VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what 
 CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
 SAYING = (
     "teaching/notebook/predictions.py",
-    "teaching/notebook/errors.py",
+    "teaching/cell_errors.py",
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING),
 )

@@ -35,10 +35,16 @@ WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 def enter_folder() -> None:
     """In a translated lesson: speak its language, and work where the English one does, beside the recorded runs."""
     working = Path.cwd()
-    for folder in (working, working.parent):
-        if folder.name == "zh":
-            os.environ.setdefault("GRPO_LAB_LANG", "zh_CN")
-            os.chdir(folder.parent / working.relative_to(folder))
+    if (folder := speak_language_of_folder(working)) is not None:
+        os.chdir(folder.parent / working.relative_to(folder))
+
+
+def speak_language_of_folder(working: Path) -> Path | None:
+    """The folder of translated lessons that this one is, or lies in; its language is spoken unless one is chosen."""
+    folder = next((folder for folder in (working, working.parent) if folder.name == "zh"), None)
+    if folder is not None:
+        os.environ.setdefault("GRPO_LAB_LANG", "zh_CN")
+    return folder
 
 
 def language() -> str:

@@ -54,7 +54,7 @@ class RunSettings:
         choices=("none", *TRACKERS), read_if=("output_dir",), trl="ours", may_change=True,
     )  # fmt: skip
     logging_steps: int = setting(
-        10, "with log_completions: every so many steps",
+        10, "with log_completions: every so many steps, and at the last",
         at_least=1, read_if=("log_completions",), trl="ours", may_change=True,
     )  # fmt: skip
     log_completions: bool = setting(
@@ -196,6 +196,10 @@ class GRPOConfig(LossSettings, RunSettings):
     def needs_every_row(self) -> bool:
         """True if a row with zero advantage still carries gradient."""
         return self.beta > 0 or self.entropy_coef != 0
+
+    def shows_completions_of(self, step: int) -> bool:
+        """True for a step, counted from 1, whose completions are printed and written: also the last of a short run."""
+        return self.log_completions and (step % self.logging_steps == 0 or step == self.max_steps)
 
     def loss_arguments(self) -> dict:
         """The keyword arguments of `policy_loss`: those of every loss, and the settings that this one reads."""

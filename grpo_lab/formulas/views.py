@@ -101,8 +101,10 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     function = inspect.unwrap(function)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
-    title = f"**`{function.__name__}`** " + _(fill("in `{0}`:", file)) if file else f"**`{function.__name__}`**:"
-    markdown = f"{title} {_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
+    name = f"**`{function.__name__}`**"
+    title = _(fill("{0} in `{1}`:", name, file)) if file else f"{name}:"
+    gap = "" if title.endswith("：") else " "  # after a wide colon stands none
+    markdown = f"{title}{gap}{_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 
 

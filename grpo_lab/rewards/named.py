@@ -1,7 +1,7 @@
 """Reward functions by name, for the commands: those of this package, and your own as FILE:function."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
@@ -14,7 +14,7 @@ from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_re
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.sandbox.python import check_walls
-from grpo_lab.tasks import Row, has_thinking
+from grpo_lab.tasks import Rows, has_thinking
 
 
 def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
@@ -73,7 +73,7 @@ def read_tags(names: Iterable[str]) -> bool:
     return any(short_name(name) in READ_TAGS for name in names)
 
 
-def check_columns(names: list[str], rows: list[Row], locations: list[str] | None = None) -> None:
+def check_columns(names: list[str], rows: Rows, locations: Sequence[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
     Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none; and for
@@ -103,10 +103,10 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
     checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
-    for location, row in zip(locations, rows, strict=True):
+    for index, row in enumerate(rows):
         if "answer" in row and (answer := repr(row["answer"])) not in checked:
             try:
-                _check_answer(row["answer"], location, comparing, others_apply)
+                _check_answer(row["answer"], locations[index], comparing, others_apply)
                 checked.add(answer)
             except InputError as error:
                 errors.append(error)
@@ -114,7 +114,7 @@ def check_columns(names: list[str], rows: list[Row], locations: list[str] | None
         raise combine_errors(errors)
 
 
-def _programs_errors(names: Iterable[str], rows: list[Row], locations: list[str]) -> list[InputError]:
+def _programs_errors(names: Iterable[str], rows: Rows, locations: Sequence[str]) -> list[InputError]:
     """Errors for the columns that rewards of programs and of statements read."""
     errors: list[InputError] = []
     if not {"code", "pass_rate", "sql"} & set(names):

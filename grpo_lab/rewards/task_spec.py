@@ -12,9 +12,9 @@ from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
-from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Rows, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import KINDS
-from grpo_lab.tasks.rows import THINK
+from grpo_lab.tasks.rows import THINK, mapped
 
 SUMS = "sums"  # the task where none is named
 SUM = "17+58+42=?"  # one of them
@@ -79,20 +79,20 @@ class TaskSpec:
     plain: bool = False  # whether the model gets texts, and no chat messages
     small: bool = False  # whether it is for a model as small as the tiny one
 
-    def rows(self, split: str, n: int | None, seed: int) -> list[Row]:
+    def rows(self, split: str, n: int | None, seed: int) -> Rows:
         """Problems of a split, checked for what the rewards need, with the system prompt in front."""
         check_choice("split", split, SPLITS)
         rows, own = self.task.rows(split, n, seed), self.task.own
         if own is None:
             check_columns(list(self.names), rows)
         else:
-            for located in own.of_split.values():  # all of them: who trains learns of the fault, not who measures later
-                if located:
-                    check_columns(list(self.names), [*located.values()], [*located])
+            for name, own_rows in own.of_split.items():  # all: who trains learns of the fault, not who measures later
+                if own_rows:
+                    check_columns(list(self.names), own_rows, own.locations_of_split[name])
         rows = with_system(rows, self.system_prompt, self.replaces)
-        return [row | {"prompt": as_text(row["prompt"])} for row in rows] if self.plain else rows
+        return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain else rows
 
-    def description_lines(self, rows: list[Row]) -> list[str]:
+    def description_lines(self, rows: Rows) -> list[str]:
         """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
         whether the tiny model has learnt anything of the kind."""
         weights = self.weights or [1.0] * len(self.names)
@@ -106,8 +106,8 @@ class TaskSpec:
         if own := self.task.own:
             train, test = (len(own.of_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
-        unknown = sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)
-        if unknown and self.small and self.task.warmed_up is None:
+        knows_sums_alone = self.small and self.task.warmed_up is None
+        if knows_sums_alone and (unknown := sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)):
             warning = (
                 f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
             )

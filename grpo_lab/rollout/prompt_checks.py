@@ -1,11 +1,14 @@
 """Whether prompts can be given to a model: in a form that its tokenizer takes, and within its context."""
 
+import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.fast_paths import context_length
-from grpo_lab.rollout.templates import templated
+from grpo_lab.rollout.templates import check_prompt, is_complete, rendered_together, templated
+
+RENDERED_AT_ONCE = 1000
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
@@ -47,13 +50,40 @@ def check_prompts(
     tools: list[dict] | None = None,
 ) -> None:
     """Check all prompts of a run before its first step; those that clearly have room are not encoded."""
-    limit = context_length(model.config) or sys.maxsize
+    room = (context_length(model.config) or sys.maxsize) - max_completion_length
+    iterator, start = iter(prompts), 0
+    while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
+        for index in _not_clearly_right(tokenizer, batch, room, tools):
+            prompt = batch[index]
+            try:
+                if not _has_clear_room(templated(tokenizer, prompt, tools=tools), room):
+                    tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
+                    check_room(model, tokens, max_completion_length)
+            except InputError as error:
+                row = f"{dataset} row {start + index}: {error.argument}"
+                raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
+        start += len(batch)
+
+
+def _has_clear_room(text: str, room: int) -> bool:
+    """True for a text that fits however it is encoded: no token stands for less than a byte, but for one that may open
+    the sequence."""
+    return 0 < len(text.encode()) < room
+
+
+def _not_clearly_right(tokenizer, prompts: list, room: int, tools: list[dict] | None) -> Iterator[int]:
+    """The places of the prompts that have to be looked at by themselves, found from the texts of all of them."""
+    try:
+        for prompt in prompts:
+            check_prompt(tokenizer, prompt, "prompt")
+    except InputError:
+        yield from range(len(prompts))
+        return
+    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
+    texts = chats and rendered_together(tokenizer, chats, tools)
+    remaining = iter(texts or [None] * len(chats))
     for index, prompt in enumerate(prompts):
-        try:
-            size = len(templated(tokenizer, prompt, tools=tools).encode())
-            most_tokens = size + 1  # no token stands for less than a byte, but for one that may open the sequence
-            if not size or most_tokens + max_completion_length > limit:
-                check_room(model, len(encode_prompt(tokenizer, prompt, tools=tools)), max_completion_length)
-        except InputError as error:
-            row = f"{dataset} row {index}: {error.argument}"
-            raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
+        text = prompt if isinstance(prompt, str) else next(remaining)
+        is_right = text is not None and _has_clear_room(text, room)
+        if not is_right or not (isinstance(prompt, str) or is_complete(prompt, text)):
+            yield index

@@ -14,6 +14,7 @@ from grpo_lab.base.checks import InputError
 
 DATE = datetime(2024, 7, 26)  # which Llama 3's own template takes where it has no clock
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+_END_OF_PROMPT = "\0\1"  # between the texts of several prompts; where one contains it, they are rendered one by one
 _HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # characters of nobody, at which no template looks
 
 
@@ -62,15 +63,36 @@ def rendered(
     tokenizer, messages: list[dict], name: str = "prompt", date: datetime = DATE, tools: list[dict] | None = None
 ) -> str:
     """The text that the chat template makes of messages, on this date."""
-    has_clock = "strftime_now" in str(tokenizer.chat_template)
-    template_arguments: dict[str, Any] = {"strftime_now": date.strftime} if has_clock else {}
-    template_arguments |= {"tools": tools} if tools else {}
+    arguments = _template_arguments(tokenizer, date, tools)
     try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template_arguments)
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
     except Exception as error:  # templates raise what they like, such as that roles must alternate
         problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
         advice = "where it takes no system message, `--system_prompt none` leaves that out"
         raise InputError(name, messages, advice, found=problem) from error
+
+
+def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> dict[str, Any]:
+    has_clock = "strftime_now" in str(tokenizer.chat_template)
+    return ({"strftime_now": date.strftime} if has_clock else {}) | ({"tools": tools} if tools else {})
+
+
+def rendered_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
+    """The texts that `rendered` would give, by one call of the template with a loop around it: five times as fast.
+
+    None where that cannot be: the template refuses one of the prompts, or is not the same within a loop.
+    """
+    try:
+        source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # which Jinja leaves out at the end
+        loop = f"{{% for messages in all_messages %}}\n{source}{_END_OF_PROMPT}{{% endfor %}}"
+        arguments = _template_arguments(tokenizer, DATE, tools) | {"chat_template": loop, "all_messages": prompts}
+        text = tokenizer.apply_chat_template(prompts[0], add_generation_prompt=True, tokenize=False, **arguments)
+        *texts, rest = text.split(_END_OF_PROMPT)
+        is_same = not rest and len(texts) == len(prompts)
+        ends = {0: texts[0], -1: texts[-1]} if is_same else {}
+        return texts if ends and all(rendered(tokenizer, prompts[i], tools=tools) == ends[i] for i in ends) else None
+    except Exception:  # templates raise what they like; who renders one by one learns what is wrong with which
+        return None
 
 
 def loses_system(messages: list[dict], text: str) -> bool:
@@ -82,6 +104,11 @@ def loses_thoughts(messages: list[dict], text: str) -> bool:
     """True if a thought in an earlier answer of a prompt is not in its text."""
     answers = (message["content"] for message in messages if message["role"] == "assistant")
     return any(not contains(text, thought) for answer in answers for thought in _THOUGHT.findall(answer))
+
+
+def is_complete(messages: list[dict], text: str) -> bool:
+    """True if a text has all system messages and all thoughts of its prompt, so that nothing is to be put back."""
+    return not loses_thoughts(messages, text) and not loses_system(messages, text)
 
 
 def system_in_question(messages: list[dict]) -> list[dict]:
@@ -97,6 +124,8 @@ def system_in_question(messages: list[dict]) -> list[dict]:
 
 def contains(text: str, content: str) -> bool:
     """True if a text contains what a message says; white space, and how JSON writes it, do not count."""
+    if content in text:
+        return True
     plain_text, plain_content = " ".join(text.split()), " ".join(content.split())
     return plain_content in plain_text or json.dumps(plain_content, ensure_ascii=False)[1:-1] in plain_text
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from grpo_lab.rollout.episodes import sample_episodes
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.sample import Rollout
-from grpo_lab.tasks import Task
+from grpo_lab.tasks import Rows, Task
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class Environment(Protocol):
         """Sample G episodes of each row of the data."""
         ...
 
-    def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
+    def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for the first row that no episode can begin with."""
         ...
 
@@ -89,7 +89,7 @@ class TextEnvironment:
             stop_strings=self.stop_strings, max_turns=self.max_turns, **sampling,
         )  # fmt: skip
 
-    def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
+    def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for the first prompt that the tokenizer cannot take, or that leaves no room."""
         check_prompts(model, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
 

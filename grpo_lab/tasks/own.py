@@ -7,15 +7,18 @@ tasks: about a tenth of the rows, the same tenth whatever else is among them.
 """
 
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
+from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
-from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
+from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, split_of_hash
 
 # What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
@@ -27,18 +30,23 @@ TRAIN = "train"
 
 @dataclass(frozen=True)
 class OwnProblems:
-    """The problems of one's own data by split, each once and under where it stands, and notes about them."""
+    """The problems of one's own data by split, each once, with where they stand, and notes about them.
 
-    of_split: dict[str, dict[str, Row]]
+    language: of most problems, "zh" or "en".
+    """
+
+    of_split: dict[str, LazyRows]
+    locations_of_split: dict[str, Sequence[str]]
     notes: list[str]
+    language: str
 
-    def rows(self, split: str) -> list[Row]:
-        """Copies of a split's rows, in the order of the data."""
-        return [dict(row) for row in self.of_split[split].values()]
+    def rows(self, split: str) -> LazyRows:
+        """A split's rows, in the order of the data; each access makes a new one."""
+        return self.of_split[split]
 
     def locations(self, split: str) -> list[str]:
         """The file and line of each row, such as "mine.jsonl, line 7"."""
-        return [*self.of_split[split]]
+        return [*self.locations_of_split[split]]
 
 
 def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblems:
@@ -49,33 +57,73 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
     """
     data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
     notes = data.notes
-    rows = _read(data, data.train, options)
-    problems = _distinct(rows, notes)
+    table = _read(data, data.train, options)
+    problems = _distinct(table, notes)
+    selected: dict[str, tuple[Table, Sequence[int]]]
     if data.held_out is not None:
-        held_out_rows = _read(data, data.held_out, options, next(iter(rows.items())))
-        held_out = _distinct(held_out_rows, notes)
+        held_out_table = _read(data, data.held_out, options, (table.locations[0], table.row(0)))
+        held_out = _distinct(held_out_table, notes)
         if common := [key for key in problems if key in held_out]:
             verdict = "has the problem of {}, which is held out"
-            raise combine_errors([InputError(problems[key], found=verdict.format(held_out[key])) for key in common])
-        locations_of_split = {"train": problems.values(), "test": held_out.values()}
-        rows |= held_out_rows
+            raise combine_errors(
+                [
+                    InputError(
+                        table.locations[problems[key]], found=verdict.format(held_out_table.locations[held_out[key]])
+                    )
+                    for key in common
+                ]
+            )
+        selected = {
+            "train": (table, array("q", problems.values())),
+            "test": (held_out_table, array("q", held_out.values())),
+        }
     else:
-        locations_of_split = {split: [] for split in SPLITS}
-        for key, location in problems.items():
-            locations_of_split[split_of("own", key)].append(location)
-    if not locations_of_split["train"]:
+        indices_of_split = {split: array("q") for split in SPLITS}
+        for key, index in problems.items():
+            indices_of_split[split_of_hash(key)].append(index)
+        selected = {split: (table, indices) for split, indices in indices_of_split.items()}
+    if not selected["train"][1]:
         raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
-    if not locations_of_split["test"]:
+    if not selected["test"][1]:
         notes.append(
             f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
         )
     return OwnProblems(
-        {
-            split: {location: rows[location] for location in locations}
-            for split, locations in locations_of_split.items()
-        },
+        {split: LazyRows(indices, partial(_row_of, table)) for split, (table, indices) in selected.items()},
+        {split: _Places(indices, table.locations) for split, (table, indices) in selected.items()},
         notes,
+        _language(selected.values()),
     )
+
+
+class _Places(Sequence):
+    """Those of some of the rows."""
+
+    def __init__(self, indices: Sequence[int], locations: Sequence[str]):
+        self._indices, self._locations = indices, locations
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        return self._locations[self._indices[index]]
+
+
+def _row_of(table: Table, index: int) -> Row:
+    """A row as rewards and trainer get it: a prompt that is a text in the table is what the user says."""
+    row = table.row(index)
+    if isinstance(prompt := row["prompt"], str):
+        row["prompt"] = chat_messages(prompt)
+    return row
+
+
+def _language(selected: Iterable[tuple[Table, Sequence[int]]]) -> str:
+    """The language of most problems: "zh", where there are Chinese characters in more than half of them, or "en"."""
+    has_chinese, count = re.compile("[\u4e00-\u9fff]").search, 0
+    for table, indices in selected:
+        prompts = table.columns["prompt"]
+        count += sum(1 if has_chinese(as_text(prompts[index])) else -1 for index in indices)
+    return "zh" if count > 0 else "en"
 
 
 @dataclass
@@ -159,13 +207,13 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
 
 def _read(
     data: _Source, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
-) -> dict[str, Row]:
-    """The rows by where they stand, all with the columns of the first one, which may be one of other records."""
-    rows: dict[str, Row] = {}
+) -> Table:
+    """The rows and where they stand, all with the columns of the first one, which may be one of other records."""
+    table = Table()
     errors: list[InputError] = []
     count = 0
     for location, record in records:
-        if not rows and not errors and isinstance(record, dict):
+        if not count and not len(table) and isinstance(record, dict):
             data.check_columns(record, location, options)
         try:
             row = _row(record, location, options)
@@ -176,13 +224,14 @@ def _read(
             if len(errors) < MOST_ERRORS:
                 errors.append(error)
         else:
-            rows[location] = row
+            if not count:  # else nothing will be done with the rows
+                table.append(location, row)
     if errors:
         raise combine_errors(errors, count)
-    if not rows:
+    if not len(table):
         expected = f"expected one a line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
         raise InputError(data.name, data.name, expected, found="has no row")
-    return rows
+    return table
 
 
 def _check_same_columns(location: str, row: Row, first_location: str, first_row: Row) -> None:
@@ -192,30 +241,44 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
         raise InputError(location, names, expected, found=f"has the columns {names}")
 
 
-def _distinct(rows: dict[str, Row], notes: list[str]) -> dict[str, str]:
-    """Return the location of each problem, by the text of its messages except the system's, white space aside.
+def _distinct(table: Table, notes: list[str]) -> dict[int, int]:
+    """Return the index of each problem by its hash: that of the text of its messages except the system's, white space
+    aside.
 
     A repeated problem is noted; one with a second answer is refused.
     """
-    location_of_problem: dict[str, str] = {}
+    index_of_problem: dict[int, int] = {}
     contradictions, repeats = [], []
-    for location, row in rows.items():
-        messages = (f"{m['role']}: {m['content']}" for m in row["prompt"] if m["role"] != "system")
-        first_location = location_of_problem.setdefault(" ".join("\n".join(messages).split()), location)
-        if first_location == location:
+    prompts = table.columns["prompt"]
+    for index in range(len(table)):
+        key = hash_of("own", _said(prompts[index]))
+        first = index_of_problem.setdefault(key, index)
+        if first == index:
             continue
-        repeats.append(location)
-        if rows[first_location] | {"prompt": None} != row | {"prompt": None}:
-            contradiction = f"has the problem of {first_location} with another answer"
-            contradictions.append(InputError(location, row, "expected one of them", found=contradiction))
+        repeats.append(index)
+        if any(column[first] != column[index] for name, column in table.columns.items() if name != "prompt"):
+            contradiction = f"has the problem of {table.locations[first]} with another answer"
+            error = InputError(
+                table.locations[index], _row_of(table, index), "expected one of them", found=contradiction
+            )
+            contradictions.append(error)
     if contradictions:
         raise combine_errors(contradictions)
     if repeats:
-        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {repeats[0]})")
-    return location_of_problem
+        place = table.locations[repeats[0]]
+        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {place})")
+    return index_of_problem
+
+
+def _said(prompt: str | list[dict[str, str]]) -> str:
+    """What all but the system say in a prompt, with single spaces."""
+    if isinstance(prompt, str):
+        return " ".join(["user:", *prompt.split()])
+    return " ".join("\n".join(f"{m['role']}: {m['content']}" for m in prompt if m["role"] != "system").split())
 
 
 def _row(record: Any, location: str, options: DataOptions) -> Row:
+    """A record's columns, the answer and the prompt under these names; the prompt is a text or messages."""
     if isinstance(record, InputError):
         raise record
     if not isinstance(record, dict):
@@ -223,14 +286,17 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
         raise InputError(location, record, expected, found=f"is {record!r:.80}")
     options.check_columns(record, location)
     prompt = options.prompt_of(record, location)
-    messages = chat_messages(prompt) if isinstance(prompt, str) else prompt
-    well_formed = isinstance(messages, list) and messages and all(map(_is_message, messages))
-    if not well_formed or messages[-1]["role"] == "assistant":
+    if isinstance(prompt, str):
+        well_formed = bool(prompt.strip())
+    else:
+        well_formed = isinstance(prompt, list) and prompt and all(map(_is_message, prompt))
+        well_formed = well_formed and prompt[-1]["role"] != "assistant"
+    if not well_formed:
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         name = f"{location}: {options.prompt_name}"
         raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
     answer = {"answer": record[options.answer_column]} if options.answer_column else {}
-    return {name: value for name, value in record.items() if name not in RESERVED} | answer | {"prompt": messages}
+    return {name: value for name, value in record.items() if name not in RESERVED} | answer | {"prompt": prompt}
 
 
 def _is_message(message: Any) -> bool:

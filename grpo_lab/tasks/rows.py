@@ -8,11 +8,12 @@ hash of the problem itself decides its split, so no seed and no number of proble
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.tasks.lazy_rows import LazyRows
 
 Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 
@@ -43,8 +44,17 @@ THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
 def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
     """The split, "train" or "test", that a problem belongs to; `key` is whatever identifies the problem."""
-    digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest()
-    return "test" if int.from_bytes(digest, "big") < test_share * 2**64 else "train"
+    return split_of_hash(hash_of(*key), test_share)
+
+
+def hash_of(*key: object) -> int:
+    """A number below 2**64 that is the same in every process; two of a million keys share one with odds of 1e-8."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest(), "big")
+
+
+def split_of_hash(number: int, test_share: float = TEST_SHARE) -> str:
+    """The split of what has this hash."""
+    return "test" if number < test_share * 2**64 else "train"
 
 
 def chat_messages(
@@ -58,7 +68,12 @@ def chat_messages(
     return [*messages, {"role": "user", "content": question}]
 
 
-def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> list[Row]:
+def mapped(rows: Rows | Iterable[Row], change: Callable[[Row], Row]) -> Rows:
+    """The rows as `change` makes them: each when it is accessed, where the rows are made then, else in a list."""
+    return rows.map(change) if isinstance(rows, LazyRows) else [change(row) for row in rows]
+
+
+def with_system(rows: Rows | Iterable[Row], system: str | None, replace: bool = False) -> Rows:
     """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
 
     None adds nothing, and with `replace` takes away what there is.
@@ -70,8 +85,8 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
         return messages if has_system and not replace else system_messages + messages[has_system:]
 
     if system is None and not replace:
-        return list(rows)
-    return [row | {"prompt": prefixed(row["prompt"])} for row in rows]
+        return rows if isinstance(rows, LazyRows) else list(rows)
+    return mapped(rows, lambda row: row | {"prompt": prefixed(row["prompt"])})
 
 
 def as_text(prompt: list[dict[str, str]] | str) -> str:

@@ -5,7 +5,6 @@ one that says whether a completion is right.
 """
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import OwnProblems, own_problems
 from grpo_lab.tasks.records import HUB_ID as HUB_NAME
 from grpo_lab.tasks.records import KINDS
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, as_text
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, Rows
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
@@ -35,7 +34,7 @@ class Task:
 
     name: str
     about: str
-    problems: Callable[[str, int | None, int], list[Row]]  # split, number (None: as many as are usual), seed
+    problems: Callable[[str, int | None, int], Rows]  # split, number (None: as many as are usual), seed
     reward_funcs: tuple[str, ...]
     reward_weights: tuple[float, ...] | None  # None: 1 each
     max_completion_length: int
@@ -49,7 +48,7 @@ class Task:
     stop_strings: tuple[str, ...] = ()  # that hand the word to it
     own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
 
-    def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
+    def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> Rows:
         """`n` problems of a split; None for as many as are usual."""
         if n is not None:
             check_at_least("n", n, 1)
@@ -69,14 +68,14 @@ def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> l
     return rows[:MAX_EVALUATED] if n is None and split == "test" else rows
 
 
-def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> list[Row]:
+def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> Rows:
     rows = own.rows(split)
     if not rows:
         raise InputError(own.notes[-1])
     return rows[:MAX_EVALUATED] if n is None and split == "test" else _first(rows, n, name)
 
 
-def _first(rows: list[Row], n: int | None, name: str) -> list[Row]:
+def _first(rows: Rows, n: int | None, name: str) -> Rows:
     if n is not None and n > len(rows):
         raise InputError("n", n, f"it must be at most {len(rows)}, the problems of {name}")
     return rows[:n]
@@ -150,8 +149,6 @@ def own_task(source: Path | str, options: DataOptions) -> Task:
     source: a file or a folder; a text is the name of a data set of the hub.
     """
     own = own_problems(source, options)
-    prompts = (as_text(row["prompt"]) for rows in own.of_split.values() for row in rows.values())
-    chinese = [bool(re.search("[\u4e00-\u9fff]", text)) for text in prompts]
     name = source if isinstance(source, str) else source.name
     settings = {
         "reward_funcs": ("accuracy",),
@@ -159,5 +156,5 @@ def own_task(source: Path | str, options: DataOptions) -> Task:
         "max_completion_length": 256,
         "prompt_length": 256,
     }
-    problems, language = partial(_own, own=own, name=name), "zh" if 2 * sum(chinese) > len(chinese) else "en"
-    return Task(str(source), "", problems, **settings, language=language, own=own)
+    problems = partial(_own, own=own, name=name)
+    return Task(str(source), "", problems, **settings, language=own.language, own=own)

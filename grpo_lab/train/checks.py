@@ -24,6 +24,8 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.inputs import check_columns
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
+NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
+
 
 class Attempts:
     """A caller of checks, whose errors it raises, or collects to report all of them at the end.
@@ -42,8 +44,8 @@ class Attempts:
                 raise
             self.problems.append(line_for(error))
 
-    def report(self, lines: Iterable[str]) -> int:
-        """Print these lines and all problems; the exit code: 1 if there are some."""
+    def report(self, lines: Iterable[str], checked: Iterable[str]) -> int:
+        """Print these lines, all problems, what was checked and what was not; the exit code: 1 if there are some."""
         try:
             for line in lines:
                 print(line)
@@ -52,7 +54,8 @@ class Attempts:
         # A prompt that has no template is a problem of the prompts and of the plan.
         problems = dict.fromkeys(self.problems)
         count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
-        print(*(f"problem: {line}" for line in problems), f"dry run: {count}", sep="\n")
+        print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
+        print(f"  checked: {'; '.join(checked)}\n  not tried: {NOT_TRIED}")
         return int(bool(problems))
 
 
@@ -92,6 +95,20 @@ def check_adapter(model_config, lora: dict) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
     lora_config(model, lora)
+
+
+def checked_parts(engine, rows: Rows, eval_rows: Rows | None, has_tools: bool) -> list[str]:
+    """What a dry run has looked at, in words."""
+    held_out = f" and {len(eval_rows):,} held out" if eval_rows is not None else ""
+    return [
+        "options and what they say of each other",
+        "output folder",
+        "trackers are installed",
+        f"{len(rows):,} rows{held_out}: columns, expected answers, room for each prompt",
+        "arguments of the rewards",
+        *["tools or environment: found, and the chat template has them"] * has_tools,
+        *["layers for LoRA"] * (engine.lora is not None),
+    ]
 
 
 def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, precision, options) -> Iterator[str]:

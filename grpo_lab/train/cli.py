@@ -44,7 +44,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     if dry_run or not plan.small:  # what is small is loaded at once, and checked by the run
         plan.check_model(attempt)
         if dry_run:
-            return attempt.report(plan.dry_run_lines())
+            return attempt.report(plan.dry_run_lines(), plan.checked_parts())
         plan = plan.fitted()
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)

@@ -90,6 +90,12 @@ class RunPlan:
         precision = self.engine.precision(self.config, self.device, self.small)
         return plan_lines(*self.model_parts, self.rows, self.config, self.device, precision, self.options)
 
+    def checked_parts(self) -> list[str]:
+        """What a dry run has looked at, in words."""
+        from grpo_lab.train.checks import checked_parts
+
+        return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.agent))
+
     def fitted(self) -> "RunPlan":
         """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
         from grpo_lab.memory import fitted

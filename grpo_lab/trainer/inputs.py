@@ -1,6 +1,6 @@
 """The checks of what a run is given, before its first step: model, tokenizer, data, rewards and settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.rollout.text_environment import Environment, abilities
 from grpo_lab.tasks import Rows
+from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 LOOKED_AT = 200  # prompts whose length is counted
@@ -95,11 +96,12 @@ def check_prompts_of_run(inputs: RunInputs) -> None:
     """Raise InputError for the first row that no completion, or no episode, can begin with."""
     model, tokenizer, length = inputs.model, inputs.tokenizer, inputs.config.max_completion_length
     for name, dataset in inputs.datasets.items():
-        rows = (dataset[index] for index in range(len(dataset)))
         if inputs.environment is not None:
-            inputs.environment.check(model, tokenizer, list(rows), length, name)
+            rows = LazyRows(range(len(dataset)), dataset.__getitem__)
+            inputs.environment.check(model, tokenizer, rows, length, name)
         else:
-            check_prompts(model, tokenizer, (row["prompt"] for row in rows), length, name)
+            prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
+            check_prompts(model, tokenizer, prompts, length, name)
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:
@@ -134,17 +136,25 @@ def check_types(model, tokenizer, config) -> None:
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Raise InputError unless every row is a dict with a "prompt", and all have the same columns."""
-    try:
-        rows = [dataset[index] for index in range(len(dataset))]
-    except (KeyError, TypeError) as error:  # a generator, a dict, a DatasetDict, a DataFrame
-        expected = "expected a list of dicts or a datasets.Dataset (of one split)"
-        raise InputTypeError(name, dataset, expected, found=f"is a {type(dataset).__name__}") from error
-    if not rows:
-        raise InputError(name, rows, "expected at least one row", found="is empty")
-    for index, row in enumerate(rows):
+    first = None
+    for index, row in enumerate(_each_row(dataset, name)):
+        first = row if index == 0 else first
         if not isinstance(row, dict):
             raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
-        if "prompt" not in row or row.keys() != rows[0].keys():
-            expected = f"those of row 0, {sorted(rows[0])}" if "prompt" in row else "'prompt' among them"
+        if "prompt" not in row or row.keys() != first.keys():
+            expected = f"those of row 0, {sorted(first)}" if "prompt" in row else "'prompt' among them"
             columns = f"has the columns {sorted(row)}"
             raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", found=columns)
+    if first is None:
+        raise InputError(name, dataset, "expected at least one row", found="is empty")
+
+
+def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
+    """The rows one after the other; InputTypeError for what has none: a generator, a dict, a DatasetDict, a
+    DataFrame."""
+    try:
+        for index in range(len(dataset)):
+            yield dataset[index]
+    except (KeyError, TypeError) as error:
+        expected = "expected a list of dicts or a datasets.Dataset (of one split)"
+        raise InputTypeError(name, dataset, expected, found=f"is a {type(dataset).__name__}") from error

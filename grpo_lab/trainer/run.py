@@ -168,7 +168,7 @@ class Run:
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
-        if config.log_completions and done % config.logging_steps == 0:
+        if config.shows_completions_of(done):
             names = reward_names(list_rewards(self.reward_funcs, experience.rollout))
             records = completion_records(done, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))

@@ -12,6 +12,7 @@ from grpo_lab import objective
 from grpo_lab.formulas import show, trace
 from grpo_lab.formulas.source import read_equations
 from grpo_lab.formulas.views import _math, source_view
+from grpo_lab.policy_gradient import sequence_logprob
 from tests.support import formula_sample as sample
 from tests.support.equations import formula_map
 
@@ -39,6 +40,15 @@ def test_nbconvert_keeps_formulas_and_code_whole():
             assert _math(equation.latex) in text
             for line in equation.code.splitlines():
                 assert re.sub(" +", " ", line.strip()) in re.sub(" +", " ", text), equation.tag
+
+
+def test_the_title_has_no_space_after_a_wide_colon(monkeypatch):
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    title = source_view(sequence_logprob, read_equations(sequence_logprob)).rich.partition("\n")[0]
+    assert title == "**`sequence_logprob`**（`grpo_lab/policy_gradient.py`）：整个回答的概率有多大？"
+    monkeypatch.setenv("GRPO_LAB_LANG", "en")
+    title = source_view(sequence_logprob, read_equations(sequence_logprob)).rich.partition("\n")[0]
+    assert title == "**`sequence_logprob`** in `grpo_lab/policy_gradient.py`: How likely was the whole response?"
 
 
 def test_trace_catches_assignments_tuples_and_the_return():

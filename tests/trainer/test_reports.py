@@ -142,8 +142,8 @@ def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_pat
     settings = {"log_completions": True, "logging_steps": 2, "disable_tqdm": False}
     _, history = run(output_dir=str(tmp_path), max_steps=5, **settings)
     records, captured = lines(tmp_path), capsys.readouterr()
-    assert [record["step"] for record in records] == [2] * 8 + [4] * 8
-    for step in (2, 4):
+    assert [record["step"] for record in records] == [2] * 8 + [4] * 8 + [5] * 8, "and the last"
+    for step in (2, 4, 5):
         rewards = [record["reward"] for record in records if record["step"] == step]
         assert sum(rewards) / 8 == pytest.approx(history[step - 1]["reward"], rel=1e-5)
         start = captured.out.index(f"step {step}: the best and the worst of 8 completions")
@@ -169,7 +169,14 @@ def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save
         run(output_dir=str(tmp_path / "out"), callback=kill, **settings)
     run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
-    assert len(lines(tmp_path / "out")) == 5 // logging_steps * 8
+    assert len(lines(tmp_path / "out")) == len({*range(logging_steps, 6, logging_steps), 5}) * 8
+
+
+def test_a_run_shorter_than_logging_steps_shows_the_completions_of_its_last_step(tmp_path, capsys):
+    assert make_config().logging_steps == 10
+    run(output_dir=str(tmp_path), max_steps=3, log_completions=True)
+    assert [record["step"] for record in lines(tmp_path)] == [3] * 8
+    assert "step 3: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
 def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():

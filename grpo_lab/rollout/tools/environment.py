@@ -31,6 +31,7 @@ from grpo_lab.rollout.tools.dialogue import Dialogue
 from grpo_lab.rollout.tools.seat import Seat
 from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
+from grpo_lab.tasks import Rows
 
 NO_TOOLS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
 LONGEST_RESULT = 4000  # characters of a result that the policy gets to read
@@ -98,7 +99,7 @@ class ToolEnvironment:
         settings = ("max_tool_calling_iterations", "tool_timeout")
         return functions, {name: getattr(self, name) for name in settings}
 
-    def check(self, model, tokenizer, rows: list[dict], max_completion_length: int, name: str = "dataset") -> None:
+    def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
         self.check_rows(tokenizer, rows, name)
         prompts = (row["prompt"] for row in rows)

@@ -242,7 +242,7 @@ class Steps(TrainerCallback):
         config, done = self.config, state.global_step // self.config.updates_per_step
         metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
         metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
-        if config.log_completions and done % config.logging_steps == 0 and is_main():
+        if config.shows_completions_of(done) and is_main():
             self._write_completions(done)
         if config.eval_steps is not None and (done % config.eval_steps == 0 or done == config.max_steps):
             metrics |= self.evaluate(trainer_state=state)

@@ -1,0 +1,112 @@
+"""Prompts that are checked by the hundred, against the same prompts rendered one by one."""
+
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoConfig
+
+from grpo_lab.models import load_policy
+from grpo_lab.rollout import prompt_checks
+from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.templates import rendered, rendered_together
+
+# Of the kinds that models bring: sets of its own, messages that are replaced, macros, white space that is left out, a
+# line end at the end, an error for what is not taken, a clock.
+TEMPLATES = {
+    "plain": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+    "sets": "{% set ns = namespace(n=0) %}{% if messages[0]['role'] == 'system' %}"
+    "{% set system = messages[0]['content'] %}{% set messages = messages[1:] %}{% else %}{% set system = 'none' %}"
+    "{% endif %}\n  {{ eos_token }}[{{ system }}]\n{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+    "{{ ns.n }}{{ m['content'] | trim }}{{ loop.index0 }}{% endfor %}\n",
+    "macro": "{%- macro turn(m) -%}<{{ m.role }}>{{ m.content }}{%- endmacro %}\n\n"
+    "  {%- for m in messages %}\n    {{- turn(m) }}\n  {%- endfor %}\n"
+    "{% if add_generation_prompt %}<go>{% endif %}\n\n",
+    "strict": "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "{% for m in messages %}{{ m.content }}{% endfor %}",
+    "clock": "  {% set date = strftime_now('%d %b %Y') %}\n{{ date }} "
+    "{% for m in messages %}{{ m.content }}{% endfor -%}\n ",
+    "tools": "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}",
+}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def chat(text, system=None):
+    return [
+        *([{"role": "system", "content": system}] if system else []),
+        {"role": "user", "content": text},
+    ]
+
+
+CHATS = [
+    chat("a"),
+    chat(" b \n"),
+    chat("c\0", "Be brief."),
+    chat("{{ d }}{% e %}"),
+    chat("漢字\u2028é", "x" * 50),
+    chat("f"),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_policy("tiny")[1]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["", "with tools"])
+def test_prompts_together_are_those_one_by_one(name, tools, tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES[name])
+    chats = [prompt for prompt in CHATS if name != "strict" or len(prompt) == 1]
+    assert rendered_together(tokenizer, chats, tools) == [rendered(tokenizer, prompt, tools=tools) for prompt in chats]
+    assert rendered_together(tokenizer, chats[:1], tools) == [rendered(tokenizer, chats[0], tools=tools)]
+
+
+def test_what_cannot_be_rendered_together_is_rendered_one_by_one(tokenizer, monkeypatch):
+    assert rendered_together(tokenizer, [chat("a\0\1b"), chat("c")]) is None, "the mark between two of them"
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
+    assert rendered_together(tokenizer, CHATS) is None, "one of them is refused"
+    monkeypatch.setattr(tokenizer, "chat_template", "{{ 'in a loop' if all_messages else messages[0].content }}")
+    assert rendered_together(tokenizer, CHATS) is None, "it is another text within a loop"
+
+
+def checked(prompts, tokenizer, room=100):
+    """What the check says of a model with room for so many tokens, of which a completion takes 10."""
+    config = AutoConfig.for_model("qwen2", max_position_embeddings=room)
+    try:
+        check_prompts(SimpleNamespace(config=config), tokenizer, iter(prompts), 10)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+LONG, REFUSED, WRONG = chat("1+" * 200), chat("a", "system"), [{"role": "user"}]
+
+
+@pytest.mark.parametrize("bad", [LONG, REFUSED, WRONG, "", "9" * 200, 7, []])
+@pytest.mark.parametrize("place", [0, 1, 6, 7, 20])
+def test_the_row_that_is_wrong_is_the_same_for_any_number_at_once(bad, place, tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
+    prompts = [chat("1+1=?"), "2+2=?", chat("3+3=?")] * 7
+    assert checked(prompts, tokenizer) is None
+    prompts[place] = bad
+    said = set()
+    for number in (1, 2, 7, 1000):
+        monkeypatch.setattr(prompt_checks, "RENDERED_AT_ONCE", number)
+        said.add(checked(prompts, tokenizer))
+    (message,) = said
+    assert f"dataset row {place}: " in message
+
+
+def test_a_template_that_drops_what_the_system_says_is_looked_at_with_it_put_back(tokenizer, monkeypatch):
+    drops = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+    monkeypatch.setattr(tokenizer, "chat_template", drops)
+    prompts = [chat("1+1=?")] * 3 + [chat("2+2=?", "1+" * 100)]
+    assert "dataset row 3: prompt has" in checked(prompts, tokenizer)
+
+
+def test_templates_are_called_by_the_thousand(tokenizer, monkeypatch):
+    calls = []
+    whole = tokenizer.apply_chat_template
+    monkeypatch.setattr(type(tokenizer), "apply_chat_template", lambda self, *a, **k: calls.append(1) or whole(*a, **k))
+    assert checked([chat(f"{n}+1=?") for n in range(5000)], tokenizer, room=1000) is None
+    assert len(calls) <= 3 * 5, "once with all of a thousand, and two of them to compare"

@@ -1,0 +1,55 @@
+"""`make check`: what has changed, in a clone, in a fork without its main, and where git knows nothing."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests import changed
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with one commit on main, and a branch with another one and a file that git does not know."""
+    monkeypatch.setattr(changed, "ROOT", tmp_path)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-b", "main")
+    (tmp_path / "first.py").write_text("1")
+    git("add", "-A")
+    git("commit", "-m", "first")
+    git("checkout", "-b", "mine")
+    (tmp_path / "second.py").write_text("2")
+    git("add", "-A")
+    git("commit", "-m", "second")
+    (tmp_path / "third.py").write_text("3")
+    return git
+
+
+def test_what_differs_from_main_wherever_it_is_known(repository, capsys):
+    assert changed.changed_files() == ["second.py", "third.py"], "the local main, since there is no other"
+    repository("update-ref", "refs/remotes/origin/main", "mine")
+    assert changed.changed_files() == ["third.py"], "that of origin goes before it"
+    assert capsys.readouterr().out == ""
+
+
+def test_without_a_main_the_last_commit_is_the_base_and_that_is_said(repository, capsys):
+    repository("branch", "-D", "main")
+    assert changed.changed_files() == ["third.py"]
+    assert "no branch main is known here: what is not committed counts as changed" in capsys.readouterr().out
+
+
+def test_without_git_history_it_says_so_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(changed, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(changed.pytest, "main", lambda _: pytest.fail("tests were run"))
+    assert changed.main() == 0 and "no git history here, as in a zip" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", "")
+    assert changed.main() == 0 and "no git history here" in capsys.readouterr().out
