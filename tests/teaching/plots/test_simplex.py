@@ -22,7 +22,7 @@ def test_probabilities_are_points_of_the_triangle():
 
 
 def test_arrows_and_corners_have_their_names_beside_them():
-    fig, (left, right) = plt.subplots(1, 2)
+    _, (left, right) = plt.subplots(1, 2)
     plots.plane_arrows(left, torch.eye(3), "ABC", color="grey")
     plots.triangle(right, ("A: 2", "B: 1", "C: 0"))
     for ax, names in ((left, ["A", "B", "C"]), (right, ["A: 2", "B: 1", "C: 0"])):
