@@ -73,7 +73,7 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
     probabilities, G = as_array(probabilities), len(rewards)
     T, V = probabilities.shape
     fig, (left, middle, right) = plt.subplots(1, 3, figsize=(7.2, 3.5), width_ratios=(4.6, 3, 2.6))
-    fig.get_layout_engine().set(rect=(0, 0.08, 1, 0.92))  # below: the way back
+    fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # below: the way back
     shades = left.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     fig.colorbar(shades, ax=left, label="probability", ticks=(0, 0.5, 1), aspect=30, pad=0.02)
     frame = {"markerfacecolor": "none", "markeredgecolor": "black", "markeredgewidth": 1.5, "markersize": 15}
