@@ -37,6 +37,16 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
     assert widths == pytest.approx((0.4 + 4.6 * chances[drawn].flatten()).tolist())
 
 
+@pytest.mark.parametrize("advantages", [(1.2, -1.2), (0.0, 0.0)])
+def test_the_picture_of_a_group_has_its_responses_rewards_and_advantages(advantages):
+    figure = plots.group_picture(torch.full((3, 5), 0.2), [0, 2, 4], [[0, 2, 4], [1, 1, 3]], [7.0, 3.0], advantages)
+    left, middle, right, _ = figure.axes
+    assert left.lines[0].get_xdata().tolist() == [0, 2, 4] and left.images[0].get_array().shape == (3, 5)
+    assert [text.get_text() for text in middle.texts] == ["0  2  4", "7", "1  1  3", "3"]
+    assert [bar.get_width() for bar in right.patches] == list(advantages)
+    assert [text.get_text() for text in right.texts] == ([] if any(advantages) else ["all 0"])
+
+
 def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
     """Binary search over 3 numbers with 2 guesses, and a guess of 1 that is three times rarer than that of 2."""
     visits = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.0, 0.25]])

@@ -1,4 +1,4 @@
-"""Pictures of a policy: the tree of its completions, and the tree in which it searches."""
+"""Pictures of a policy: the tree of its completions, one of its groups, and the tree in which it searches."""
 
 from collections.abc import Mapping, Sequence
 
@@ -53,6 +53,46 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T + 1)]
     ax.set_xticks(range(T + 1), ["nothing\nwritten", *written])
     without_grid(ax, "left", "bottom")
+    return fig
+
+
+def group_picture(probabilities, correct: Sequence[int], responses, rewards, advantages):
+    """A figure: one group of a toy whose answers are a few numbers, from the policy to its advantages.
+
+    On the left the policy as a heat map, with a frame around the correct number of each position; then the responses
+    with their rewards; on the right their advantages as bars, positive ones blue and negative ones vermillion.
+
+    Args:
+        probabilities: of each number at each position, shape (T, V).
+        correct: T numbers.
+        responses: shape (G, T). rewards, advantages: shape (G).
+    """
+    import matplotlib.pyplot as plt
+
+    rewards, advantages = as_array(rewards), as_array(advantages)
+    probabilities, G = as_array(probabilities), len(rewards)
+    T, V = probabilities.shape
+    fig, (left, middle, right) = plt.subplots(1, 3, figsize=(7.2, 3.5), width_ratios=(4.6, 3, 2.6))
+    fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # below: the way back
+    shades = left.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    fig.colorbar(shades, ax=left, label="probability", ticks=(0, 0.5, 1), aspect=30, pad=0.02)
+    frame = {"markerfacecolor": "none", "markeredgecolor": "black", "markeredgewidth": 1.5, "markersize": 15}
+    left.plot(correct, range(T), "s", **frame)
+    left.set(xlabel="number", ylabel="position", xticks=range(V), yticks=range(T), yticklabels=range(1, T + 1))
+    for row, (response, reward) in enumerate(zip(responses, rewards, strict=True)):
+        middle.text(0.4, row, "  ".join(str(int(number)) for number in response), **CENTRED, family="monospace")
+        middle.text(1.25, row, f"{reward:.0f}", **CENTRED)
+    middle.set(xlim=(-0.2, 1.5), ylim=(G - 0.4, -0.6))
+    middle.axis("off")
+    right.barh(range(G), advantages, color=[OKABE_ITO["blue" if a > 0 else "vermillion"] for a in advantages])
+    right.axvline(0, color="black", linewidth=1)
+    if not advantages.any():
+        right.text(0, (G - 1) / 2, "all 0", **CENTRED, bbox={"facecolor": "white", "edgecolor": "none"})
+    right.set(xlim=(-2.7, 2.7), ylim=(G - 0.4, -0.6), yticks=[], xlabel="advantage")
+    for ax, title in ((left, "1 policy"), (middle, "2 sample   3 reward"), (right, "4 advantage")):
+        ax.set_title(title, fontsize=10)
+        ax.grid(visible=False)
+    fig.text(0.5, 0.035, "5 update: blue more likely, orange less likely; then again from 1", **CENTRED)
     return fig
 
 
