@@ -85,8 +85,9 @@ def show_bugs(runs: Mapping[str, str]) -> None:
 def print_log_lines(arms: Mapping[str, list[dict]], bugs: Mapping[str, str], lines: Sequence[tuple]) -> None:
     """Print single values of recorded logs, one for each seed, beside those of healthy runs.
 
-    arms: the recorded runs of each arm. bugs: run: name of its mistake, which is its arm. lines: (run, metric, step), or
-    (run, measure of `AFTER`, None); a fourth member names the arm of healthy runs, where it is not "healthy".
+    arms: the recorded runs of each arm. bugs: run: name of its mistake, which is its arm.
+    lines: (run, metric, step), or (run, measure of `AFTER`, None). A fourth member names the arm of healthy runs,
+    where it is not "healthy".
     """
     print(f"{'run':5}{'in the log':31}{'step':7}{'with the mistake':31}healthy")
     for run, name, step, *healthy in lines:
