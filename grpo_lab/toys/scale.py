@@ -205,5 +205,6 @@ def peak_seconds(
     """
     rows = lengths.view(gpus // replica.gpus, -1)
     sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()
-    flops = step_flops(replica.parameters, lengths.sum().item() + prompt * len(lengths))
+    tokens = float(lengths.sum()) + prompt * len(lengths)
+    flops = step_flops(replica.parameters, tokens)
     return sampling, (flops["logprobs"] + flops["update"]) / (gpus * gpu.flops)

@@ -125,7 +125,7 @@ def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
 @pytest.mark.parametrize("spread", [0.5, 1.5])
 def test_drawn_lengths_have_the_mean_and_the_longest_that_were_given(spread):
     torch.manual_seed(0)
-    lengths = answer_lengths(4000, 300, 1000, spread)
+    lengths = answer_lengths(4000, 300.0, 1000, spread)
     assert abs(lengths.double().mean() - 300) < 1 and lengths.min() >= 1 and lengths.max() <= 1000
 
 
