@@ -13,7 +13,7 @@ import importlib
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from grpo_lab.base.display import display
 from grpo_lab.formulas.lines import running, with_lines, without_markers
 
 BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"
+AFTER = {"accuracy": "right", "KL computed anew": "kl"}  # what a recorded run has beside its log, measured at its end
 COLOURS = {"-": "background-color:#CFE5F5", "+": "background-color:#FBD9C4"}  # as in figures: blue is the repaired code
 
 
@@ -79,3 +80,19 @@ def show_bugs(runs: Mapping[str, str]) -> None:
         code = f'<pre style="{BLOCK}">{chr(10).join(lines)}</pre>'
         text = f"Run {run}: {name}, in {address}\n{bug.diff()}"
         display({"text/html": f"{head}{code}</details>", "text/plain": text})
+
+
+def print_log_lines(arms: Mapping[str, list[dict]], bugs: Mapping[str, str], lines: Sequence[tuple]) -> None:
+    """Print single values of recorded logs, one for each seed, beside those of healthy runs.
+
+    arms: the recorded runs of each arm. bugs: run: name of its mistake, which is its arm.
+    lines: (run, metric, step), or (run, measure of `AFTER`, None). A fourth member names the arm of healthy runs,
+    where it is not "healthy".
+    """
+    print(f"{'run':5}{'in the log':31}{'step':7}{'with the mistake':31}healthy")
+    for run, name, step, *healthy in lines:
+        values = []
+        for arm in (bugs[run], *(healthy or ["healthy"])):
+            seeds = [each[AFTER[name]] if step is None else each["metrics"][name][step - 1] for each in arms[arm]]
+            values.append(" ".join("NaN" if value is None else f"{value:.3g}" for value in seeds))
+        print(f"{run:5}{name:31}{'end' if step is None else step!s:7}{values[0]:31}{values[1]}")

@@ -25,6 +25,14 @@ class Gpu(NamedTuple):
 H100 = Gpu()
 
 
+class Replica(NamedTuple):
+    """One copy of a model: its parameters, the bytes of one token in its KV cache, the GPUs that share it."""
+
+    parameters: float
+    cache_bytes: float
+    gpus: int
+
+
 def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
     r"""The fraction of all slots' time that passes empty, from the first token of a batch to its last.
 
@@ -176,3 +184,27 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     logprobs = 2 * parameters * tokens * readings  # scalar (10.15)
     update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.16)
     return {"sample": sample, "logprobs": logprobs, "update": update}
+
+
+def answer_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
+    """Draw log-normal lengths, cut at the longest, whose mean after the cut is the one given."""
+    shape, low, high = torch.exp(spread * torch.randn(count)), 1.0, 10.0 * longest
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (middle * shape).clamp(1, longest).mean() < mean else (low, middle)
+    return (low * shape).clamp(1, longest).round().long()
+
+
+def peak_seconds(
+    replica: Replica, gpus: int, lengths: Int[Tensor, " I"], prompt: int, gpu: Gpu = H100
+) -> tuple[float, float]:
+    """Seconds of sampling, and of learning, of a synchronous step in which all GPUs reach their peaks.
+
+    The completions are divided among the replicas in the order given; sampling ends with the slowest replica, and
+    learning is divided evenly among the GPUs.
+    """
+    rows = lengths.view(gpus // replica.gpus, -1)
+    sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()
+    tokens = float(lengths.sum()) + prompt * len(lengths)
+    flops = step_flops(replica.parameters, tokens)
+    return sampling, (flops["logprobs"] + flops["update"]) / (gpus * gpu.flops)

@@ -12,7 +12,7 @@ from grpo_lab.objective import microbatch_loss
 from grpo_lab.objective.surrogates import importance_ratio
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
-from grpo_lab.teaching.bugs import BUGS, planted
+from grpo_lab.teaching.bugs import BUGS, planted, print_log_lines
 from grpo_lab.trainer import PolicyOptimizer, all_logprobs, collect, update
 from grpo_lab.trainer.experience import compute_advantages
 
@@ -80,3 +80,17 @@ def test_its_instrument_tells_the_mistake_from_the_repaired_code(name):
 def test_the_diff_shows_what_goes_and_what_comes(name):
     signs = [line[:2] for line in BUGS[name].diff().splitlines()]
     assert signs[0] == "- " and "+ " in signs and set(signs) == {"- ", "+ "}
+
+
+def test_the_lines_of_a_log_are_printed_beside_healthy_ones(capsys):
+    def runs(loss: float | None, right: float) -> list[dict]:
+        return [{"right": right, "metrics": {"loss": [0.5, loss]}}] * 2
+
+    arms = {"off-by-one": runs(None, 0.1), "healthy": runs(-0.25, 0.9), "healthy, bf16": runs(-0.5, 0.8)}
+    print_log_lines(arms, {"C": "off-by-one"}, [("C", "loss", 2), ("C", "accuracy", None, "healthy, bf16")])
+    header, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header[-1] == "healthy"
+    assert rows == [
+        ["C", "loss", "2", "NaN", "NaN", "-0.25", "-0.25"],
+        ["C", "accuracy", "end", *["0.1"] * 2, *["0.8"] * 2],
+    ]

@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from grpo_lab.objective import policy_loss
 from grpo_lab.toys.scale import (
     H100,
+    Gpu,
+    Replica,
     answer_ages,
+    answer_lengths,
     decoding_seconds,
     importance_weights,
+    peak_seconds,
     step_flops,
     straggler_bubble,
     truncate_weights,
@@ -116,3 +120,18 @@ def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # a number of answers that groups divide
     ages = answer_ages(queue, slots, batch, group)
     assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.5])
+def test_drawn_lengths_have_the_mean_and_the_longest_that_were_given(spread):
+    torch.manual_seed(0)
+    lengths = answer_lengths(4000, 300.0, 1000, spread)
+    assert abs(lengths.double().mean() - 300) < 1 and lengths.min() >= 1 and lengths.max() <= 1000
+
+
+def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
+    gpu, lengths = Gpu(flops=100.0, memory=10.0), torch.tensor([1, 2, 3, 7])
+    sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt=2, gpu=gpu)
+    slowest = decoding_seconds(torch.tensor([[3, 7]]), 2, 5.0, 1.0, 2, gpu).item()
+    assert sampling == pytest.approx(slowest)
+    assert learning == pytest.approx(10 * 5.0 * (13 + 4 * 2) / (4 * 100))  # 2 K before the update, 8 K in it

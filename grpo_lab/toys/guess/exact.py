@@ -26,10 +26,10 @@ Credit = Callable[..., Tensor]
 def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
     r"""How often does the policy find the secret, exactly?
 
-    J = \frac{1}{n} \sum_h \pi(h) \sum_{g = \ell_h}^{u_h} \pi(g \mid h) \tag{11.3}
+    J = \frac{1}{N} \sum_h \pi(h) \sum_{x = \ell_h}^{u_h} \pi(x \mid h) \tag{11.3}
 
     The sum is over the histories of all turns; \pi(h) is the product of the probabilities of the guesses in h. After h,
-    the numbers from \ell_h to u_h may still be the secret, and a guess among them is right for one secret of n.
+    the numbers from \ell_h to u_h may still be the secret, and a guess x among them is right for one secret of N.
     """
     world = policy.world
     total = torch.zeros(())
