@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options_by_name(self) -> dict[str, argparse.Action]:
-        """What it reads, but for --help and --version, by the name in the result."""
+        """The options and arguments that it reads, by their names in the result, without --help and --version."""
         return {action.dest: action for action in self._actions if action.dest not in ("help", "version")}
 
     def parse_known_args(self, args=None, namespace=None):

@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True)
 class SettingSpec:
-    """What a setting may be, what its help says, and what reads it.
+    """The declaration of a setting: what it may be, what its help says, and what reads it.
 
     about, group: what its help says, and the heading that begins with it.
     range: of a number; None for what is no number, or may be any.

@@ -33,9 +33,6 @@ class LossSettings:
     vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
 
 
-LOSS_SETTINGS = setting_specs(LossSettings)
-
-
 class LossBatch(NamedTuple):
     """The tensors from which the surrogates are computed: B rows of T tokens."""
 
@@ -168,6 +165,7 @@ class _DividedByUpdateTokens(Collection):
 
 
 LOSSES_BY_TOKENS = _DividedByUpdateTokens()
+LOSS_SETTINGS = setting_specs(LossSettings)
 
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:

@@ -105,7 +105,7 @@ class MaskedRows(NamedTuple):
     mask: Float[Tensor, "B 1 RQ S"]  # added to the scores
 
     def attend(self, query, key, value, scaling: float | None) -> Tensor:
-        """What attention returns for each query, row by row: (B*Q, H, D_h)."""
+        """Attention of each query within its row, one row after the other: (B*Q, H, D_h)."""
         heads, key_heads, width = query.shape[1], key.shape[1], query.shape[3]
         rows = len(self.token_index)
         queries = self.mask.shape[2] * key_heads // heads

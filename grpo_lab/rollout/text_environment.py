@@ -52,7 +52,7 @@ class Environment(Protocol):
 
 
 class Abilities(NamedTuple):
-    """What the objects of an environment have, as its attributes `has_instances`, `has_reward`, `has_state` say."""
+    """The abilities of an environment: its attributes `has_instances`, `has_reward` and `has_state`."""
 
     instances: bool
     reward: bool
