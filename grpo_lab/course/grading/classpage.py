@@ -138,7 +138,7 @@ def mistake_name(exercise: Exercise, name: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"\. |[。！？]", text)[0].replace("`", "")
+    return re.sub("[`*]", "", re.split(r"\. |[。！？]", text)[0])
 
 
 def _state(state: str) -> str:
