@@ -115,10 +115,10 @@ def exchanging(exercise: Exercise) -> list[Misconception]:
             ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
             add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
     parameters = inspect.signature(reference).parameters
-    for one, other in combinations(parameters, 2):
-        kind = _kind(parameters[one])
-        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[other]):
-            misconceptions.append(_places_changed(reference, one, other))
+    for first, second in combinations(parameters, 2):
+        kind = _kind(parameters[first])
+        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[second]):
+            misconceptions.append(_places_changed(reference, first, second))
     for name, parameter in parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
@@ -134,19 +134,19 @@ def _kind(parameter: inspect.Parameter) -> str:
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _places_changed(reference: Callable, one: str, other: str) -> Misconception:
+def _places_changed(reference: Callable, first: str, second: str) -> Misconception:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
 
         def changes(arguments: dict) -> dict:
-            values = arguments[one], arguments[other]
-            return {} if any(value is None for value in values) else {one: values[1], other: values[0]}
+            values = arguments[first], arguments[second]
+            return {} if any(value is None for value in values) else {first: values[1], second: values[0]}
 
         return _result(reference, bound, changes)
 
-    says = fill("Your result is as if `{0}` and `{1}` had changed places.", one, other)
-    return Misconception("-".join((one, other, "exchanged")).replace("_", "-"), says, wrong)
+    says = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
+    return Misconception("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
 
 
 def _settings(exercise: Exercise, index: int) -> dict:
