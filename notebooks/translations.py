@@ -111,7 +111,7 @@ def messages(name: str) -> dict[str, str]:
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
                 found = found | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in found}
-        rubric = json.loads((NOTEBOOKS / "assignments" / "rubric.json").read_text(encoding="utf-8"))
+        rubric = json.loads((Path(__file__).parent / "assignments" / "rubric.json").read_text(encoding="utf-8"))
         return found | {criterion: "rubric" for criteria in rubric.values() for criterion in criteria}
     if name == VARIANTS:
         from grpo_lab.course.variant import read_variants

@@ -215,6 +215,7 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
     assert "not right yet" in page and "<script>" not in page and "<b>bold" not in page and "&lt;script&gt;" in page
     assert "color:inherit" in page and "✗" in page
     assert html_of("a step *before* it, 2 * 3, `x*y*z`") == "a step <em>before</em> it, 2 * 3, <code>x*y*z</code>"
+    assert html_of("它就*成了*标准差") == "它就<em>成了</em>标准差"
 
 
 def test_general_mistakes_are_named_in_every_exercise(recwarn):

@@ -58,7 +58,7 @@ class Mismatch:
 
 
 class Cells:
-    """Keeps, by the name of a function, the last run of a cell that has it, and the run that made the one in memory."""
+    """Keeps, by the name of a function, the last run of a cell that has it, and the run that it is from in memory."""
 
     def __init__(self) -> None:
         self._shell: Any = None
@@ -66,7 +66,7 @@ class Cells:
 
     def forget(self) -> None:
         self.last: dict[str, CellRun] = {}
-        self.made: dict[str, tuple[CellRun, Any]] = {}
+        self.sources: dict[str, tuple[CellRun, Any]] = {}
         self._running: list[CellRun] = []
 
     def watch(self) -> None:
@@ -127,7 +127,7 @@ class Cells:
         for name in run.texts:
             function = self._shell.user_ns.get(name)
             if function is not None and function is not run.before[name]:
-                self.made[name] = run, function
+                self.sources[name] = run, function
         run.before = {}
 
     def _source(self, function: Any) -> tuple[str, CellRun] | None:
@@ -138,7 +138,7 @@ class Cells:
             for name, before in run.before.items():
                 if self._shell.user_ns.get(name) is function and function is not before:
                     return name, run
-        return next(((name, run) for name, (run, made) in self.made.items() if made is function), None)
+        return next(((name, run) for name, (run, defined) in self.sources.items() if defined is function), None)
 
     def _mismatch(self, function: Any) -> Mismatch | None:
         source = self._source(function)

@@ -252,7 +252,7 @@ def _as_vectors(pair: Sequence) -> tuple[Tensor, ...]:
 
 def _are_numbers(got: Any, expected: Any) -> bool:
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return got.shape == expected.shape and got.is_floating_point()
+        return got.shape == expected.shape and torch.bool not in (got.dtype, expected.dtype)
     return is_number(got) and is_number(expected)
 
 

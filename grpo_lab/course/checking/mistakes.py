@@ -8,6 +8,7 @@ misconception computes is asked for case by case, and no longer than it may stil
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations, permutations
 from typing import Any
@@ -52,8 +53,7 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
 
             def wrong(*args, name=name, value=value, **kwargs):
                 bound = inspect.signature(reference).bind(*args, **kwargs)
-                bound.arguments[name] = value
-                return _result(reference, bound)
+                return _result(reference, bound, lambda arguments: {name: value})
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
             says = fill(text, name, repr(value))
@@ -61,9 +61,10 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
     return misconceptions
 
 
-def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
-    """The result; where the reference refuses these arguments, one that no answer has, since no error is an answer."""
+def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callable[[dict], dict]) -> Any:
+    """The result with changed arguments; where they are refused, one that no answer has: no error is an answer."""
     try:
+        bound.arguments |= changes(bound.arguments)
         return reference(*bound.args, **bound.kwargs)
     except Exception:
         return "refused"
@@ -72,12 +73,12 @@ def _result(reference: Callable, bound: inspect.BoundArguments) -> Any:
 def choices(exercise: Exercise) -> dict[str, list]:
     """The values of each argument that is a choice, a name, a truth value or None, as the cases have them, in order.
 
-    A text that is another one in most cases is no choice.
+    Those of a configuration are among them, as "config.scale_rewards". A text that differs in most cases is no choice.
     """
-    arguments = [_with_defaults(exercise, index) for index in range(len(exercise.cases))]
+    arguments = [_settings(exercise, index) for index in range(len(exercise.cases))]
     columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
     named = {name: values for name, values in columns.items() if all(map(_is_choice, values))}
-    return {name: values for name, values in named.items() if 2 * len(set(values)) <= len(values)}
+    return {name: values for name, values in named.items() if 2 <= len(set(values)) <= len(values) / 2}
 
 
 def _is_choice(value: Any) -> bool:
@@ -93,21 +94,31 @@ def exchanging(exercise: Exercise) -> list[Misconception]:
         def wrong(*args, **kwargs):
             bound = inspect.signature(reference).bind(*args, **kwargs)
             bound.apply_defaults()
-            bound.arguments[name] = exchange(bound.arguments[name])
-            return _result(reference, bound)
+            argument, _, field = name.partition(".")
 
-        misconceptions.append(Misconception(f"{name.replace('_', '-')}-{ending}", says, wrong))
+            def changes(arguments: dict) -> dict:
+                value = arguments[argument]
+                new = exchange(getattr(value, field) if field else value)
+                return {argument: replace(value, **{field: new}) if field else new}
+
+            return _result(reference, bound, changes)
+
+        slug = re.sub("[_.]", "-", name)
+        misconceptions.append(Misconception(f"{slug}-{ending}", says, wrong))
 
     for name, values in choices(exercise).items():
+        for value in dict.fromkeys(values) if "." in name else ():
+            says = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
+            add(name, "-".join(("always", str(value))).lower(), lambda x, value=value: value, says)
         for value, other in permutations(dict.fromkeys(values), 2):
             says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
             ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
             add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
     parameters = inspect.signature(reference).parameters
-    for one, other in combinations(parameters, 2):
-        kind = _kind(parameters[one])
-        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[other]):
-            misconceptions.append(_places_changed(reference, one, other))
+    for first, second in combinations(parameters, 2):
+        kind = _kind(parameters[first])
+        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[second]):
+            misconceptions.append(_places_changed(reference, first, second))
     for name, parameter in parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
@@ -123,23 +134,30 @@ def _kind(parameter: inspect.Parameter) -> str:
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _places_changed(reference: Callable, one: str, other: str) -> Misconception:
+def _places_changed(reference: Callable, first: str, second: str) -> Misconception:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
-        values = bound.arguments[one], bound.arguments[other]
-        if all(value is not None for value in values):
-            bound.arguments[other], bound.arguments[one] = values
-        return _result(reference, bound)
 
-    says = fill("Your result is as if `{0}` and `{1}` had changed places.", one, other)
-    return Misconception(f"{one}-and-{other}-exchanged".replace("_", "-"), says, wrong)
+        def changes(arguments: dict) -> dict:
+            values = arguments[first], arguments[second]
+            return {} if any(value is None for value in values) else {first: values[1], second: values[0]}
+
+        return _result(reference, bound, changes)
+
+    says = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
+    return Misconception("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
 
 
-def _with_defaults(exercise: Exercise, index: int) -> dict:
+def _settings(exercise: Exercise, index: int) -> dict:
+    """The arguments of a case, and the fields of those that are configurations."""
     bound = inputs(exercise, index, 0)[0]
     bound.apply_defaults()
-    return dict(bound.arguments)
+    settings = dict(bound.arguments)
+    for name, value in bound.arguments.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            settings |= {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
+    return settings
 
 
 @cache

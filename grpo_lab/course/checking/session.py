@@ -31,9 +31,9 @@ class Entry:
         """Say whether the notebook has another function by now; then the verdict says nothing of it."""
         name = self.exercise.name
         current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
-        if self.verdict.fault != "stale" and (CELLS.mismatch(self.function) or CELLS.mismatch(current)):
+        if self.verdict.fault == "stale" or CELLS.mismatch(self.function) or CELLS.mismatch(current):
             return True
-        return CELLS.text(self.exercise.name) != self.text
+        return CELLS.text(name) != self.text
 
 
 ENTRIES: dict[str, Entry] = {}

@@ -16,7 +16,7 @@ WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
 LEAST = 0.2  # of the cases, below which nothing is earned: so many are right by chance
 NO_VALUES = ("no gradient", "unchanged")  # words that stand in the place of a value
-_STRESS = re.compile(r"(?<![\w*])\*(\w[^*\n]{0,60}?)\*(?![\w*])")
+_STRESS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese has no space around it
 TITLES = {
     "right": "right",
     "partly": "partly right",

@@ -1,12 +1,13 @@
 """The exercises of notebook 06."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme, given
-from grpo_lab.rewards import accuracy_reward, extract_answer, format_fault, normalise_text
+from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NTH = ("first", "second", "third", "fourth")
@@ -23,6 +24,16 @@ def _nearly_kept(draws: Draws, *inserted: str) -> tuple[str]:
     pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
     pieces.insert(int(draws.integers(len(pieces) + 1, 1)), inserted[draws.integers(len(inserted), 1)])
     return ("".join(pieces),)
+
+
+def white_space_is_text(text):
+    outside = re.sub("<think>.*?</think>|<answer>.*?</answer>", "", text, flags=re.DOTALL)
+    return format_fault(text) or ("text outside" if outside else None)
+
+
+def between_unseen(text):
+    around = text.partition("<think>")[0] + text.rpartition("</answer>")[2]
+    return None if format_fault(text) == "text outside" and not around.strip() else format_fault(text)
 
 
 FORMAT_FAULT = Exercise(
@@ -67,6 +78,8 @@ FORMAT_FAULT = Exercise(
         "interleaved-unseen": {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
         "order-unseen": {"sorted()": "if False:"},
         "repeated-first": {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"},
+        "white-space-is-text": white_space_is_text,
+        "between-unseen": between_unseen,
     },
 )
 
@@ -78,6 +91,16 @@ def _tags_and_words(draws: Draws, pieces: int) -> tuple[str]:
     """Tags and words in any order, with a closed block at the beginning."""
     words = ("<answer>", "</answer>", "4", " ", "\n", "</think>", "12")
     return ("<answer>7</answer>" + "".join(words[i] for i in draws.integers(len(words), pieces)),)
+
+
+def not_stripped(text):
+    return extract_answer(text) and text.rpartition("</answer>")[0].rpartition("<answer>")[2]
+
+
+def last_that_is_not_empty(text):
+    while "</answer>" in text and extract_answer(text) is None:
+        text = text.rpartition("</answer>")[0].rpartition("<answer>")[0]
+    return extract_answer(text)
 
 
 EXTRACT_ANSWER = Exercise(
@@ -123,6 +146,8 @@ EXTRACT_ANSWER = Exercise(
             "findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"
         },
         "opened-twice": {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
+        "not-stripped": not_stripped,
+        "last-that-is-not-empty": last_that_is_not_empty,
     },
 )
 
@@ -160,6 +185,26 @@ UNFINISHED_THOUGHT = [
     "<answer>4</answer><think>so",
     "<think>so<answer>4</answer></think>",
 ]
+
+
+def _value(text):
+    try:
+        return float(normalise_text(str(text)))
+    except ValueError:
+        return None
+
+
+def values_compared(completions, answer, **kwargs):
+    pairs = zip(completions, answer, accuracy_reward(completions, answer), strict=True)
+    answers = [(extract_answer(completion_text(y)), a, reward) for y, a, reward in pairs]
+    return [
+        1.0 if reward == 0 and _value(y) is not None and _value(y) == _value(a) else reward for y, a, reward in answers
+    ]
+
+
+def case_ignored(completions, answer, **kwargs):
+    texts = [completion_text(completion).lower() for completion in completions]
+    return accuracy_reward(texts, [a if a is None else str(a).lower() for a in answer])
 
 
 ACCURACY_REWARD = Exercise(
@@ -219,6 +264,8 @@ ACCURACY_REWARD = Exercise(
             "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
             "completion_text(completion))"
         },
+        "values-compared": values_compared,
+        "case-ignored": case_ignored,
     },
 )
 

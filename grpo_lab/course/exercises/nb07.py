@@ -216,6 +216,7 @@ COMPUTE_ADVANTAGES = Exercise(
         "nan-spreads": nan_spreads,
         "over-prompts": over_prompts,
         "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
+        "nan-stays": lambda rewards, config: torch.where(rewards.isnan(), rewards, compute_advantages(rewards, config)),
     },
 )
 

@@ -84,5 +84,6 @@ SAMPLES_UNTIL_RIGHT = Exercise(
             "comb()": "still_wrong = [1 - math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]"
         },
         "always-the-limit": {"comb()": "still_wrong = [1] * limit"},
+        "inverse-of-the-rate": lambda n, c, limit: min(limit, n / c) if c else float(limit),
     },
 )

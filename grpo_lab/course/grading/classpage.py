@@ -138,7 +138,7 @@ def mistake_name(exercise: Exercise, name: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"\. |[。！？]", text)[0].replace("`", "")
+    return re.sub("[`*]", "", re.split(r"\. |[。！？]", text)[0])
 
 
 def _state(state: str) -> str:
@@ -158,10 +158,10 @@ def written_page(grading: ClassGrades) -> str:
     """The page of the question in words: what a full answer has, and what each student wrote."""
     number = number_of(grading.assignment)
     title = _(fill("{0}, in words", grading.assignment))
-    asked = question(number)
+    question_text = question(number)
     if language() != "en":
-        asked = page_in_language(asked, f"assignment_{grading.assignment}", language(), {})
-    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(asked)}</p>"]
+        question_text = page_in_language(question_text, f"assignment_{grading.assignment}", language(), {})
+    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
     if rubric := _rubric(number):
         items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)
         instruction = _("Write the points into written.csv.")

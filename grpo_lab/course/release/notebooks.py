@@ -59,7 +59,7 @@ HOW_IT_WORKS = """\
 
 1. {first}
 2. The next cell checks it at once. If something is not right yet, it says what, on an input that shows it.
-   It judges the function of the cell as it ran last; a change that you have neither run nor saved it cannot see.
+   It checks the function of the cell as it ran last; a change that you have neither run nor saved it cannot see.
    The points go by what is right: values first, then gradients, then large and extreme inputs. A rule that is wrong on
    some inputs, and right on most, earns up to half.
 3. For a hint, delete the first `#` in the cell below and run it; again for a stronger one. Check as often as you like.
