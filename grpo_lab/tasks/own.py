@@ -290,8 +290,8 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
     if isinstance(prompt, str):
         well_formed = bool(prompt.strip())
     else:
-        well_formed = isinstance(prompt, list) and prompt and all(map(_is_message, prompt))
-        well_formed = well_formed and prompt[-1]["role"] != "assistant"
+        is_chat = isinstance(prompt, list) and bool(prompt) and all(map(_is_message, prompt))
+        well_formed = is_chat and prompt[-1]["role"] != "assistant"
     if not well_formed:
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         name = f"{location}: {options.prompt_name}"
