@@ -69,7 +69,7 @@ endif
 	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.
 	$(PY) -m grpo_lab.models get smollm2 --optional
 	@# A cell of a lesson that is run before the first one says which cell to run.
-	@$(PY) -m grpo_lab.teaching.cell_errors >/dev/null
+	@$(PY) -m grpo_lab.teaching.kernel_start >/dev/null
 	@# Else JupyterLab asks in a corner of the first lesson whether it may fetch news.
 	@$(PY) -m jupyter labextension disable @jupyterlab/apputils-extension:announcements >/dev/null 2>&1
 	@touch $@
