@@ -62,14 +62,14 @@ ifneq ($(TORCH_BACKEND),)
 	$(PY) -m uv pip install --python $(PY) --torch-backend=$(TORCH_BACKEND) -c requirements.lock torch || \
 		{ echo "This torch comes from PyTorch's own site, which your machine or mirror does not reach: take plain \`make lab\`" >&2; exit 1; }
 endif
-	@echo "pip shows each download with its size and time left; about 1 GB in all, on Linux with a torch for NVIDIA GPUs several."
-	@echo "Then it installs for a minute or two without a word."
+	@echo "pip shows each download with its size and the time left (a slow line: see docs/install.md);"
+	@echo "after the last one it installs for a minute or two without a word."
 	$(PY) -m pip install --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# A real language model for notebook 07b. Offline this says so and succeeds; a file that is not what it should be stops.
 	$(PY) -m grpo_lab.models get smollm2 --optional
 	@# A cell of a lesson that is run before the first one says which cell to run.
-	@$(PY) -m grpo_lab.teaching.cell_errors >/dev/null
+	@$(PY) -m grpo_lab.teaching.kernel_start >/dev/null
 	@# Else JupyterLab asks in a corner of the first lesson whether it may fetch news.
 	@$(PY) -m jupyter labextension disable @jupyterlab/apputils-extension:announcements >/dev/null 2>&1
 	@touch $@

@@ -16,8 +16,13 @@ HEAD = """# TRL's settings
 Every setting of TRL {version}'s `GRPOConfig`: what it is in a run of this package, and with `--engine trl`.
 `python docs/trl_table.py` writes this page from the tables by which `grpo-lab train --config FILE` reads a
 configuration of TRL's ([commands](commands.md)). "another meaning" stands there, under
-[the names of TRL](commands.md#the-names-of-trl-116).
+[the names of TRL](commands.md#the-names-of-trl-116). On several processes `per_device_train_batch_size` and
+`gradient_accumulation_steps` say what all of them together take ([cluster](cluster.md)). Options of vLLM go to TRL as
+they are; no run with vLLM was made.
 """
+# With --engine trl there may be several processes: what is said of one does not hold there.
+OF_ONE_PROCESS = "there is one process; docs/cluster.md is for more"
+OF_SEVERAL = {"fsdp": "`--fsdp`", "fsdp_config": "`--fsdp`", "ddp_find_unused_parameters": "done by this package"}
 TRANSLATED = {
     "num_train_epochs": "counted into max_steps",
     "steps_per_generation": "counted into generation_batch_size",
@@ -53,12 +58,16 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
     if name in TRANSLATED:
         return f"`{name}`", shown, TRANSLATED[name], "as here"
     if name in trl_names.VLLM_OPTIONS:
-        return f"`{name}`", shown, "refused: this package samples with the model itself", "an option"
+        return f"`{name}`", shown, "refused: this package samples with the model itself", "an option, not run"
     if name in trl_names.MISSING:
         here = f"its default alone: {trl_names.MISSING[name][1]}"
     else:
         here = f"no effect: {trl_names.WHY_NO_EFFECT[name]}"
-    return f"`{name}`", shown, here, "an option" if name in options else "as here"
+    if trl_names.WHY_NO_EFFECT.get(name) == OF_ONE_PROCESS:
+        engine = OF_SEVERAL.get(name, "TRL's default")
+    else:
+        engine = "an option" if name in options else "as here"
+    return f"`{name}`", shown, here, engine
 
 
 if __name__ == "__main__":

@@ -172,7 +172,10 @@ def translated(text: str, target: str) -> str:
     seam = seam if head.count("$") % 2 else WIDE.get(seam, seam)  # but not within a formula
     # No space after Chinese punctuation, but before *this*, which begins after a space.
     no_space = seam == " " and translation[-1:] in FULL_STOPS and remainder[:1] != "*"
-    return translation + ("" if no_space else seam) + translated(remainder, target)
+    end = translated(remainder, target)
+    if end[:1] == "（" != remainder[:1]:  # in place of a word: no space before it
+        seam = seam.rstrip(" ")
+    return translation + ("" if no_space else seam) + end
 
 
 def _listed(value: str, target: str) -> str:

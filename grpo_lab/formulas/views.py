@@ -102,9 +102,9 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
     name = f"**`{function.__name__}`**"
-    title = _(fill("{0} in `{1}`:", name, file)) if file else f"{name}:"
-    gap = "" if title.endswith("：") else " "  # after a wide colon stands none
-    markdown = f"{title}{gap}{_(summary)}\n\n{markdown_table([word and _(word) for word in head], rows)}"
+    parts = [name, _(fill("in `{0}`:", file)), _(summary)] if file else [f"{name}:", _(summary)]
+    title = re.sub(" (?=（)|(?<=：) ", "", " ".join(parts))  # beside wide characters stands none
+    markdown = f"{title}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 
 

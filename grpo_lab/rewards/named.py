@@ -14,7 +14,7 @@ from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_re
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts
 from grpo_lab.sandbox.python import check_walls
-from grpo_lab.tasks import Rows, has_thinking
+from grpo_lab.tasks import Row, has_thinking
 
 
 def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
@@ -73,7 +73,7 @@ def read_tags(names: Iterable[str]) -> bool:
     return any(short_name(name) in READ_TAGS for name in names)
 
 
-def check_columns(names: list[str], rows: Rows, locations: Sequence[str] | None = None) -> None:
+def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
     """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
 
     Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none; and for
@@ -114,7 +114,7 @@ def check_columns(names: list[str], rows: Rows, locations: Sequence[str] | None 
         raise combine_errors(errors)
 
 
-def _programs_errors(names: Iterable[str], rows: Rows, locations: Sequence[str]) -> list[InputError]:
+def _programs_errors(names: Iterable[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
     """Errors for the columns that rewards of programs and of statements read."""
     errors: list[InputError] = []
     if not {"code", "pass_rate", "sql"} & set(names):

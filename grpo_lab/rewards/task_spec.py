@@ -1,7 +1,7 @@
 """What a command trains or measures: a task, its rewards, and what the system says; looked up by name, as rows."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
-from grpo_lab.tasks import SPLITS, TASKS, Rows, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK, mapped
 
@@ -79,7 +79,7 @@ class TaskSpec:
     plain: bool = False  # whether the model gets texts, and no chat messages
     small: bool = False  # whether it is for a model as small as the tiny one
 
-    def rows(self, split: str, n: int | None, seed: int) -> Rows:
+    def rows(self, split: str, n: int | None, seed: int) -> Sequence[Row]:
         """Problems of a split, checked for what the rewards need, with the system prompt in front."""
         check_choice("split", split, SPLITS)
         rows, own = self.task.rows(split, n, seed), self.task.own
@@ -92,7 +92,7 @@ class TaskSpec:
         rows = with_system(rows, self.system_prompt, self.replaces)
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain else rows
 
-    def description_lines(self, rows: Rows) -> list[str]:
+    def description_lines(self, rows: Sequence[Row]) -> list[str]:
         """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
         whether the tiny model has learnt anything of the kind."""
         weights = self.weights or [1.0] * len(self.names)

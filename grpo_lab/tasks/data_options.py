@@ -83,9 +83,9 @@ class DataOptions:
 
     def check_columns(self, record: dict, location: str) -> None:
         """Raise InputError for columns that are needed and not there, all of them."""
-        missing = {name: option for name, option in self.needed_columns.items() if name not in record}
-        if not missing:
+        if self.needed_columns.keys() <= record.keys():
             return
+        missing = {name: option for name, option in self.needed_columns.items() if name not in record}
         names = ", ".join(sorted(map(str, record))) or "none"
         if "prompt" in missing and self.prompt_column is None and self.prompt_template is None:
             expected = f"an object with a prompt, such as {EXAMPLE}; or name another column as --prompt_column, or "

@@ -111,7 +111,7 @@ class Table:
         if not self.columns:
             self.columns = {name: Column() for name in row}
         self.locations.append(location)
-        for name, column in self.columns.items():
+        for name, column in self.columns.items():  # of which a row may have its own order
             column.append(row[name])
 
     def row(self, index: int) -> Row:

@@ -23,6 +23,7 @@ from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, sp
 # What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
 RESERVED += ("trainer_state", "log_metric", "log_extra")
+_RESERVED = frozenset(RESERVED)
 ROLES = ("system", "user", "assistant", "tool")
 MOST_ERRORS = 100  # that are kept to be shown
 TRAIN = "train"
@@ -289,14 +290,19 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
     if isinstance(prompt, str):
         well_formed = bool(prompt.strip())
     else:
-        well_formed = isinstance(prompt, list) and prompt and all(map(_is_message, prompt))
-        well_formed = well_formed and prompt[-1]["role"] != "assistant"
+        is_chat = isinstance(prompt, list) and bool(prompt) and all(map(_is_message, prompt))
+        well_formed = is_chat and prompt[-1]["role"] != "assistant"
     if not well_formed:
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         name = f"{location}: {options.prompt_name}"
         raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
-    answer = {"answer": record[options.answer_column]} if options.answer_column else {}
-    return {name: value for name, value in record.items() if name not in RESERVED} | answer | {"prompt": prompt}
+    row = dict(record)
+    for name in row.keys() & _RESERVED:
+        del row[name]
+    if options.answer_column:
+        row["answer"] = record[options.answer_column]
+    row["prompt"] = prompt
+    return row
 
 
 def _is_message(message: Any) -> bool:

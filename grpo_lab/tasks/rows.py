@@ -8,7 +8,7 @@ hash of the problem itself decides its split, so no seed and no number of proble
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -68,12 +68,12 @@ def chat_messages(
     return [*messages, {"role": "user", "content": question}]
 
 
-def mapped(rows: Rows | Iterable[Row], change: Callable[[Row], Row]) -> Rows:
+def mapped(rows: Iterable[Row], change: Callable[[Row], Row]) -> Sequence[Row]:
     """The rows as `change` makes them: each when it is accessed, where the rows are made then, else in a list."""
     return rows.map(change) if isinstance(rows, LazyRows) else [change(row) for row in rows]
 
 
-def with_system(rows: Rows | Iterable[Row], system: str | None, replace: bool = False) -> Rows:
+def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> Sequence[Row]:
     """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
 
     None adds nothing, and with `replace` takes away what there is.

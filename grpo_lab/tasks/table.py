@@ -5,7 +5,7 @@ one that says whether a completion is right.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from grpo_lab.tasks.gym import PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import OwnProblems, own_problems
 from grpo_lab.tasks.records import HUB_ID as HUB_NAME
 from grpo_lab.tasks.records import KINDS
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row, Rows
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
@@ -34,7 +34,7 @@ class Task:
 
     name: str
     about: str
-    problems: Callable[[str, int | None, int], Rows]  # split, number (None: as many as are usual), seed
+    problems: Callable[[str, int | None, int], Sequence[Row]]  # split, number (None: as many as are usual), seed
     reward_funcs: tuple[str, ...]
     reward_weights: tuple[float, ...] | None  # None: 1 each
     max_completion_length: int
@@ -48,7 +48,7 @@ class Task:
     stop_strings: tuple[str, ...] = ()  # that hand the word to it
     own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
 
-    def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> Rows:
+    def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> Sequence[Row]:
         """`n` problems of a split; None for as many as are usual."""
         if n is not None:
             check_at_least("n", n, 1)
@@ -68,14 +68,14 @@ def _gsm8k(split: str, n: int | None, seed: int, source: str | os.PathLike) -> l
     return rows[:MAX_EVALUATED] if n is None and split == "test" else rows
 
 
-def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> Rows:
+def _own(split: str, n: int | None, seed: int, own: OwnProblems, name: str) -> Sequence[Row]:
     rows = own.rows(split)
     if not rows:
         raise InputError(own.notes[-1])
     return rows[:MAX_EVALUATED] if n is None and split == "test" else _first(rows, n, name)
 
 
-def _first(rows: Rows, n: int | None, name: str) -> Rows:
+def _first(rows: Sequence[Row], n: int | None, name: str) -> Sequence[Row]:
     if n is not None and n > len(rows):
         raise InputError("n", n, f"it must be at most {len(rows)}, the problems of {name}")
     return rows[:n]

@@ -1,22 +1,16 @@
 """Two errors that say in one sentence what to do: an interrupt, and a name of a cell that has not run yet.
 
-`begin` of a lesson asks for them. So that a cell that is run before the first one says so, too, `python -m
-grpo_lab.teaching.cell_errors` (in `make setup`) lets every kernel of the environment ask for them when it starts.
+`begin` of a lesson asks for them; `kernel_start.py` lets every kernel of an environment do so before the first cell.
 """
 
 import ast
 import json
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_lab.base.language import _, fill, speak_language_of_folder
-
-KERNEL_CONFIGURATION = """# Written by grpo_lab: a cell that is run too early says which cell to run first.
-c.InteractiveShellApp.extensions.append("grpo_lab.teaching.cell_errors")
-"""
+from grpo_lab.base.language import _, fill
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _WITH_OWN_NAMES = (
@@ -28,25 +22,6 @@ _WITH_OWN_NAMES = (
 def explain_errors(shell) -> None:
     """From now on, show an interrupt as one line, and a name that is not there yet with the cell that makes it."""
     shell.set_custom_exc((KeyboardInterrupt, NameError), _show)
-
-
-def load_ipython_extension(shell) -> None:
-    """As `explain_errors`, from the start of a kernel on, in the language of the folder that it starts in."""
-    speak_language_of_folder(Path.cwd())
-    explain_errors(shell)
-
-
-def explain_errors_in_every_kernel(environment: Path) -> Path | None:
-    """Write the configuration by which each kernel of a Python environment begins with this extension.
-
-    None, and nothing is written, where another configuration stands there.
-    """
-    file = environment / "etc" / "ipython" / "ipython_kernel_config.py"
-    if file.exists() and file.read_text(encoding="utf-8") != KERNEL_CONFIGURATION:
-        return None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(KERNEL_CONFIGURATION, encoding="utf-8")
-    return file
 
 
 def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
@@ -103,8 +78,3 @@ def _of_the_cell(node: ast.AST) -> Iterator[ast.AST]:
     if not isinstance(node, _WITH_OWN_NAMES):
         for child in ast.iter_child_nodes(node):
             yield from _of_the_cell(child)
-
-
-if __name__ == "__main__":
-    written = explain_errors_in_every_kernel(Path(sys.prefix))
-    print(written or f"{sys.prefix} has an ipython_kernel_config.py of its own, which stays as it is")

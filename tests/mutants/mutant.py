@@ -25,7 +25,7 @@ TELLING = {
     "rollout/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
     "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
-    "rollout/prompt_checks": ("rollout/test_settings.py", "rollout/test_templates.py"),
+    "rollout/prompt_checks": ("rollout/test_settings.py", "rollout/test_templates.py", "rollout/test_many_prompts.py"),
     "rollout/probe": ("rollout/test_templates.py",),
     "rollout/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
 }

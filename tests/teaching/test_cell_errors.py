@@ -1,7 +1,6 @@
 """An interrupt is one line, and a cell out of order says which cell to run; both stay errors."""
 
 import json
-import shutil
 
 import pytest
 
@@ -69,34 +68,3 @@ def test_in_a_kernel_both_are_errors_that_end_in_a_sentence():
     (interrupt,), (name,) = notebook.cells[2].outputs, notebook.cells[3].outputs
     assert interrupt.ename == "KeyboardInterrupt" and len(interrupt.traceback) == 1
     assert name.ename == "NameError" and "print(base)" in "\n".join(name.traceback)
-
-
-def test_a_configuration_of_somebody_else_stays(tmp_path):
-    file = errors.explain_errors_in_every_kernel(tmp_path)
-    assert file == errors.explain_errors_in_every_kernel(tmp_path), "a second time changes nothing"
-    file.write_text("mine = 1", encoding="utf-8")
-    assert errors.explain_errors_in_every_kernel(tmp_path) is None and file.read_text(encoding="utf-8") == "mine = 1"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("folder", "sentence"), [("lessons", "Run that cell first"), ("zh", "请先运行那个单元格")])
-def test_a_kernel_says_which_cell_to_run_before_any_cell_has_run(folder, sentence, tmp_path, monkeypatch):
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    file = errors.explain_errors_in_every_kernel(tmp_path)
-    (tmp_path / folder).mkdir()
-    cells = [nbformat.v4.new_code_cell(cell) for cell in ("model = 1", "print(model)")]
-    lesson = tmp_path / folder / "lesson.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), lesson)
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "GRPO_LAB_LANG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LANG", "en_GB.UTF-8")
-    monkeypatch.setenv("JPY_SESSION_NAME", str(lesson))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "home"))
-    profile = tmp_path / "home" / "profile_default"
-    profile.mkdir(parents=True)
-    shutil.copy(file, profile)  # where a kernel looks, too: that of the environment is not ours to write to
-    only_second = nbformat.v4.new_notebook(cells=cells[1:])
-    client = nbclient.NotebookClient(only_second, allow_errors=True, kernel_name="python3")
-    client.execute(cwd=str(lesson.parent))
-    (error,) = only_second.cells[0].outputs
-    assert error.ename == "NameError" and sentence in error.traceback[-1] and "model = 1" in error.traceback[-1]

@@ -1,0 +1,90 @@
+"""Rows that are made when they are accessed: the same as in a list, in a few bytes each."""
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab.config import GRPOConfig
+from grpo_lab.tasks import with_system
+from grpo_lab.tasks.lazy_rows import Column, LazyRows, Locations
+from grpo_lab.tasks.own import own_problems
+from grpo_lab.tasks.rows import Rows, in_parts, mapped
+from grpo_lab.trainer.fingerprints import _hash, _rows_fingerprint
+from grpo_lab.trainer.inputs import check_dataset
+from grpo_lab.trainer.run import rows_of_step
+
+values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
+
+
+@given(st.lists(values, max_size=20))
+def test_a_column_holds_what_was_appended(appended):
+    column = Column()
+    for value in appended:
+        column.append(value)
+    assert [*column] == appended and len(column) == len(appended)
+    assert [type(value) for value in column] == [type(value) for value in appended]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a.csv, line", "b c.csv, row", "a"]), st.integers(0, 10**9)), max_size=20))
+def test_a_place_is_what_was_appended(places):
+    locations = Locations()
+    for text, number in places:
+        locations.append(f"{text} {number}")
+    assert [*locations] == [f"{text} {number}" for text, number in places]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Forty rows of a file, lazy, and the same as a list."""
+    file = tmp_path / "mine.jsonl"
+    records = [{"prompt": f"{n}+1=?", "answer": n + 1, "level": [n]} for n in range(40)]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    lazy = own_problems(file).rows("train")
+    return lazy, [*lazy]
+
+
+def test_lazy_rows_are_a_sequence_and_each_access_makes_a_row(rows):
+    lazy, listed = rows
+    assert isinstance(lazy, LazyRows) and isinstance(lazy, Rows) and len(lazy) == len(listed)
+    assert lazy == listed and listed == lazy and lazy != listed[1:] and lazy != [*listed[:-1], {}]
+    assert lazy[3] == listed[3] and lazy[-1] == listed[-1] and lazy[2:9:3] == listed[2:9:3]
+    assert lazy + listed == listed + lazy == listed * 2 and repr(lazy[:1]) == repr(listed[:1])
+    with pytest.raises(IndexError):
+        lazy[len(lazy)]
+    lazy[0]["answer"] = "changed"
+    assert lazy[0] == listed[0]
+    assert [*in_parts(lazy, 7)] == [*in_parts(listed, 7)]
+
+
+def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
+    lazy, listed = rows
+    config = GRPOConfig(seed=3)
+    assert [rows_of_step(lazy, config, step) for step in range(9)] == [
+        rows_of_step(listed, config, s) for s in range(9)
+    ]
+    contents = _hash([_hash(row) for row in listed])  # as runs of earlier versions were compared
+    assert _rows_fingerprint(lazy) == _rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
+    check_dataset(lazy)
+    for replace in (False, True):
+        for system in (None, "Be brief."):
+            assert with_system(lazy, system, replace) == with_system(listed, system, replace)
+    assert isinstance(mapped(lazy, dict), LazyRows) and isinstance(mapped(listed, dict), list)
+
+
+def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
+    """Texts of 20 and 6 bytes; as dicts of messages in a list they took 900 bytes a row."""
+    file, count = tmp_path / "mine.csv", 20_000
+    lines = (f"What is {n:06} plus 1?,{n + 1:06}\n" for n in range(count))
+    file.write_text("prompt,answer\n" + "".join(lines), encoding="utf-8")
+    own_problems(file)  # what is imported and cached the first time
+    tracemalloc.start()
+    try:
+        own = own_problems(file)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(own.rows("train")) + len(own.rows("test")) == count
+    assert kept < 100 * count and peak < 300 * count, (kept / count, peak / count)
