@@ -77,7 +77,7 @@ def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows
     keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
     environment = pick_environment(config, **keywords)
     check_turn_advantage(config, environment)
-    check_agent(environment, model, dataset)
+    check_agent(environment, model, [dataset[index] for index in range(len(dataset))])
 
 
 def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:
