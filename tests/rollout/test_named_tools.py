@@ -250,6 +250,7 @@ def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir,
     assert evaluate.main([*words, *size, "--split", "train"]) == 2
     assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
     assert command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    capsys.readouterr()
     assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
     assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
 
