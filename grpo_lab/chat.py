@@ -73,8 +73,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.tools.named import check_agent
     from grpo_lab.tasks import as_text
+    from grpo_lab.trainer.inputs import check_agent
 
     small = args.task is not None and count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
     task_spec, row = (None, None) if args.task is None else _problem(args, small)

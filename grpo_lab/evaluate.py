@@ -241,7 +241,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
     from grpo_lab.rollout.text_environment import abilities
-    from grpo_lab.rollout.tools.named import check_agent, load_agent
+    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.trainer.inputs import check_agent
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(

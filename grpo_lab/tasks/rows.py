@@ -26,6 +26,8 @@ class Rows(Protocol):
 
     def __getitem__(self, index): ...
 
+    def __iter__(self) -> Iterator[dict]: ...
+
 
 SPLITS = ("train", "test")
 TEST_SHARE = 0.1

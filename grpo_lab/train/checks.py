@@ -19,9 +19,8 @@ from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
 from grpo_lab.rollout.tools import pick_environment
-from grpo_lab.rollout.tools.named import check_agent
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.inputs import check_columns
+from grpo_lab.trainer.inputs import check_agent, check_columns
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"

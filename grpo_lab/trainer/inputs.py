@@ -9,6 +9,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import autocast
 from grpo_lab.models.adapters import has_adapter
+from grpo_lab.models.folders import usable_folder
+from grpo_lab.models.loading import load_tokenizer, pick_device
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
@@ -20,6 +22,7 @@ from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
 from grpo_lab.rollout.text_environment import Environment, abilities
+from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
@@ -112,6 +115,15 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
     length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
     with autocast(model, config):
         return described(length, model.device.type, attention_dtype(model))
+
+
+def check_agent(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
+    """Raise InputError where a model's chat template or these rows will not do for an environment with tools.
+
+    For commands, before the weights are loaded: of the model its tokenizer is enough.
+    """
+    if isinstance(environment, ToolEnvironment):
+        environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
 
 
 def check_columns(dataset: Rows, eval_dataset: Rows) -> None:

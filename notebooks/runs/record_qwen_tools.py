@@ -1,13 +1,13 @@
 """Record GRPO with a real tool call on a real Qwen in qwen_tools.json, which docs/agents.md shows.
 
     python -m grpo_lab.models get qwen                                       the model, once
-    python notebooks/runs/record_qwen_tools.py                               an hour of one core, 12 GB of memory
+    python notebooks/runs/record_qwen_tools.py                               both runs: an hour of one core, 12 GB
     python notebooks/runs/record_qwen_tools.py --fast --model FOLDER         hardly anything; into outputs/
 
 Products of a number of three digits and one of two, and a calculator that Qwen2.5-Coder-0.5B-Instruct may call; a
-reward of 1 if the last turn is the right number and nothing else, and none for the call. The record is written after
-every step. What was measured before the training is not measured again, and a run that was cut off goes on with its
-last checkpoint.
+reward of 1 if the last turn is the right number and nothing else, and none for the call. Two runs: one, and one with a
+fifth of its learning rate and another seed. The record is written after every step. What was measured before the
+training is not measured again, and a run that was cut off goes on with its last checkpoint.
 """
 
 import argparse
@@ -33,7 +33,8 @@ from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
 SYSTEM = "Answer with the number alone."
-SETTINGS = {"learning_rate": 5e-6, "num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
+RUNS = {"first": {"learning_rate": 5e-6, "seed": 0}, "a fifth of the rate": {"learning_rate": 1e-6, "seed": 1}}
+SETTINGS = {"num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
 SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
 SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
 SHORT = {"num_generations": 2, "generation_batch_size": 4, "per_device_train_batch_size": 4}
@@ -129,34 +130,38 @@ class Recorder:
             "samples": turns
         }
 
-    def make(self) -> None:
+    def make(self, name: str) -> None:
+        """One run, unless it is there; the first of all measures the untrained model."""
         args, record = self.args, self.record
+        run = record.setdefault("runs", {}).setdefault(name, {})
+        if "after" in run:
+            return
         model, tokenizer = load_policy(args.model, "cpu", args.precision)
         if "before" not in record:
             record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
             record |= {"machine": machine("cpu"), "precision": args.precision, "threads": torch.get_num_threads()}
-            record |= {"system": SYSTEM, "examples": EXAMPLES, "seed": args.seed}
-            record |= {"settings": self.settings | {"max_steps": args.steps}}
+            record |= {"system": SYSTEM, "examples": EXAMPLES, "settings": self.settings}
             record["before"] = self.measured(model, tokenizer)
             self.write()
-        folder = args.output_dir / "run"
+        run |= RUNS[name] | {"max_steps": args.steps}
+        folder = args.output_dir / name.replace(" ", "_")
         config = GRPOConfig(
-            **self.settings, max_steps=args.steps, seed=args.seed, precision=args.precision, reward_weights=[1.0, 0.0],
-            save_steps=args.save_steps, save_total_limit=1, output_dir=str(folder), disable_tqdm=True,
-            resume_from_checkpoint=any(folder.glob("checkpoint-*")),
+            **self.settings, **RUNS[name], max_steps=args.steps, precision=args.precision,
+            reward_weights=[1.0, 0.0], save_steps=args.save_steps, save_total_limit=1, output_dir=str(folder),
+            disable_tqdm=True, resume_from_checkpoint=folder.is_dir(),
         )  # fmt: skip
 
         def after_step(step: int, metrics: dict) -> None:
             lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             history = [json.loads(line) for line in lines]
-            record["metrics"] = {key: [_short(each[key]) for each in history] for key in KEPT if key in history[0]}
+            run["metrics"] = {key: [_short(each[key]) for each in history] for key in KEPT if key in history[0]}
             self.write()
             words = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
-            print(f"{step}: {words}", file=sys.stderr, flush=True)
+            print(f"{name} {step}: {words}", file=sys.stderr, flush=True)
 
-        rows = products("train", 8 if args.fast else 400, args.seed)
+        rows = products("train", 8 if args.fast else 400, run["seed"])
         train(model, tokenizer, rows, [right_at_last, called], config, tools=[calculator], callback=after_step)
-        record["after"] = self.measured(model, tokenizer)
+        run["after"] = self.measured(model, tokenizer)
         self.write()
 
     def write(self) -> None:
@@ -172,11 +177,11 @@ def main(arguments: list[str] | None = None) -> None:
     args.json = args.json or (args.output_dir if args.fast else HERE) / "qwen_tools.json"
     args.output_dir.mkdir(parents=True, exist_ok=True)
     recorder = Recorder(args)
-    if "after" not in recorder.record:
-        recorder.make()
-    before, after = (recorder.record[when] for when in ("before", "after"))
-    for key in ("accuracy", "rewards/called/mean"):
-        print(f"{key}: {before[key]} before, {after[key]} after")
+    for name in args.runs:
+        recorder.make(name)
+        before, after = recorder.record["before"], recorder.record["runs"][name]["after"]
+        for key in ("accuracy", "rewards/called/mean"):
+            print(f"{name}: {key} {before[key]} before, {after[key]} after")
 
 
 def _parser() -> Parser:
@@ -185,9 +190,9 @@ def _parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--steps", type=int, default=10, help="of the run (default 10)")
+    parser.add_argument("--steps", type=int, default=10, help="of a run (default 10)")
     parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
-    parser.add_argument("--seed", type=int, default=0, help="of the problems and of the sampling (default 0)")
+    parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS), help="default: both")
     parser.add_argument("--problems", type=int, default=32, help="held-out problems (default 32)")
     parser.add_argument("--generations", type=int, default=1, help="completions of each (default 1)")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="default: fp32")

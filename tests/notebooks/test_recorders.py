@@ -162,13 +162,15 @@ def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, c
     assert recorders.qwen_tools.main([*words, "--steps", "1"]) == 0
     file = tmp_path / "out" / "qwen_tools.json"
     record = read(file)
-    assert "before" in record and 0 <= record["after"]["rewards/called/mean"] <= 1
-    assert len(record["metrics"]["reward"]) == 1
-    file.write_text(json.dumps({key: value for key, value in record.items() if key != "after"}), encoding="utf-8")
-    assert recorders.qwen_tools.main([*words, "--steps", "2"]) == 0
-    again = read(file)
-    assert again["before"] == record["before"] and len(again["metrics"]["reward"]) == 2
-    assert again["metrics"]["reward"][0] == record["metrics"]["reward"][0] and "accuracy: " in capsys.readouterr().out
+    assert "before" in record and [*record["runs"]] == [*recorders.qwen_tools.RUNS]
+    for run in record["runs"].values():
+        assert len(run["metrics"]["reward"]) == 1 and 0 <= run["after"]["rewards/called/mean"] <= 1
+    cut = record | {"runs": {"first": {"metrics": record["runs"]["first"]["metrics"]}}}
+    file.write_text(json.dumps(cut), encoding="utf-8")
+    assert recorders.qwen_tools.main([*words, "--steps", "2", "--runs", "first"]) == 0
+    again, reward = read(file), record["runs"]["first"]["metrics"]["reward"]
+    assert again["before"] == record["before"] and again["runs"]["first"]["metrics"]["reward"][:1] == reward
+    assert len(again["runs"]["first"]["metrics"]["reward"]) == 2 and "accuracy " in capsys.readouterr().out
 
 
 def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():

@@ -230,6 +230,13 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
     assert "the chat template of this model leaves out tool calls" in error and "--task sums-calculator" in error
 
 
+def test_credit_that_the_class_cannot_give_is_refused_before_a_model_is_loaded(workdir, monkeypatch, capsys):
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
+    words = ["--model", "model", "--task", "sums", "--environment", "my_world.py:World", "--output_dir", "out"]
+    assert command.main([*words, "--turn_advantage", "state"]) == 2
+    assert "turn_advantage is 'state'; expected an environment_factory whose class has" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
 def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
     words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
@@ -250,6 +257,7 @@ def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir,
     assert evaluate.main([*words, *size, "--split", "train"]) == 2
     assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
     assert command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    capsys.readouterr()
     assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
     assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
 

@@ -105,7 +105,7 @@ class ToolEnvironment:
         prompts = (row["prompt"] for row in rows)
         check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
-    def check_rows(self, tokenizer, rows: list[dict], name: str = "dataset") -> None:
+    def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
         """What `check` looks at before it asks how much room the model has: it needs no model."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:

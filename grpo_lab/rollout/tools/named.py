@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
-from grpo_lab.rollout.tools.environment import ToolEnvironment
 from grpo_lab.sandbox import run_python, sqlite_tool
 from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
 
@@ -28,18 +27,6 @@ def load_agent(tools: list[str] | None, environment: str | None) -> dict[str, An
         if not inspect.isclass(loaded["environment_factory"]):
             raise InputTypeError("environment", environment, "expected the name of a class")
     return loaded
-
-
-def check_agent(environment: Any, model: str, rows: list[dict], name: str = "dataset") -> None:
-    """Raise InputError where a model's chat template or these rows will not do for an environment with tools.
-
-    For commands, before the weights are loaded; of the model its tokenizer is enough.
-    """
-    from grpo_lab.models.folders import usable_folder
-    from grpo_lab.models.loading import load_tokenizer, pick_device
-
-    if isinstance(environment, ToolEnvironment):
-        environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
 
 
 def _tool(name: str) -> Callable:
