@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.tasks.lazy_rows import LazyRows
@@ -26,7 +26,9 @@ class Rows(Protocol):
 
     def __getitem__(self, index): ...
 
-    def __iter__(self) -> Iterator[dict]: ...
+    if TYPE_CHECKING:  # indices are enough for Python to go through them
+
+        def __iter__(self) -> Iterator[dict]: ...
 
 
 SPLITS = ("train", "test")

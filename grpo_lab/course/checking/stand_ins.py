@@ -169,8 +169,9 @@ def _replace_in(namespace: dict[str, Any], old: Callable, new: Callable) -> None
 def _globals_of(function: Callable) -> dict[str, Any]:
     """The names of the module or notebook in which a function was written; none of those of grpo_lab."""
     namespace = getattr(inspect.unwrap(function), "__globals__", None)
-    outside = isinstance(namespace, dict) and not str(namespace.get("__name__")).startswith("grpo_lab.")
-    return namespace if outside else {}
+    if not isinstance(namespace, dict) or str(namespace.get("__name__")).startswith("grpo_lab."):
+        return {}
+    return namespace
 
 
 def _namespaces() -> Iterator[dict[str, Any]]:
