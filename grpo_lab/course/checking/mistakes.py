@@ -184,13 +184,14 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
 
 
 def _explains(exercise: Exercise, mistake: Misconception, got: Sequence[Outcome], seed: int) -> bool:
+    by_value = mistake in _general(exercise)  # two factors of a product that changed places show in gradients alone
     shows, expected = False, expected_outcomes(exercise, seed)
     for index, right in enumerate(expected):
         wrong = wrong_outcome(exercise, mistake, index, seed)
         differs = not equal(wrong, right, exercise)
         if not equal(got[index], wrong if differs else right, exercise):
             return False
-        shows = shows or differs
+        shows = shows or (differs and not (by_value and equal_values(wrong, right, exercise)))
     return shows
 
 
