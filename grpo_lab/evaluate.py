@@ -155,8 +155,8 @@ def _known(value: float) -> float | None:
 def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512) -> float:
     """The probability that a completion begins with `<think>`, exactly, as the mean over the prompts of the rows.
 
-    Nothing is sampled, so nothing scatters: it is read from the logits after each prompt, at temperature 1. For a model
-    that decides with its first token whether it thinks, it is the share of its answers that do.
+    Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
+    1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
     """
     from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
 
