@@ -142,7 +142,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
 
 
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """Task and rewards, the whole configuration for a model of this size, and the settings in it that were not given."""
+    """Task and rewards, the whole configuration for a model of this size, and its settings that were not given."""
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, small=parameters < FEW_PARAMETERS)

@@ -119,9 +119,9 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
 
 
-def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, float]:
+def none_shares(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:
     """The share of completions to which a reward did not apply, for each reward of which there are some."""
-    shares = per_func.isnan().double().mean(0).tolist()
+    shares = rewards_per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
 
 
