@@ -36,6 +36,7 @@ class Trend(NamedTuple):
 
 
 def trend(log: Log, metric: str) -> Trend:
+    """Compare the mean of the first quarter of the steps with that of the last."""
     values = log.points(metric, MIN_STEPS)[1]
     if metric == ZERO_STD:  # TRL takes what rounding leaves of equal rewards for a spread
         rounding = (log.column("reward_std") < 1e-6) | (log.column(GRADIENT) < 1e-3)
@@ -103,7 +104,9 @@ def no_spread_equal(log: Log) -> Evidence:
 def reward_component_still(log: Log) -> Evidence:
     values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
     moving = [name for name in values if np.ptp(values[name])]
-    for name in values if moving else ():
+    if not moving:
+        return None
+    for name in values:
         spread = log.points(name.replace("/mean", "/std"))[1]
         if name not in moving and values[name][0] < 0.95 and not spread.any():
             return f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
@@ -197,8 +200,10 @@ def kl_explosion(log: Log) -> Evidence:
 
 def entropy_collapse(log: Log) -> Evidence:
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
-    gone, low = (entropy.last < limit(0.25 * entropy.first, 0.02) for limit in (min, max))
-    if solved(log) or not (gone or (low and not reward.rises)):
+    quarter = 0.25 * entropy.first
+    collapsed = entropy.last < min(quarter, 0.02)
+    low = entropy.last < max(quarter, 0.02)
+    if solved(log) or not (collapsed or (low and not reward.rises)):
         return None
     return f"{entropy} nats a token, and nothing new is tried: {reward}"
 
