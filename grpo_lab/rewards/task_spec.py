@@ -24,10 +24,8 @@ OF_MODEL = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
 TASK_OPTION_DEFAULTS = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
-OPTIONS_THAT_IMPORT = {
-    "tools": None,
-    "environment": None,
-}  # likewise: files that are imported, which only somebody who types may ask
+# Options whose values are imported: they are taken from the command line, never from a file.
+OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:
