@@ -176,7 +176,7 @@ def _play(
     print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
     if task_spec is not None:
         print(_reward_line(rollout, row, task_spec))
-    elif abilities(environment).reward:
+    elif abilities(environment).has_reward:
         print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
     sys.stdout.flush()
     return rollout.texts[0] if episode.messages is None else episode.messages

@@ -88,7 +88,7 @@ def evaluate(
     )  # fmt: skip
     G = num_generations
     _, per_function, names = sampled.rewards
-    if reward_weights is not None and abilities(environment).reward and len(reward_weights) < len(names):
+    if reward_weights is not None and abilities(environment).has_reward and len(reward_weights) < len(names):
         reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
     weights = check_weights(reward_weights, names)
     total = (weights * per_function).nansum(1).masked_fill(per_function.isnan().all(1), torch.nan)
@@ -257,7 +257,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
-    instances = ["environments"] if abilities(environment).instances else []
+    instances = ["environments"] if abilities(environment).has_instances else []
     check_signatures(task_spec.functions, [*rows[0], *TRAINER_ARGUMENTS, *instances])
     check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)

@@ -67,7 +67,7 @@ def train(
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
     environment = pick_environment(config, environment, tools, environment_factory)
-    if reward_funcs is None and not abilities(environment).reward:
+    if reward_funcs is None and not abilities(environment).has_reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():

@@ -29,7 +29,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not abilities(environment).state:
+    if name in READ_STATES and not abilities(environment).has_state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 
