@@ -82,8 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     is_plain = args.chat_template == "none"
     name = "row without --task" if row is None else "task"
     if environment is not None:  # all of this before a model is loaded
-        asked = [{"role": "user", "content": args.prompt or "?"}] if row is None or args.prompt else row["prompt"]
-        prompt = as_text(asked) if is_plain else asked
+        messages = [{"role": "user", "content": args.prompt or "?"}] if row is None or args.prompt else row["prompt"]
+        prompt = as_text(messages) if is_plain else messages
         check_agent(environment, args.model, [(row or {}) | {"prompt": prompt}], name)
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
@@ -168,8 +168,8 @@ def _play(
     rollout = environment.sample(model, tokenizer, [row], 1, args.max_new_tokens, **sampling)
     (episode,) = rollout.episodes
     if episode.prompt is not None:
-        said = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
-        print(printable(in_turns([{"environment": said}])))
+        observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
+        print(printable(in_turns([{"environment": observation}])))
     print(printable(in_turns(_without_ends(turn_texts(rollout, tokenizer)[0], model, tokenizer))))
     if rollout.truncated[0]:
         print(f"(cut: no room left in {args.max_new_tokens} tokens, --max_new_tokens)")

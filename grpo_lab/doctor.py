@@ -156,12 +156,12 @@ def check_sandbox() -> Check:
     wall, why = strong_wall()
     if wall:
         return Check("ok", f"{wall}, where `--tools python`, the rewards code and pass_rate, and grading run programs")
-    found = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
+    message = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
     if shutil.which("bwrap"):
-        return Check("warn", found, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
+        return Check("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
     if sys.platform == "linux":
-        return Check("ok", found, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
-    return Check("ok", found, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here.")
+        return Check("ok", message, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
+    return Check("ok", message, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here.")
 
 
 def install() -> str:

@@ -87,11 +87,11 @@ def evaluate(
         disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
     G = num_generations
-    _, per_function, names = sampled.rewards
+    _, rewards_per_func, names = sampled.rewards
     if reward_weights is not None and abilities(environment).has_reward and len(reward_weights) < len(names):
         reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
     weights = check_weights(reward_weights, names)
-    total = (weights * per_function).nansum(1).masked_fill(per_function.isnan().all(1), torch.nan)
+    total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
     if samples is not None:
         samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
     marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
@@ -101,13 +101,13 @@ def evaluate(
     marked_and_right = list(zip(marked, right, strict=True))
     estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
-    means = zip(names, per_function.double().unbind(1), strict=True)
+    means = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
-        **none_shares(names, per_function),
+        **none_shares(names, rewards_per_func),
         **sampled.logged,
         **({} if reward_weights is None else {"reward": mean_and_std(total.double())[0]}),
         "frac_reward_zero_std": None if G == 1 else without_spread,
@@ -125,20 +125,20 @@ def _records(rows: Rows, sampled, G: int) -> list[dict]:
 
     Where there is an environment, "turns" says who wrote what, and the prompt has what `reset` appended.
     """
-    total, per_function, names = sampled.rewards
-    columns = (per_function, total, sampled.lengths, sampled.truncated)
+    total, rewards_per_func, names = sampled.rewards
+    columns = (rewards_per_func, total, sampled.lengths, sampled.truncated)
     values = zip(sampled.texts, *(column.tolist() for column in columns), strict=True)
     records = [
         {
             "problem": number // G,
             "prompt": rows[number // G]["prompt"],
             "completion": text,
-            "rewards": {name: _known(value) for name, value in zip(names, per_func, strict=True)},
+            "rewards": {name: _known(value) for name, value in zip(names, row_rewards, strict=True)},
             "reward": _known(reward),
             "length": length,
             "truncated": truncated,
         }
-        for number, (text, per_func, reward, length, truncated) in enumerate(values)
+        for number, (text, row_rewards, reward, length, truncated) in enumerate(values)
     ]
     for record, episode, turns in zip(records, sampled.episodes or (), sampled.turns or (), strict=False):
         record["turns"] = turns
@@ -155,8 +155,8 @@ def _known(value: float) -> float | None:
 def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512) -> float:
     """The probability that a completion begins with `<think>`, exactly, as the mean over the prompts of the rows.
 
-    Nothing is sampled, so nothing scatters: it is read from the logits after each prompt, at temperature 1. For a model
-    that decides with its first token whether it thinks, it is the share of its answers that do.
+    Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
+    1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
     """
     from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
 

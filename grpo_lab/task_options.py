@@ -6,7 +6,7 @@ None of them has a default here: what was not typed may stand in the file of a r
 from argparse import ArgumentParser
 
 from grpo_lab.rewards.named import NAMED
-from grpo_lab.rewards.task_spec import BY_REWARDS, OF_MODEL, SUMS
+from grpo_lab.rewards.task_spec import BY_REWARDS, MODEL_TEMPLATE, SUMS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import KINDS
 
@@ -21,8 +21,9 @@ def add_task_option(group: ArgumentParser) -> None:
         f"(default {SUMS})",
     )  # fmt: skip
     group.add_argument(
-        "--chat_template", choices=(OF_MODEL, "none"),
-        help=f'"none" gives the problems as plain text, as a base model needs them (default: {OF_MODEL}, its own)',
+        "--chat_template", choices=(MODEL_TEMPLATE, "none"),
+        help='"none" gives the problems as plain text, as a base model needs them '
+        f"(default: {MODEL_TEMPLATE}, its own)",
     )  # fmt: skip
     add_data_options(group)
 

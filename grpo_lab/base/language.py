@@ -186,12 +186,12 @@ def _listed(value: str, target: str) -> str:
 
 def blocks(markdown: str) -> list[str]:
     """Split Markdown at blank lines, outside of fences and formulas; joined by a blank line they are the text."""
-    found = [""]
+    parts = [""]
     gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
     for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
-        unfinished = found[-1].count("```") % 2 or found[-1].count("$$") % 2
-        found = [*found[:-1], found[-1] + gap + part] if unfinished else [*found, part]
-    return found[1:]
+        unfinished = parts[-1].count("```") % 2 or parts[-1].count("$$") % 2
+        parts = [*parts[:-1], parts[-1] + gap + part] if unfinished else [*parts, part]
+    return parts[1:]
 
 
 def confirmed_messages(path: Path) -> list:

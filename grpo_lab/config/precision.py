@@ -116,11 +116,11 @@ def has_native_bf16(device: torch.device) -> bool:
 
 
 def slow_here(device: torch.device, precision: Precision) -> str | None:
-    """A warning about a mode that computes in bf16 on a processor that has none; else None."""
+    """A warning about a mode that computes in bf16 on a CPU that has none; else None."""
     has_bf16 = any("bf16" in name and is_available for name, is_available in torch.cpu.get_capabilities().items())
     if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
         return None
-    return f"this processor has no bf16, so {precision.name} is several times slower than fp32"
+    return f"this CPU has no bf16, so {precision.name} is several times slower than fp32"
 
 
 def short_name(dtype: torch.dtype) -> str:

@@ -61,7 +61,7 @@ class ClassKey:
         names = [name for name in exercises.NAMES.get(notebook, ()) if name in self._entries]
         return {name: variant_of(name, self._drawn(name)) for name in names}
 
-    def said(self, notebook: str, target: str) -> dict[str, str]:
+    def translations(self, notebook: str, target: str) -> dict[str, str]:
         """Return what a notebook of this class says of its formulas, by its English, in another language."""
         entries = (self._drawn(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
         return {str(says): in_language(says, target) for says in map(_class_says, entries)}

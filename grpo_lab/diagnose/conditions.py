@@ -1,23 +1,24 @@
 """What each fault looks like in a log: one small function a fault. faults.toml says what the faults mean.
 
-A condition answers with the evidence, or with None; it raises `Lacking` where the log has too little of what it reads.
-(`rules.first_step` finds the step.) Nothing is decided by one step: "at first" and "at last" are means over the first
-and the last quarter of the steps, and a change counts where the noise of the steps does not explain it.
+A condition answers with the evidence, or with None; it raises `MissingMetric` where the log has too little of what it
+reads. (`rules.first_step` finds the step.) Nothing is decided by one step: "at first" and "at last" are means over the
+first and the last quarter of the steps, and a change counts where the noise of the steps does not explain it.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from grpo_lab.diagnose.logs import Lacking, Log
+from grpo_lab.diagnose.logs import Log, MissingMetric
 
 Evidence = str | None
-FEWEST = 8  # steps below which no trend is read
-SPREAD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
-FINITE = ("kl", "entropy", "ratio", "sampling/logp_difference_max", "sampling/sampling_logp_difference/mean", "reward")
-WORST, DIFFERING = "sampling/logp_difference_max", "sampling/frac_logp_difference"
+MIN_STEPS = 8  # steps below which no trend is read
+ZERO_STD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
+LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE = "sampling/logp_difference_max", "sampling/frac_logp_difference"
+LOGP_DIFFERENCE_MEAN = "sampling/sampling_logp_difference/mean"  # TRL's
+MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE_MEAN, "reward")
 TRAINED_REPLIES = "tools/frac_trained"
-LENGTH, CUT = "completions/mean_length", "completions/clipped_ratio"
+LENGTH, TRUNCATED = "completions/mean_length", "completions/clipped_ratio"
 
 
 class Trend(NamedTuple):
@@ -35,8 +36,9 @@ class Trend(NamedTuple):
 
 
 def trend(log: Log, metric: str) -> Trend:
-    values = log.points(metric, FEWEST)[1]
-    if metric == SPREAD:  # TRL takes what rounding leaves of equal rewards for a spread
+    """Compare the mean of the first quarter of the steps with that of the last."""
+    values = log.points(metric, MIN_STEPS)[1]
+    if metric == ZERO_STD:  # TRL takes what rounding leaves of equal rewards for a spread
         rounding = (log.column("reward_std") < 1e-6) | (log.column(GRADIENT) < 1e-3)
         values = np.where(rounding[np.isfinite(log.column(metric))], 1.0, values)
     quarter = len(values) // 4
@@ -54,7 +56,7 @@ def components(log: Log) -> list[str]:
     names = [name for name in _names(log) if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or [1.0] * len(names)
     counted = [name for name, weight in zip(names, weights, strict=False) if weight]
-    return [name for name in counted if len(log.points(name)[1]) >= FEWEST] or ["reward"]
+    return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]
 
 
 def levels(log: Log) -> list[float]:
@@ -67,22 +69,24 @@ def solved(log: Log) -> bool:
     return min(levels(log)) >= 0.9
 
 
-def updates_of_a_rollout(log: Log) -> int | None:
+def updates_per_rollout(log: Log) -> int | None:
     """The number of updates per rollout by the settings, ours or TRL's; None if they don't say."""
-    s = log.settings
-    if "num_iterations" not in s:
+    settings = log.settings
+    if "num_iterations" not in settings:
         return None
-    of_update = (s.get("per_device_train_batch_size") or 0) * (s.get("gradient_accumulation_steps") or 1)
-    of_rollout = s.get("generation_batch_size") or of_update
-    return s["num_iterations"] * (s.get("steps_per_generation") or (of_rollout // of_update if of_update else 1) or 1)
+    accumulation_steps = settings.get("gradient_accumulation_steps") or 1
+    update_rows = (settings.get("per_device_train_batch_size") or 0) * accumulation_steps
+    rollout_rows = settings.get("generation_batch_size") or update_rows
+    updates = settings.get("steps_per_generation") or (rollout_rows // update_rows if update_rows else 1) or 1
+    return settings["num_iterations"] * updates
 
 
 def no_spread(log: Log) -> Evidence:
     """Nearly all groups at last, and the policy did not learn its way there."""
-    share, reward = trend(log, SPREAD), trend(log, "reward")
+    share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last < 0.95 or (reward.rises and solved(log)):
         return None
-    return f"{SPREAD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
+    return f"{ZERO_STD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
 def no_spread_all_wrong(log: Log) -> Evidence:
@@ -98,9 +102,11 @@ def no_spread_equal(log: Log) -> Evidence:
 
 
 def reward_component_still(log: Log) -> Evidence:
-    values = {name: log.points(name, FEWEST)[1] for name in components(log)}
+    values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
     moving = [name for name in values if np.ptp(values[name])]
-    for name in values if moving else ():
+    if not moving:
+        return None
+    for name in values:
         spread = log.points(name.replace("/mean", "/std"))[1]
         if name not in moving and values[name][0] < 0.95 and not spread.any():
             return f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
@@ -116,7 +122,7 @@ def reward_component_falls(log: Log) -> Evidence:
 
 def not_centred(log: Log) -> Evidence:
     """Advantages of a group sum to 0: of the loss is left how the advantage goes with the length, below 1."""
-    loss, s = log.points("loss", FEWEST)[1], log.settings
+    loss, s = log.points("loss", MIN_STEPS)[1], log.settings
     late = np.median(loss[len(loss) // 2 :])
     if s.get("advantage", "group") != "group" or s.get("scale_rewards", "group") == "none" or late > -0.75:
         return None
@@ -143,26 +149,26 @@ def ids_encoded_again(log: Log) -> Evidence:
     Five nats are more than rounding or another distribution explains; with logits of the wrong position, 9 of 10 tokens
     are apart. Tokens that the environment wrote look alike, since their recorded log-probability is 0.
     """
-    log.points(DIFFERING, 3)
-    share, worst = log.column(DIFFERING), log.column(WORST)
-    far = worst > 5
+    log.points(FRAC_LOGP_DIFFERENCE, 3)
+    share, difference = log.column(FRAC_LOGP_DIFFERENCE), log.column(LOGP_DIFFERENCE_MAX)
+    far = difference > 5
     if far.sum() < 3 or np.median(share[far]) > 0.5 or (log.has(TRAINED_REPLIES) and world_trained(log)):
         return None
-    differing = f"{DIFFERING} is {np.median(share[far]):.2g} there"
-    evidence = f"{WORST} is above 5 nats in {far.sum()} of {len(worst)} steps, while {differing}"
+    differing = f"{FRAC_LOGP_DIFFERENCE} is {np.median(share[far]):.2g} there"
+    evidence = f"{LOGP_DIFFERENCE_MAX} is above 5 nats in {far.sum()} of {len(difference)} steps, while {differing}"
     return f"{evidence}: most tokens are those that were sampled, and some are not"
 
 
 def sampler_trainer_apart(log: Log) -> Evidence:
     """By more nats than rounding explains: in half precision 0.6 in the worst token of a step, 0.1 in the mean."""
-    if log.has("sampling/sampling_logp_difference/mean"):
-        return usually_above(log, "sampling/sampling_logp_difference/mean", 0.1)
-    return usually_above(log, "sampling/logp_difference_max", 1e-3 if log.settings.get("precision") == "fp32" else 0.6)
+    if log.has(LOGP_DIFFERENCE_MEAN):
+        return usually_above(log, LOGP_DIFFERENCE_MEAN, 0.1)
+    return usually_above(log, LOGP_DIFFERENCE_MAX, 1e-3 if log.settings.get("precision") == "fp32" else 0.6)
 
 
 def kl_not_zero_at_start(log: Log) -> Evidence:
     steps, kl = log.points("kl", 1)
-    moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4 or (updates_of_a_rollout(log) or 1) > 1
+    moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4 or (updates_per_rollout(log) or 1) > 1
     if steps[0] != 1 or moved or abs(kl[0]) < (1e-6 if log.settings.get("precision") == "fp32" else 1e-4):
         return None
     return f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
@@ -194,8 +200,10 @@ def kl_explosion(log: Log) -> Evidence:
 
 def entropy_collapse(log: Log) -> Evidence:
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
-    gone, low = (entropy.last < limit(0.25 * entropy.first, 0.02) for limit in (min, max))
-    if solved(log) or not (gone or (low and not reward.rises)):
+    quarter = 0.25 * entropy.first
+    collapsed = entropy.last < min(quarter, 0.02)
+    low = entropy.last < max(quarter, 0.02)
+    if solved(log) or not (collapsed or (low and not reward.rises)):
         return None
     return f"{entropy} nats a token, and nothing new is tried: {reward}"
 
@@ -205,8 +213,8 @@ def clip_always(log: Log) -> Evidence:
 
 
 def clip_never(log: Log) -> Evidence:
-    updates = updates_of_a_rollout(log) or 1
-    clipped = log.points(CLIPPED, FEWEST)[1]
+    updates = updates_per_rollout(log) or 1
+    clipped = log.points(CLIPPED, MIN_STEPS)[1]
     ratio = log.points("ratio")[1]
     largest = np.abs(ratio - 1).max(initial=0)
     if updates < 2 or clipped.any() or 1e-6 < largest < 0.02 or (not len(ratio) and still(log)):
@@ -219,7 +227,7 @@ def nonfinite_steps(log: Log) -> Evidence:
     if evidence := _not_finite(log):
         return evidence
     if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
-        raise Lacking("loss")
+        raise MissingMetric("loss")
     broken = [row["step"] for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRADIENT, 0)]).all()]
     skipped = log.points("nonfinite_steps")[1]  # our own count of updates, over all steps so far
     count = max(len(broken), int(skipped.max(initial=0)))
@@ -232,10 +240,10 @@ def nonfinite_steps(log: Log) -> Evidence:
 def _not_finite(log: Log) -> Evidence:
     """A mean over tokens in some step; a reward, which may apply to no completion of a step, in all of them."""
     rewards = [name for name in _names(log) if name.startswith("rewards/") and name.endswith("/mean")]
-    for metric in (*FINITE, *rewards, *(f"eval/{name}" for name in FINITE)):
+    for metric in (*MUST_BE_FINITE, *rewards, *(f"eval/{name}" for name in MUST_BE_FINITE)):
         values = [row[metric] for row in log.rows if metric in row]
         broken = int((~np.isfinite(values)).sum())
-        in_all = broken == len(values) >= (FEWEST if metric in rewards else 1)
+        in_all = broken == len(values) >= (MIN_STEPS if metric in rewards else 1)
         if broken and (in_all or not (metric in rewards or metric.endswith("reward"))):
             return f"{metric} is NaN or infinite in {'all' if broken == len(values) else broken} of {len(values)} steps"
     return None
@@ -244,8 +252,8 @@ def _not_finite(log: Log) -> Evidence:
 def gradient_spikes(log: Log) -> Evidence:
     steps, norms = log.points(GRADIENT)
     steps, norms = steps[norms > 0], norms[norms > 0]
-    if len(norms) < FEWEST:
-        raise Lacking(GRADIENT)
+    if len(norms) < MIN_STEPS:
+        raise MissingMetric(GRADIENT)
     usual = max(np.median(norms), np.median(norms[: len(norms) // 4]))
     if norms.max() <= max(20 * usual, 1):  # below 1 it may be the first group with a spread
         return None
@@ -254,14 +262,14 @@ def gradient_spikes(log: Log) -> Evidence:
 
 def still(log: Log) -> bool:
     """True if groups have spread, and yet the policy stays as it was: by its KL, else by its entropy and length."""
-    share, reward = trend(log, SPREAD), trend(log, "reward")
+    share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
         return False
     if np.median(log.points(CLIPPED)[1] if log.has(CLIPPED) else 0) > 0.01:
         return False
     if log.points("kl")[1].any():
         kl = trend(log, "kl")
-        return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:FEWEST]))
+        return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:MIN_STEPS]))
     trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
     detectable = [max(3 * each.error, 0.02 * each.first) for each in trends]  # the least change that this log can show
     return bool(trends) and all(
@@ -272,8 +280,8 @@ def still(log: Log) -> bool:
 def no_weight_moves(log: Log) -> Evidence:
     """By the learning rates alone: Adam moves a weight by about the rate at each update."""
     rates = log.points("learning_rate")[1]
-    farthest = rates.sum() * (updates_of_a_rollout(log) or 1)
-    in_warm_up = len(rates) < FEWEST or rates[-1] > rates[:-1].max()  # the rates are yet to come
+    farthest = rates.sum() * (updates_per_rollout(log) or 1)
+    in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # the rates are yet to come
     if in_warm_up or farthest >= 1e-6 or not rates.any():
         return None
     steps = f"in {len(rates)} steps no weight has moved by more than {farthest:.1g}"
@@ -284,7 +292,7 @@ def nothing_moves(log: Log) -> Evidence:
     """The weights cannot have moved, or the policy stays as it was."""
     if evidence := no_weight_moves(log):
         return evidence
-    log.points("reward", 3 * FEWEST)  # a slow run moves late
+    log.points("reward", 3 * MIN_STEPS)  # a slow run moves late
     if not still(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
@@ -299,7 +307,7 @@ def updates_swallowed(log: Log) -> Evidence:
 
 def learning_rate_too_low(log: Log) -> Evidence:
     """Without a KL in the log, of small steps alone: at other rates entropy and length are slow to show a change."""
-    path = log.points("learning_rate")[1].sum() * (updates_of_a_rollout(log) or 1)
+    path = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
     unsure = path > 5e-4 and not log.points("kl")[1].any()
     return None if unsure or updates_swallowed(log) else nothing_moves(log)
 
@@ -316,7 +324,7 @@ def learning_rate_too_high(log: Log) -> Evidence:
 
 
 def falls_from_its_best(log: Log) -> Evidence:
-    steps, reward = log.points("reward", FEWEST)
+    steps, reward = log.points("reward", MIN_STEPS)
     means, width = running_mean(reward)
     earlier, last = means[:-width], means[-1]
     if earlier.max() - last <= max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(earlier.max())):
@@ -326,7 +334,7 @@ def falls_from_its_best(log: Log) -> Evidence:
 
 
 def is_lost_from_the_start(log: Log) -> Evidence:
-    reward, entropy = log.points("reward", FEWEST)[1], log.points("entropy")[1]
+    reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None
     means = running_mean(reward)[0]
@@ -338,14 +346,14 @@ def is_lost_from_the_start(log: Log) -> Evidence:
 
 
 def truncation(log: Log) -> Evidence:
-    cut = trend(log, CUT)
+    cut = trend(log, TRUNCATED)
     if cut.last < 0.3 or not (cut.rises or cut.last > max(0.5, 0.8 * cut.first)):
         return None
     return f"{cut} (below 0.3 expected)"
 
 
 def length_without_gain(log: Log) -> Evidence:
-    log.points(LENGTH, 3 * FEWEST)  # in a short run lengths wander
+    log.points(LENGTH, 3 * MIN_STEPS)  # in a short run lengths wander
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
     if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
@@ -354,7 +362,7 @@ def length_without_gain(log: Log) -> Evidence:
 
 def held_out_falls_behind(log: Log) -> Evidence:
     """Compare the later half of the evaluations: by more than before, or while held-out problems gain nothing."""
-    (eval_steps, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", FEWEST)
+    (eval_steps, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", MIN_STEPS)
     width, half = 2 * max(2, len(reward) // 10), len(eval_steps) // 2
     trained = np.array([reward[np.abs(steps - step).argsort()[:width]].mean() for step in eval_steps])
     gap = trained - held_out

@@ -16,7 +16,7 @@ METRICS, SETTINGS_FILE, STATE = "metrics.jsonl", "grpo_config.json", "trainer_st
 KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"
 
 
-class Lacking(LookupError):
+class MissingMetric(LookupError):
     """The log has too few numbers of the metric that is named."""
 
 
@@ -38,11 +38,11 @@ class Log:
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
     def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-        """(steps, values) of the K rows that have a finite value; `Lacking` if those are fewer than the least."""
+        """(steps, values) of the K rows that have a finite value; `MissingMetric` if those are fewer than the least."""
         values = self.column(metric)
         finite = np.isfinite(values)
         if finite.sum() < least:
-            raise Lacking(metric)
+            raise MissingMetric(metric)
         return self.column("step")[finite], values[finite]
 
     def has(self, metric: str) -> bool:

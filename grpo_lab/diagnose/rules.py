@@ -16,7 +16,7 @@ import numpy as np
 
 from grpo_lab.diagnose import conditions
 from grpo_lab.diagnose.conditions import CLIPPED, GRADIENT, Evidence
-from grpo_lab.diagnose.logs import Lacking, Log, read_log
+from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
     for rule in RULES:
         try:
             evidence = rule.condition(log)
-        except Lacking as lacking:
-            unread_metrics[rule.name] = str(lacking)
+        except MissingMetric as missing:
+            unread_metrics[rule.name] = str(missing)
             continue
         if evidence:
             step = first_step(rule, log)
@@ -78,7 +78,7 @@ def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
 def first_step(rule: Rule, log: Log) -> int:
     """The last step of the shortest beginning of the log in which the rule finds something."""
     for count, row in enumerate(log.rows, 1):
-        with contextlib.suppress(Lacking):
+        with contextlib.suppress(MissingMetric):
             if rule.condition(replace(log, rows=log.rows[:count])):
                 return row["step"]
     raise AssertionError("a rule that finds something in the whole log finds it there")
@@ -103,7 +103,7 @@ def notes(log: Log) -> list[str]:
             f"0 and the ratio is 1, so the loss is 0, and its gradient is not (grad_norm {np.median(norms):.2g}). "
             "Watch reward, held-out reward and KL (trl issues 2703, 3452; open-r1 239)"
         )
-    if conditions.updates_of_a_rollout(log) == 1 and len(clipped) and not clipped.any():
+    if conditions.updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
         sentences.append(
             f"{CLIPPED} is 0 in all steps, and that is no fault: with one update of each rollout the ratio is 1"
         )

@@ -79,8 +79,8 @@ def clipped_surrogate(
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.10}
     S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.5}
 
-    The minimum takes the smaller of two values. For A > 0 it stops the push above 1 + epsilon_high, for A < 0 below 1 -
-    epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
+    The minimum takes the smaller of two values. For A > 0 the gradient is zero above 1 + epsilon_high, for A < 0 below
+    1 - epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
 
     Args:
         ratio: r, of one column at the sequence level.
@@ -115,8 +115,8 @@ def cispo_surrogate(
 
     Args:
         ratio, logp, advantages: as in `importance_ratio` and `clipped_surrogate`.
-        bound: \epsilon_high, as in TRL an absolute ceiling for the ratio (5.0 is usual). verl clips the ratio between
-            1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
+        bound: \epsilon_high, as in TRL an absolute upper bound of the ratio (5.0 is usual). verl clips the ratio
+            between 1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
 
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """

@@ -1,7 +1,8 @@
 r"""Rewards by rule: the format, the answer as a text, and two graded rewards that can be gamed.
 
-Two of them are here because they are widely used, with their weakness on view: `contains_reward` pays for any text that
-holds the expected one, and `graded_reward` pays half for it (`reward-contains` in the list of mistakes in circulation).
+Two of them are here because they are widely used, with their weakness on view: `contains_reward` gives 1 to any text
+that holds the expected one, and `graded_reward` gives 0.5 to it (`reward-contains` in the list of mistakes in
+circulation).
 """
 
 import functools

@@ -74,16 +74,16 @@ def score_completions(
     keywords = _keywords(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    per_func = torch.tensor(returned, dtype=torch.float32).T
-    rewards = (weights * per_func).nansum(dim=1)  # B (6.7)
-    nobody = per_func.isnan().all(dim=1)
+    rewards_per_func = torch.tensor(returned, dtype=torch.float32).T
+    rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
+    nobody = rewards_per_func.isnan().all(dim=1)
     if rows := nobody.nonzero().flatten().tolist():
         warning = (
             f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
         )
         ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
         warnings.warn(warning + ending, RuntimeWarning, stacklevel=2)
-    return rewards.masked_fill(nobody, math.nan), per_func, names
+    return rewards.masked_fill(nobody, math.nan), rewards_per_func, names
 
 
 def reward_names(reward_funcs: Any) -> list[str]:

@@ -20,9 +20,14 @@ SUMS = "sums"  # the task where none is named
 SUM = "17+58+42=?"  # one of them
 _SUM = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
-OF_MODEL = "model"
+MODEL_TEMPLATE = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
-TASK_OPTION_DEFAULTS = {"task": SUMS, "reward_funcs": None, "system_prompt": BY_REWARDS, "chat_template": OF_MODEL}
+TASK_OPTION_DEFAULTS = {
+    "task": SUMS,
+    "reward_funcs": None,
+    "system_prompt": BY_REWARDS,
+    "chat_template": MODEL_TEMPLATE,
+}
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
 # Options whose values are imported: they are taken from the command line, never from a file.
 OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
@@ -119,7 +124,7 @@ def make_task_spec(
     reward_funcs: list[str] | None = None,
     system_prompt: str = BY_REWARDS,
     reward_weights: list[float] | None = None,
-    chat_template: str = OF_MODEL,
+    chat_template: str = MODEL_TEMPLATE,
     *,
     small: bool,
     **data: str | None,
@@ -142,7 +147,7 @@ def make_task_spec(
         reward_weights,
         system_text,
         replaces=system_prompt != BY_REWARDS,
-        plain=chat_template != OF_MODEL,
+        plain=chat_template != MODEL_TEMPLATE,
         small=small,
     )
 

@@ -93,7 +93,7 @@ def sample_completions(
     repetition_penalty: float = 1.0,
     cache_implementation: str | None = None,
 ) -> Rollout:
-    """Sample G completions of each prompt, and record what the policy thought of them.
+    """Sample G completions of each prompt, and record the log-probability of each token.
 
     Args:
         model, tokenizer: as `load_policy` returns them.
@@ -268,8 +268,9 @@ def read_sequences(
     """Cut generated sequences into what training needs: the completions, which of their tokens count, and their texts.
 
     The ids of the completions are the very ids that were sampled, cut out and never encoded again: encoding the text
-    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be paid for
-    something that it did not do. The text is for the rewards alone. The end token stays in: stopping was a choice, too.
+    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be rewarded
+    for tokens that it did not sample. The text is for the rewards alone. The end token stays in: stopping was a choice,
+    too.
 
     Args:
         sequences: prompt and completion of each row, shape (B, S) with S = L + T. The prompt is padded on the left, so

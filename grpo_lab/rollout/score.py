@@ -52,13 +52,13 @@ def score_logprobs(
     """
     inputs = ScoreInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     read_logits = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
-    needed = mask if policy_mask is None else mask & policy_mask
+    scored_mask = mask if policy_mask is None else mask & policy_mask
     if not is_fast(model):
-        return _score_plain(model, inputs, needed, read_logits)
+        return _score_plain(model, inputs, scored_mask, read_logits)
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    token_index = needed.nonzero(as_tuple=True)  # once: a GPU has to be waited for
+    token_index = scored_mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
     pairs, pair_index = (predictor[token_index] * vocab_size + completion_ids[token_index]).unique(return_inverse=True)
     hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
@@ -68,9 +68,9 @@ def score_logprobs(
         logp, entropy = values if with_entropy else (values, None)
     else:
         logp, entropy = read_logits(head(hidden), ids)
-    zeros = logp.new_zeros(needed.shape)
-    logp = zeros.masked_scatter(needed, logp[0, pair_index])
-    return logp, zeros.masked_scatter(needed, entropy[0, pair_index]) if with_entropy else None
+    zeros = logp.new_zeros(scored_mask.shape)
+    logp = zeros.masked_scatter(scored_mask, logp[0, pair_index])
+    return logp, zeros.masked_scatter(scored_mask, entropy[0, pair_index]) if with_entropy else None
 
 
 def _logprobs_and_entropy(
@@ -93,11 +93,11 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
 
 
 def _score_plain(
-    model, inputs: ScoreInputs, needed: Bool[Tensor, "B T"], read_logits: Callable
+    model, inputs: ScoreInputs, scored_mask: Bool[Tensor, "B T"], read_logits: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Score by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
 
-    needed: the tokens whose log-probability is needed. read_logits: `_logprobs_and_entropy` with its settings.
+    scored_mask: the tokens whose log-probability is needed. read_logits: `_logprobs_and_entropy` with its settings.
     """
     keywords, predictor = _whole_rows(inputs)
     head = model.get_output_embeddings().weight
@@ -107,13 +107,13 @@ def _score_plain(
         logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
         return read_logits(logits, inputs.completion_ids)
     output = model.base_model(**keywords)
-    rows, columns = needed.nonzero(as_tuple=True)
+    rows, columns = scored_mask.nonzero(as_tuple=True)
     hidden = output[0][rows, predictor[rows, columns]]
     head_only = HeadOnly(model, output)
     logp, entropy = head_only.in_chunks(read_logits, hidden, inputs.completion_ids[rows, columns], chunk)
-    zeros = logp.new_zeros(needed.shape)
-    logp = zeros.masked_scatter(needed, logp)
-    return logp, None if entropy is None else zeros.masked_scatter(needed, entropy)
+    zeros = logp.new_zeros(scored_mask.shape)
+    logp = zeros.masked_scatter(scored_mask, logp)
+    return logp, None if entropy is None else zeros.masked_scatter(scored_mask, entropy)
 
 
 def _whole_rows(inputs: ScoreInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:

@@ -123,7 +123,7 @@ def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> i
         return 1
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
-    free += _kept[-1].decoder.nbytes if _kept and _kept[-1].decoder is not None else 0
+    free += _open_graphs[-1].decoder.nbytes if _open_graphs and _open_graphs[-1].decoder is not None else 0
     logits_bytes = 4 * config.vocab_size
     numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
     row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
@@ -147,17 +147,17 @@ def has_room(device: torch.device, size: int) -> bool:
     return torch.cuda.max_memory_reserved(device) + ROOM * size + GIB <= torch.cuda.mem_get_info(device)[1]
 
 
-_kept: list[KeptGraph] = []  # of the runs that are open, the innermost last
+_open_graphs: list[KeptGraph] = []  # of the runs that are open, the innermost last
 
 
 @contextmanager
 def kept_graphs() -> Iterator[None]:
     """Let the rollouts inside share a captured step."""
-    _kept.append(KeptGraph())
+    _open_graphs.append(KeptGraph())
     try:
         yield
     finally:
-        _kept.pop().drop()
+        _open_graphs.pop().drop()
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
 
     arguments: all those of `GraphDecoder`.
     """
-    graph = _kept[-1] if _kept else KeptGraph()
+    graph = _open_graphs[-1] if _open_graphs else KeptGraph()
     try:
         yield graph.decoder_for(*arguments)
     except BaseException:

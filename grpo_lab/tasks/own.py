@@ -252,7 +252,7 @@ def _distinct(table: Table, notes: list[str]) -> dict[int, int]:
     contradictions, repeats = [], []
     prompts = table.columns["prompt"]
     for index in range(len(table)):
-        key = hash_of("own", _said(prompts[index]))
+        key = hash_of("own", _text_without_system(prompts[index]))
         first = index_of_problem.setdefault(key, index)
         if first == index:
             continue
@@ -266,13 +266,13 @@ def _distinct(table: Table, notes: list[str]) -> dict[int, int]:
     if contradictions:
         raise combine_errors(contradictions)
     if repeats:
-        place = table.locations[repeats[0]]
-        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {place})")
+        location = table.locations[repeats[0]]
+        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {location})")
     return index_of_problem
 
 
-def _said(prompt: str | list[dict[str, str]]) -> str:
-    """What all but the system say in a prompt, with single spaces."""
+def _text_without_system(prompt: str | list[dict[str, str]]) -> str:
+    """The text of a prompt without its system messages, with single spaces."""
     if isinstance(prompt, str):
         return " ".join(["user:", *prompt.split()])
     return " ".join("\n".join(f"{m['role']}: {m['content']}" for m in prompt if m["role"] != "system").split())

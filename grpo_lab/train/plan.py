@@ -27,14 +27,14 @@ class RunPlan:
     """All that a run is, but for the weights of its model.
 
     options: those of the command, as `read_run` returns them.
-    chosen: the settings of `config` that nobody gave.
+    defaults: the settings of `config` that were not given, filled in by `default_settings`.
     agent: keywords of `train` for tools or an environment; empty where the policy writes alone.
     """
 
     options: dict
     task_spec: TaskSpec
     config: GRPOConfig
-    chosen: dict
+    defaults: dict
     engine: Engine
     agent: dict[str, Any]
     device: "torch.device"
@@ -59,8 +59,8 @@ class RunPlan:
         return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
 
     def description_lines(self) -> list[str]:
-        """Lines on the task, its rewards and the settings that were chosen."""
-        return [*self.task_spec.description_lines(self.rows), describe_defaults(self.chosen, self.parameters)]
+        """Lines on the task, its rewards and the settings that were filled in."""
+        return [*self.task_spec.description_lines(self.rows), describe_defaults(self.defaults, self.parameters)]
 
     def check_rewards(self, attempt: "Attempts") -> None:
         """Check that the reward functions can take what the run calls them with."""
@@ -111,7 +111,7 @@ class RunPlan:
 
 
 def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
-    """Look up what the options name, choose the settings that nobody gave, and check what can be checked by then.
+    """Look up what the options name, fill in the settings that were not given, and check what can be checked by then.
 
     attempt: raises the errors of the checks, or collects them.
     """
@@ -126,7 +126,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     agent = load_agent(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
-    task_spec, config, chosen = task_and_settings(options, parameters, device.type)
+    task_spec, config, defaults = task_and_settings(options, parameters, device.type)
     attempt(engine.check, config)
     if is_main():  # the run checks these again
         attempt(check_folder, config)
@@ -137,21 +137,21 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
         agent["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(
-        options, task_spec, config, chosen, engine, agent, device, parameters, rows=rows, eval_rows=eval_rows
+        options, task_spec, config, defaults, engine, agent, device, parameters, rows=rows, eval_rows=eval_rows
     )
 
 
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """Task and rewards, the whole configuration for a model of this size, and the settings in it that nobody gave."""
+    """Task and rewards, the whole configuration for a model of this size, and its settings that were not given."""
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, small=parameters < FEW_PARAMETERS)
-    chosen = default_settings(parameters, task_spec.task, device_type, settings)
+    defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
     command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
-    config = GRPOConfig(**(settings | chosen | {"reward_weights": task_spec.weights}), command=command)
-    return task_spec, config, chosen
+    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.weights}), command=command)
+    return task_spec, config, defaults
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:

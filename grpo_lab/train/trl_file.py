@@ -20,9 +20,9 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
 from grpo_lab.train.engines.options import NEEDS, TRL
 
-TAKEN, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
+SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
-KINDS = (TAKEN, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
+KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
 REFUSED = (NOT_HERE, UNKNOWN)
 OURS_ALONE = {
     "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
@@ -52,7 +52,7 @@ class Translation:
     def take(self, name: str, value: Any, text: str | None = None) -> None:
         """Take a value as an option; with a text, because it means something else here."""
         self.options[name] = value
-        self.note(TAKEN if text is None else OTHERWISE, name, text or as_typed(value))
+        self.note(SAME_MEANING if text is None else OTHERWISE, name, text or as_typed(value))
 
     @property
     def problems(self) -> list[str]:
@@ -62,7 +62,7 @@ class Translation:
         """All names of the file in one table, those of a kind together."""
         lines = [f"{file}, read as TRL {trl_names.VERSION} reads it:"]
         for kind, notes in self.kinds.items():
-            if kind == TAKEN:
+            if kind == SAME_MEANING:
                 lines += _wrapped(kind, [f"{name} {text}" for name, text in notes.items()])
             elif kind == NO_EFFECT:
                 for reason in dict.fromkeys(notes.values()):
@@ -307,7 +307,7 @@ def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
         if "lora_dropout" not in values:
             result.options["lora_dropout"] = result.silent["lora_dropout"] = dropout
     elif "lora_dropout" in values:
-        result.kinds[TAKEN].pop("lora_dropout", None)
+        result.kinds[SAME_MEANING].pop("lora_dropout", None)
         result.note(NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl")
     else:
         result.options["lora_dropout"] = 0.0
@@ -328,7 +328,7 @@ def _drop_unread(typed: dict, result: Translation) -> None:
             if name in result.options:
                 del result.options[name]
                 result.silent.pop(name, None)
-                result.kinds[TAKEN].pop(name, None)
+                result.kinds[SAME_MEANING].pop(name, None)
                 result.note(NO_EFFECT, name, f"nothing reads it with {reason}")
         if not unused.keys() - typed.keys():
             return

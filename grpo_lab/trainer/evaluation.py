@@ -61,7 +61,7 @@ def sample_and_reward(
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
             rewards = reward_rollout(rollout, batch, reward_funcs, config, log)
-            marks = rewards.per_function[:, 0]
+            marks = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
                 marks = reward_rollout(rollout, batch, without_penalty).total
             names = rewards.names
@@ -69,11 +69,11 @@ def sample_and_reward(
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
             turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
             lengths = rollout.policy_mask.sum(-1).cpu()
-            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.per_function, marks))
+            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, marks))
             bar.update(len(batch))
     log.columns(len(texts))
-    lengths, truncated, total, per_function, marks = map(torch.cat, zip(*batches, strict=True))
-    rewarded = Rewarded(texts, Rewards(total, per_function, names), lengths, truncated, marks, log.metrics())
+    lengths, truncated, total, rewards_per_func, marks = map(torch.cat, zip(*batches, strict=True))
+    rewarded = Rewarded(texts, Rewards(total, rewards_per_func, names), lengths, truncated, marks, log.metrics())
     return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
 
 
@@ -104,9 +104,9 @@ def evaluate_policy(
     rewards = sampled.rewards
     mean, std = mean_and_std(rewards.total.double())
     metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
-    for name, values in zip(rewards.names, rewards.per_function.double().unbind(1), strict=True):
+    for name, values in zip(rewards.names, rewards.rewards_per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    metrics |= none_shares(rewards.names, rewards.per_function)
+    metrics |= none_shares(rewards.names, rewards.rewards_per_func)
     for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
         metrics[f"completions/{name}"] = values.double().mean().item()
     metrics |= tool_metrics(sampled.episodes)

@@ -31,7 +31,7 @@ class Rewards(NamedTuple):
     """The rewards of B completions by F functions."""
 
     total: Float[Tensor, " B"]  # NaN where no reward function applied
-    per_function: Float[Tensor, "B F"]  # NaN where one did not apply
+    rewards_per_func: Float[Tensor, "B F"]  # NaN where one did not apply
     names: list[str]  # of the functions
 
 
@@ -100,7 +100,7 @@ def collect(
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         rewards = reward_rollout(rollout, rows, reward_funcs, config, log)
-    experience = make_experience(rollout, rewards.total, config, rewards.per_function)
+    experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
     metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, rewards)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
@@ -182,16 +182,21 @@ def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | 
 
 
 def make_experience(
-    rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig, per_func: Float[Tensor, "B F"] | None = None
+    rollout: Rollout,
+    rewards: Float[Tensor, " B"],
+    config: GRPOConfig,
+    rewards_per_func: Float[Tensor, "B F"] | None = None,
 ) -> Experience:
     """Compute the advantages, and find out which tokens count."""
     device = rollout.mask.device
-    rewards, per_func = rewards.to(device), None if per_func is None else per_func.to(device)
+    rewards = rewards.to(device)
+    if rewards_per_func is not None:
+        rewards_per_func = rewards_per_func.to(device)
     mask = rollout.policy_mask
     if config.mask_truncated_completions:
         mask = mask & ~rollout.truncated[:, None]
     compute = compute_advantages if config.turn_advantage == "trajectory" else partial(token_advantages, rollout)
-    return Experience(rollout, rewards, compute(rewards, config), mask, rewards_per_func=per_func)
+    return Experience(rollout, rewards, compute(rewards, config), mask, rewards_per_func=rewards_per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
@@ -250,6 +255,6 @@ def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
     metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
-    for name, values in zip(rewards.names, rewards.per_function.unbind(1), strict=True):
+    for name, values in zip(rewards.names, rewards.rewards_per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics | none_shares(rewards.names, rewards.per_function)
+    return metrics | none_shares(rewards.names, rewards.rewards_per_func)

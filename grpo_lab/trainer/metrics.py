@@ -12,8 +12,10 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError
 
-WORST = "sampling/logp_difference_max"  # over all tokens; every other metric of an update is a sum or a mean
-DIFFERING = "sampling/frac_logp_difference"  # share of tokens whose log-probabilities differ by more than TOLERANCE
+# Over all tokens; every other metric of an update is a sum or a mean.
+LOGP_DIFFERENCE_MAX = "sampling/logp_difference_max"
+# Share of tokens whose log-probabilities differ by more than TOLERANCE.
+FRAC_LOGP_DIFFERENCE = "sampling/frac_logp_difference"
 TOLERANCE = 0.1  # nats
 TRAINED_REPLIES = "tools/frac_trained"  # share of what environments wrote that the loss counts
 
@@ -54,7 +56,7 @@ class _PartMetrics(NamedTuple):
     means: dict[str, float]  # of `policy_loss`
     share: Float[Tensor, ""]  # of the update's tokens
     loss: Float[Tensor, ""]
-    worst: Float[Tensor, ""]  # difference from the sampler's log-probabilities
+    max_difference: Float[Tensor, ""]  # difference from the sampler's log-probabilities
     differing: Int[Tensor, "2"]  # tokens that differ by more than TOLERANCE, of so many
     trained_replies: Int[Tensor, "2"] | None  # tokens of environments that the loss counts, of so many
 
@@ -86,13 +88,14 @@ class UpdateMetrics:
     @property
     def total(self) -> dict[str, float]:
         """The metrics of the whole update; the host waits here, and for the loss of each micro-batch."""
-        numbers = torch.stack([torch.stack([part.share, part.loss, part.worst]) for part in self._parts]).tolist()
-        total = {"loss": 0.0, WORST: max(0.0, *(worst for _, _, worst in numbers))}
+        rows = [torch.stack([part.share, part.loss, part.max_difference]) for part in self._parts]
+        numbers = torch.stack(rows).tolist()
+        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference in numbers))}
         for part, (share, loss, _) in zip(self._parts, numbers, strict=True):
             for name, value in part.means.items():
                 total[name] = total.get(name, 0.0) + value * share
             total["loss"] += loss
-        total[DIFFERING] = _ratio([part.differing for part in self._parts])
+        total[FRAC_LOGP_DIFFERENCE] = _ratio([part.differing for part in self._parts])
         if replies := [part.trained_replies for part in self._parts if part.trained_replies is not None]:
             total[TRAINED_REPLIES] = _ratio(replies)
         return total
@@ -107,7 +110,7 @@ def _ratio(counts: list[Int[Tensor, "2"]]) -> float:
 def mean_of_updates(updates: list[dict]) -> dict:
     """The mean of each metric. The mismatch is that of the first update: after it, the policy has moved."""
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
-    return mean | {name: updates[0][name] for name in (WORST, DIFFERING)}
+    return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:
@@ -116,9 +119,9 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
 
 
-def none_shares(names: list[str], per_func: Float[Tensor, "B F"]) -> dict[str, float]:
+def none_shares(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:
     """The share of completions to which a reward did not apply, for each reward of which there are some."""
-    shares = per_func.isnan().double().mean(0).tolist()
+    shares = rewards_per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
 
 

@@ -43,7 +43,10 @@ class EightBitAdamW:
         self.betas, self.weight_decay = settings["betas"], settings["weight_decay"]
         self.lr, self.steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
         self.pieces = pieces_of(parameters)
-        levels = {device: (Levels.of(signed, device), Levels.of(unsigned, device)) for device in _devices(parameters)}
+        levels = {
+            device: (Levels.on_device(signed, device), Levels.on_device(unsigned, device))
+            for device in _devices(parameters)
+        }
         self.moments = [
             self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces
         ]
@@ -111,7 +114,7 @@ class Levels(NamedTuple):
     limits: Float[Tensor, "255"]
 
     @classmethod
-    def of(cls, table: Float[Tensor, "256"], device: torch.device) -> "Levels":
+    def on_device(cls, table: Float[Tensor, "256"], device: torch.device) -> "Levels":
         return cls(table.to(device), rounding_limits(table).to(device))
 
 

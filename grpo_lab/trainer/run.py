@@ -11,6 +11,7 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.base.seeds import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -68,8 +69,8 @@ class Run:
         self._resources: ExitStack | None = None  # what is open from the beginning to the end of the run
         self._stopping: Stopping  # this one and the next while it is open
         self._reports: Reports
-        self._started = 0.0  # when the step at hand began
-        self._step: int | None = None  # the step at hand, until it is recorded
+        self._step_started = 0.0  # when the current step began
+        self._current_step: int | None = None  # until it is recorded
         settings = config.saved()
         if self.optimizer.precision in PRECISIONS.values():  # that of the model, where the configuration names none
             settings["precision"] = self.optimizer.precision.name
@@ -121,8 +122,9 @@ class Run:
         if self._resources is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
-            torch.manual_seed(self.config.seed * 1_000_003 + step)
-            self._started, self._step = time.perf_counter(), step
+            torch.manual_seed(self.config.seed * SEED_STRIDE + step)
+            self._step_started = time.perf_counter()
+            self._current_step = step
             yield step
             if self._stopping.requested and step + 1 < self.config.max_steps:
                 self._save(step + 1)
@@ -163,14 +165,14 @@ class Run:
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
         config = self.config
-        done = step + 1
+        completed_steps = step + 1
         metrics = {}
         if config.log_kl and config.beta == 0:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
-        if config.shows_completions_of(done):
+        if config.shows_completions_of(completed_steps):
             names = reward_names(list_rewards(self.reward_funcs, experience.rollout))
-            records = completion_records(done, self.rows_of_step(step), experience, names, self.tokenizer)
+            records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
@@ -182,40 +184,43 @@ class Run:
         metrics: numbers by name, or None; such as those of `collect`, of which "num_tokens", if it is there, is added
             up over the run, and "reward" and "completions/mean_length" go into the bar.
         """
-        if step != self._step:
+        if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
-        done, metrics = step + 1, plain_numbers(metrics)
-        self._step = None
-        metrics = metrics | self._evaluate(done)
+        completed_steps = step + 1
+        metrics = plain_numbers(metrics)
+        self._current_step = None
+        metrics = metrics | self._evaluate(completed_steps)
         if "num_tokens" in metrics:
             metrics["num_tokens"] += next((m["num_tokens"] for m in reversed(self.history) if "num_tokens" in m), 0)
-        metrics = {"step": done} | metrics | {"step_time": time.perf_counter() - self._started}
+        metrics = {"step": completed_steps} | metrics | {"step_time": time.perf_counter() - self._step_started}
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
             every = self.config.save_steps
-            if done == self.config.max_steps or (every and done % every == 0):
-                self._save(done)
+            if completed_steps == self.config.max_steps or (every and completed_steps % every == 0):
+                self._save(completed_steps)
         if callback is not None:
-            callback(done, metrics)
+            callback(completed_steps, metrics)
 
-    def _evaluate(self, done: int) -> dict:
+    def _evaluate(self, completed_steps: int) -> dict:
         config, clock = self.config, Clock(self.model.device)
-        if config.eval_steps is None or (done % config.eval_steps and done != config.max_steps):
+        if config.eval_steps is None or (completed_steps % config.eval_steps and completed_steps != config.max_steps):
             return {}
         with clock("time/eval"):
             metrics = evaluate_policy(
                 self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config, self.environment,
-                trainer_state=self.trainer_state(done),
+                trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
         return metrics | clock.seconds
 
-    def _save(self, done: int) -> None:
+    def _save(self, completed_steps: int) -> None:
         """Write the checkpoint of a step, unless it has one."""
-        if self.folder is not None and f"checkpoint-{done}" not in self.folder.manifest["checkpoints"]:
-            state = {"step": done, "log_history": self.history}
-            self.folder.save_checkpoint(done, self.model, self.tokenizer, self.optimizer, state, self._moving_reference)
+        if self.folder is not None and f"checkpoint-{completed_steps}" not in self.folder.manifest["checkpoints"]:
+            state = {"step": completed_steps, "log_history": self.history}
+            self.folder.save_checkpoint(
+                completed_steps, self.model, self.tokenizer, self.optimizer, state, self._moving_reference
+            )
 
 
 def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
@@ -223,7 +228,7 @@ def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
     rows, prompts_per_step = [], config.prompts_per_step
     for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
         epoch, index = divmod(position, len(dataset))
-        rows.append(dataset[_random_order(len(dataset), config.seed * 1_000_003 + epoch)[index]])
+        rows.append(dataset[_random_order(len(dataset), config.seed * SEED_STRIDE + epoch)[index]])
     return rows
 
 

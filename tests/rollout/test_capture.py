@@ -115,7 +115,7 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
         assert_same(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not decoding._kept
+    assert not decoding._open_graphs
     assert_same(first, static((model, tokenizer)), 1e-12)
 
 

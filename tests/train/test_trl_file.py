@@ -21,7 +21,7 @@ from grpo_lab.train.trl_file import (
     NO_EFFECT,
     NOT_HERE,
     OTHERWISE,
-    TAKEN,
+    SAME_MEANING,
     UNKNOWN,
     count_epochs,
     is_from_trl,
@@ -116,7 +116,7 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
     assert {name: result.options[name] for name in counts} == counts and "num_train_epochs" not in result.options
     assert result.kinds[OTHERWISE]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
     once = translate(content | {"generation_batch_size": 8}, OPTIONS, {"task": "sums"})
-    assert once.options["max_steps"] == 101 and once.kinds[TAKEN]["max_steps"] == "101"
+    assert once.options["max_steps"] == 101 and once.kinds[SAME_MEANING]["max_steps"] == "101"
     off = translate(two | {"eval_steps": 20, "save_strategy": "no", "logging_steps": 3}, OPTIONS, {"task": "sums"})
     assert off.options["save_steps"] == 0 and not {"eval_steps", "logging_steps"} & off.options.keys()
     mixed = translate(two | {"sync_ref_model": True, "beta": 0.1}, OPTIONS, {"task": "sums"})

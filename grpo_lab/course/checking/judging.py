@@ -40,7 +40,7 @@ FAULTS = {
     "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
     "the library does not have it.",
 }
-WORDS = {"values": "values", "gradients": "gradients", "stability": "large and extreme inputs"}
+PROPERTY_NAMES = {"values": "values", "gradients": "gradients", "stability": "large and extreme inputs"}
 LABEL_WIDTH = 10  # of a line of values
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
@@ -94,7 +94,7 @@ def _right(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, fl
 
 def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict) -> Verdict:
     index, difference, mistakes, sentences = _explained(exercise, outcomes, failing, seed, shares)
-    of_form = difference.fault and difference.fault != "error" and not mistakes
+    has_fault_of_form = bool(difference.fault) and difference.fault != "error" and not mistakes
     folded = [*sentences[1:], *_full_parts(exercise, outcomes[index], difference, index, seed)]
     folded += _equation(exercise, mistakes[0]) if mistakes and not exercise.variant else []
     unchanged = unrepaired(exercise) in mistakes
@@ -105,13 +105,23 @@ def _wrong(exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], 
         shares |= {"values": _earned(exercise, shares["values"], seed)}
     return _verdict(
         exercise,
-        "not started" if unchanged else "partly" if right_values else "form" if of_form else "wrong",
+        _status(unchanged, right_values, has_fault_of_form),
         [sentences[0], *_short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
         folded=(*folded, _score(outcomes, failing, shares)),
-        fault=difference.fault if of_form else "",
+        fault=difference.fault if has_fault_of_form else "",
         misconceptions=() if unchanged else tuple(mistake.name for mistake in mistakes),
         properties=shares,
     )
+
+
+def _status(unchanged: bool, right_values: bool, has_fault_of_form: bool) -> str:
+    if unchanged:
+        return "not started"
+    if right_values:
+        return "partly"
+    if has_fault_of_form:
+        return "form"
+    return "wrong"
 
 
 def _earned(exercise: Exercise, share: float, seed: int) -> float:
@@ -133,7 +143,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     return idle_share(exercise, expected, nothing)
 
 
-class _Explained(NamedTuple):
+class _Explanation(NamedTuple):
     """The case that is shown, its difference, the mistakes that explain it, and sentences, the first said at once."""
 
     index: int
@@ -142,27 +152,28 @@ class _Explained(NamedTuple):
     sentences: list[Part]
 
 
-def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> _Explained:
+def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> _Explanation:
     """Explain by one mistake that fits every case, else by a relation of all numbers, else by several mistakes."""
     expected = expected_outcomes(exercise, seed)
     index = _simplest(exercise, outcomes, expected, failing)
     difference = first_difference(outcomes[index], exercise, index, seed)
     if mistakes := matching(exercise, outcomes, seed):
-        return _Explained(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
+        return _Explanation(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
     if not difference.fault and shares["values"] < 1:
         relation = _relation_of_all_cases(exercise, outcomes, expected, difference.subject, seed)
     if not relation and difference.fault in ("", "kind", "shape") and (together := likely(exercise, outcomes, seed)):
         index = next(iter(together.values()))[0]  # a case that shows what is said first
         difference = first_difference(outcomes[index], exercise, index, seed)
-        return _Explained(index, difference, list(together), _mistake_sentences(list(together), False, difference))
+        return _Explanation(index, difference, list(together), _mistake_sentences(list(together), False, difference))
     finding = relation or difference.finding
     if not difference.fault and (where := _where_wrong(exercise, failing)):
-        rows = [(_part(outcomes[i], difference.subject), _part(expected[i], difference.subject)) for i in failing]
+        subject = difference.subject
+        rows = [(_compared_value(outcomes[i], subject), _compared_value(expected[i], subject)) for i in failing]
         if not relation and len(rows) > 1 and all(_are_numbers(*row) for row in rows):
             finding = everywhere(*map(torch.cat, zip(*map(_as_vectors, rows), strict=True))) or finding
         finding = Phrase(where, " ", finding) if finding else where
-    return _Explained(index, difference, [], [_number_sentence(exercise.cases[index].tests, difference, finding)])
+    return _Explanation(index, difference, [], [_number_sentence(exercise.cases[index].tests, difference, finding)])
 
 
 def _where_wrong(exercise: Exercise, failing: Sequence[int]) -> str:
@@ -193,7 +204,7 @@ def _relation_of_all_cases(
     subject: "the result", or what is observed in its place.
     """
     rows = [(o, e) for case, o, e in zip(exercise.cases, outcomes, expected, strict=True) if case.tests == "values"]
-    pairs = [(_part(got, subject), _part(right, subject)) for got, right in rows]
+    pairs = [(_compared_value(got, subject), _compared_value(right, subject)) for got, right in rows]
     own, needed = ({leaf for pair in pairs for leaf in _leaves(pair[side])} for side in (0, 1))
     is_zero = own == {0} and not isinstance(next(iter(own)), bool)
     if len(own) == 1 < len(needed) and not is_zero and not any(None in leaves for leaves in (own, needed)):
@@ -231,10 +242,10 @@ def _size_relation(exercise: Exercise, numbers: Sequence[tuple[Tensor, Tensor]],
     return ""
 
 
-def _part(outcome: Outcome, subject: str) -> Any:
-    return (
-        outcome.value if subject == "the result" and outcome.observed is None else (outcome.observed or {}).get(subject)
-    )
+def _compared_value(outcome: Outcome, subject: str) -> Any:
+    if subject == "the result" and outcome.observed is None:
+        return outcome.value
+    return (outcome.observed or {}).get(subject)
 
 
 def _leaves(value: Any) -> set:
@@ -332,7 +343,7 @@ def _full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, in
 
 def _score(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
     right = len(outcomes) - len(failing)
-    marks = [fill("{0} ✓" if share == 1 else "{0} ✗", WORDS[name]) for name, share in shares.items()]
+    marks = [fill("{0} ✓" if share == 1 else "{0} ✗", PROPERTY_NAMES[name]) for name, share in shares.items()]
     return Part("say", fill("{0} of {1} right: {2}.", right, counted(len(outcomes), "case"), marks))
 
 

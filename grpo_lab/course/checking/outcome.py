@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
+from grpo_lab.base.seeds import SEED_STRIDE
 from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
 from grpo_lab.course.exercise import Exercise
@@ -35,7 +36,7 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
             return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
-        return _collect(result, exercise, bound, arguments_before, leaves, 1_000_003 * seed + index)
+        return _collect(result, exercise, bound, arguments_before, leaves, SEED_STRIDE * seed + index)
 
 
 @cache

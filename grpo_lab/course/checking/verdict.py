@@ -14,7 +14,7 @@ from grpo_lab.base.language import _, fill
 
 WIDTH = 112  # of a line of text
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # how the points are shared by what an exercise asks for
-LEAST = 0.2  # of the cases, below which nothing is earned: so many are right by chance
+MIN_SHARE = 0.2  # of the cases, below which nothing is earned: so many are right by chance
 NO_VALUES = ("no gradient", "unchanged")  # words that stand in the place of a value
 _STRESS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese has no space around it
 TITLES = {
@@ -152,7 +152,7 @@ def worth(*verdicts: Verdict) -> int | float:
     total_weight = sum(WEIGHTS[name] for name in names)
     earned = sum(WEIGHTS[name] * (1 if share[name] == 1 else share[name] / 2) for name in names) / total_weight
     if share["values"] < 1:
-        earned = share["values"] / 2 if share["values"] > LEAST else 0
+        earned = share["values"] / 2 if share["values"] > MIN_SHARE else 0
     elif share.get("gradients", 1) <= 0.8:
         earned = min(earned, 0.5)
     points = round(verdicts[0].full * earned, 1)

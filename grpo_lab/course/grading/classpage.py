@@ -124,8 +124,8 @@ def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
         exercise = grading.exercises[name]
         if graded.state(exercise) in ("partly", "wrong"):
             message = " ".join(_(part.text) for part in verdict.parts if part.kind == "say")
-            made = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
-            texts.append(f"`{name}`: {made or _first_sentence(message)}")
+            mistakes = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
+            texts.append(f"`{name}`: {mistakes or _first_sentence(message)}")
     untouched = {graded.state(exercise) for exercise in grading.exercises.values()} == {"none"}
     texts += [_("nothing was begun")] * (untouched and not graded.submission.problem)
     return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]

@@ -85,7 +85,7 @@ def pasted(grading: ClassGrades) -> dict[str, list[str]]:
     def is_published(exercise: Exercise, answer: Answer) -> bool:
         return any(_is_pasted(answer, source) for source in (_library(exercise), *_keys(exercise)))
 
-    return _found(grading, is_published, variants=False)
+    return _matching_exercises(grading, is_published, variants=False)
 
 
 def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
@@ -94,10 +94,14 @@ def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
     The key is the library's function with another line, so an answer that is nearly the key may be the student's own
     change to the lesson's function.
     """
-    return _found(grading, lambda exercise, answer: answer.words == _library(exercise).words, variants=True)
+    return _matching_exercises(
+        grading, lambda exercise, answer: answer.words == _library(exercise).words, variants=True
+    )
 
 
-def _found(grading: ClassGrades, fits: Callable[[Exercise, "Answer"], bool], variants: bool) -> dict[str, list[str]]:
+def _matching_exercises(
+    grading: ClassGrades, fits: Callable[[Exercise, "Answer"], bool], variants: bool
+) -> dict[str, list[str]]:
     """The exercises, by student, to which the answer fits; of the class's formulas, or of the lessons'."""
     exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.variant == variants}
     exercises_of_student = {}

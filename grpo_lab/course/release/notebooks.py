@@ -134,10 +134,10 @@ def refuse_unless_new(folder: Path) -> None:
 @cache
 def notebook_text(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> str:
     cells, stem = [], TITLES[number][0]
-    said = key.said(number, lang) if key and lang != ENGLISH else {}
+    translations = key.translations(number, lang) if key and lang != ENGLISH else {}
     for kind, source, mark in cells_of(number, key, lang):
         if kind == "markdown" and lang != ENGLISH:
-            source = page_in_language(source, f"assignment_{stem}", lang, said)
+            source = page_in_language(source, f"assignment_{stem}", lang, translations)
         name = f"a{number}-{mark.get('exercise', 'notebook')}-{mark.get('role', 'stub')}"
         folded = {"jupyter": {"source_hidden": True}} if mark.get("role") == "variant" else {}
         cells.append(cell(kind, name, source, {"grpo_lab": mark} | folded))

@@ -53,10 +53,10 @@ def json_calls(names: list[str]) -> dict:
 
 
 CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
-ASKED = [{"role": "user", "content": "What is it?"}]
+QUESTION = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
-OF_MODEL = "the chat template of this model"
-TUNED = (
+CHAT_TEMPLATE = "the chat template of this model"
+TAKE_A_TUNED_MODEL = (
     "take a model tuned for tools, such as qwen; tiny has none, and a calculator in plain text: --task sums-calculator"
 )
 
@@ -113,8 +113,8 @@ class Dialogue:
             "content": "",
             "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
         }
-        prefix = self._up_to_end(self._text([*ASKED, called]))
-        text = self._text([*ASKED, called, *results], add_generation_prompt=True)
+        prefix = self._up_to_end(self._text([*QUESTION, called]))
+        text = self._text([*QUESTION, called, *results], add_generation_prompt=True)
         if not text.startswith(prefix):
             raise self._changes_prefix()
         return encode_reply(self.tokenizer, text[len(prefix) :])
@@ -129,30 +129,30 @@ class Dialogue:
 
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
-            raise InputError(OF_MODEL, None, TUNED, found="is missing")
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found="is missing")
         thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
-        answered = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
+        tool_message = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
-            called = self._text([*ASKED, thought])
-            text = self._text([*ASKED, thought, answered], add_generation_prompt=True)
+            called = self._text([*QUESTION, thought])
+            text = self._text([*QUESTION, thought, tool_message], add_generation_prompt=True)
         except Exception as error:  # templates raise what they like
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
-            raise InputError(OF_MODEL, None, TUNED, found=problem) from error
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem) from error
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
             problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
-            raise InputError(OF_MODEL, None, TUNED, found=problem)
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem)
         if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
             raise self._changes_prefix()
 
     def _changes_prefix(self) -> InputError:
         problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
-        return InputError(OF_MODEL, None, expected, found=problem)
+        return InputError(CHAT_TEMPLATE, None, expected, found=problem)
 
     def _check_reading(self) -> None:
         """Read a call that the template writes: is it the same?"""
-        prompt_text = self._text(ASKED, add_generation_prompt=True)
-        text = self._text([*ASKED, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
+        prompt_text = self._text(QUESTION, add_generation_prompt=True)
+        text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
         common = next((n for n, (a, b) in enumerate(zip(prompt_text, text, strict=False)) if a != b), len(prompt_text))
         response = self._up_to_end(text)[common:].lstrip("\n")

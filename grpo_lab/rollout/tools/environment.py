@@ -33,8 +33,8 @@ from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Rows
 
-NO_TOOLS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
-LONGEST_RESULT = 4000  # characters of a result that the policy gets to read
+NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
+MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
 TOOL_TIMEOUT = 30.0  # seconds
 
 
@@ -64,7 +64,7 @@ class ToolEnvironment:
             check_walls("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
         self._seats: list[Seat] = []
-        self.kind: type | None = None  # of the environments
+        self.environment_class: type | None = None
         methods: list[Callable] = []
         if environment_factory is not None:
             if not callable(environment_factory):
@@ -72,25 +72,25 @@ class ToolEnvironment:
                 raise InputTypeError("environment_factory", environment_factory, expected)
             first = self._new_seat()
             self._seats = [first]
-            self.kind = type(first.environment)
-            self._check_kind()
+            self.environment_class = type(first.environment)
+            self._check_environment_class()
             methods = _methods(first.environment)
         self.schemas = _schemas([*self.tools, *methods])
 
     @property
     def has_instances(self) -> bool:
         """True if each episode has an instance of the environment, which can be asked after every turn."""
-        return self.kind is not None
+        return self.environment_class is not None
 
     @property
     def has_reward(self) -> bool:
         """True if the environment rewards its episodes itself."""
-        return callable(getattr(self.kind, "get_reward", None))
+        return callable(getattr(self.environment_class, "get_reward", None))
 
     @property
     def has_state(self) -> bool:
         """True if the environment says in which state a turn begins."""
-        return callable(getattr(self.kind, "get_state", None))
+        return callable(getattr(self.environment_class, "get_state", None))
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:
@@ -135,7 +135,7 @@ class ToolEnvironment:
         """
         dialogue = Dialogue(tokenizer, self.schemas)
         rows = [row for row in rows for _ in range(num_generations)]
-        class_state = _class_state(self.kind)
+        class_state = _class_state(self.environment_class)
         with _seeded():
             seats = self._take_seats(len(rows))
             prompts = [self._begin(seat, row) for seat, row in zip(seats, rows, strict=True)]
@@ -188,7 +188,9 @@ class ToolEnvironment:
             return prompt
         if not isinstance(observation, str):
             problem = f"returned {observation!r:.60}"
-            raise InputTypeError(f"{self.kind.__name__}.reset", observation, "expected a text, or None", found=problem)
+            raise InputTypeError(
+                f"{self.environment_class.__name__}.reset", observation, "expected a text, or None", found=problem
+            )
         return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
 
     def _call(self, seat: Seat, method: str, **keywords) -> Any:
@@ -197,28 +199,30 @@ class ToolEnvironment:
             return seat.run(getattr(seat.environment, method), keywords)
         except (Exception, SystemExit) as error:
             problem = f"failed: {type(error).__name__}: {error}"
-            raise RunError(f"{self.kind.__name__}.{method}", found=problem) from error
+            raise RunError(f"{self.environment_class.__name__}.{method}", found=problem) from error
 
-    def _check_kind(self) -> None:
-        if not callable(getattr(self.kind, "reset", None)):
-            problem = f"makes a {self.kind.__name__}, which has no method reset"
+    def _check_environment_class(self) -> None:
+        if not callable(getattr(self.environment_class, "reset", None)):
+            problem = f"makes a {self.environment_class.__name__}, which has no method reset"
             expected = "expected `def reset(self, **row) -> str | None`, which begins an episode"
             raise InputTypeError("environment_factory", self.environment_factory, expected, found=problem)
-        if inspect.iscoroutinefunction(self.kind.reset):
-            problem = f"makes a {self.kind.__name__}, whose reset is asynchronous"
+        if inspect.iscoroutinefunction(self.environment_class.reset):
+            problem = f"makes a {self.environment_class.__name__}, whose reset is asynchronous"
             raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=problem)
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:
             inspect.signature(self._seats[0].environment.reset).bind(**row)
         except TypeError as error:
-            problem = f"has the columns {sorted(row)}, which {self.kind.__name__}.reset cannot take: {error}"
+            problem = (
+                f"has the columns {sorted(row)}, which {self.environment_class.__name__}.reset cannot take: {error}"
+            )
             raise InputError(name, row, "expected those that it names, or **kwargs in it", found=problem) from error
 
     def _check_class_state(self, old_state: dict[str, str]) -> None:
-        changed = [name for name, state in _class_state(self.kind).items() if old_state.get(name) != state]
+        changed = [name for name, state in _class_state(self.environment_class).items() if old_state.get(name) != state]
         if changed:
-            problem = f"makes a {self.kind.__name__}, which changes {changed[0]!r} of its class"
+            problem = f"makes a {self.environment_class.__name__}, which changes {changed[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
 
@@ -238,9 +242,9 @@ class _Player:
         self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
         self.calls = self.failures = 0
         self.by_turn = by_turn
-        self.rewards = [0.0]  # so far, before each turn
+        self.cumulative_rewards = [0.0]  # of the episode so far, before each turn
         self.states = []
-        self._ask_state()
+        self._record_state()
 
     def start(self, turn: Turn) -> list[tuple[str, Any]]:
         """Read a turn and begin its calls: for each a name, with its future, its result as a text, or an error."""
@@ -286,8 +290,8 @@ class _Player:
             return None
         self.turns[-1][1].extend(results)
         if self.by_turn and self.owner.has_reward:
-            self.rewards.append(self._reward_so_far())
-        self._ask_state()
+            self.cumulative_rewards.append(self._reward_so_far())
+        self._record_state()
         return self.dialogue.write(results)
 
     def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
@@ -308,7 +312,7 @@ class _Player:
         reward = None
         if self.owner.has_reward and not self.seat.is_lost:
             reward = self.owner._call(self.seat, "get_reward")
-        turn_rewards = [new - old for old, new in itertools.pairwise(self.rewards)]
+        turn_rewards = [new - old for old, new in itertools.pairwise(self.cumulative_rewards)]
         return Episode(
             calls=self.calls,
             failures=self.failures,
@@ -325,21 +329,21 @@ class _Player:
         """The reward of the episode after a turn; None adds nothing, nor does an environment whose call is lost."""
         reward = None if self.seat.is_lost else self.owner._call(self.seat, "get_reward")
         if reward is None:
-            return self.rewards[-1]
+            return self.cumulative_rewards[-1]
         if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-            name, expected = f"{self.owner.kind.__name__}.get_reward", "expected a finite number, or None"
+            name, expected = f"{self.owner.environment_class.__name__}.get_reward", "expected a finite number, or None"
             raise InputTypeError(name, reward, expected, found=f"returned {reward!r:.60}")
         return float(reward)
 
-    def _ask_state(self) -> None:
-        """Note the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
+    def _record_state(self) -> None:
+        """Record the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
         if not self.by_turn or not self.owner.has_state:
             return
         state = object() if self.seat.is_lost else self.owner._call(self.seat, "get_state")
         try:
             hash(state)
         except TypeError as error:
-            name = f"{self.owner.kind.__name__}.get_state"
+            name = f"{self.owner.environment_class.__name__}.get_state"
             expected = "expected a text, a number or a tuple of them"
             raise InputTypeError(name, state, expected, found=f"returned {state!r:.60}") from error
         self.states.append(state)
@@ -379,7 +383,7 @@ def _listed_tools(tools: Any) -> list[Callable]:
 def _methods(environment: Any) -> list[Callable]:
     """The public methods of an environment, which are its tools. Looked for in the class: a property is not asked."""
     names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
-    return [getattr(environment, name) for name in names if name not in NO_TOOLS and not name.startswith("_")]
+    return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
 
 
 def _schemas(functions: list[Callable]) -> list[dict]:
@@ -405,14 +409,14 @@ def _schemas(functions: list[Callable]) -> list[dict]:
 
 def _shortened(text: str) -> str:
     """A result that the policy can read, which says where it was cut."""
-    if len(text) <= LONGEST_RESULT:
+    if len(text) <= MAX_RESULT_CHARACTERS:
         return text
-    return f"{text[:LONGEST_RESULT]} ... [cut: the first {LONGEST_RESULT:,} of {len(text):,} characters]"
+    return f"{text[:MAX_RESULT_CHARACTERS]} ... [cut: the first {MAX_RESULT_CHARACTERS:,} of {len(text):,} characters]"
 
 
-def _class_state(kind: type | None) -> dict[str, str]:
+def _class_state(environment_class: type | None) -> dict[str, str]:
     """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
-    classes = [each for each in (kind.__mro__ if kind else ()) if each is not object]
+    classes = [each for each in (environment_class.__mro__ if environment_class else ()) if each is not object]
     return {
         name: repr(value)
         for each in reversed(classes)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-PATIENCE = 1.0  # seconds: how long a wait may keep Ctrl-C waiting; and what an asynchronous tool gets beyond its limit
+POLL_SECONDS = 1.0  # how long a wait may keep Ctrl-C waiting; and what an asynchronous tool gets beyond its limit
 
 
 class Seat:
@@ -43,14 +43,14 @@ class Seat:
         """Return or raise what a call returned or raised; after `limit` seconds TimeoutError, and the seat is lost."""
         waited = 0.0
         while True:
-            patience = PATIENCE if limit is None else min(PATIENCE, limit + PATIENCE - waited)
+            timeout = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit + POLL_SECONDS - waited)
             try:
-                return future.result(timeout=patience)
+                return future.result(timeout=timeout)
             except FutureTimeoutError:
                 if future.done():  # the call itself raised it
                     raise
-                waited += patience
-                if limit is not None and waited >= limit + PATIENCE:
+                waited += timeout
+                if limit is not None and waited >= limit + POLL_SECONDS:
                     self.is_lost = True
                     raise TimeoutError(f"no answer within {limit:g} seconds") from None
 

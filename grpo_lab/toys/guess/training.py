@@ -57,8 +57,8 @@ def batch_advantages(
 ) -> Float[Tensor, "B K"]:
     """The advantage of each turn. The batch has G rows of every secret, one secret after the other.
 
-    groups: "one secret": the G episodes of a secret are compared. "mixed secrets": as many groups of G, in which the
-    secrets take turns: 1, 2, 3 ... n, 1, 2 ...
+    groups: "one secret": the G episodes of a secret share a baseline. "mixed secrets": as many groups of G, in which
+    the secrets take turns: 1, 2, 3 ... n, 1, 2 ...
     """
     rows = torch.arange(len(tokens))
     if groups == "mixed secrets":
@@ -92,8 +92,8 @@ def train_guess(
         num_generations: G, episodes of each secret in a batch.
         learning_rate: of AdamW; the norm of the gradient is clipped at 1.
         entropy_weight: of `entropy_bonus`.
-        groups, credit: who is compared with whom, of `GROUPS`; which entry of `TURN_ADVANTAGES`.
-        train_words: push the world's words as well, as if the policy had written them: a mistake.
+        groups, credit: which episodes share a baseline, of `GROUPS`; which entry of `TURN_ADVANTAGES`.
+        train_words: train on the environment's tokens as well, as if the policy had written them: a mistake.
         eval_every: steps between two measurements.
     """
     check_choice("groups", groups, GROUPS)
@@ -154,7 +154,7 @@ def expected_step(policy: GuessPolicy, train_words: bool = False) -> Float[Tenso
     tokens = torch.cat([episodes.tokens for episodes in every])
     weights = [e.probability * (e.rewards - e.probability @ e.rewards) / len(every) for e in every]
     advantages = repeat(torch.cat(weights).to(policy.head.weight), "B -> B K", K=policy.world.guesses)
-    pushed = tokens.shape[1] if train_words else policy.world.guesses  # what the loss divides by, beside the rows
-    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * pushed
+    trained_tokens = tokens.shape[1] if train_words else policy.world.guesses  # per row: the divisor of the loss
+    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * trained_tokens
     parameters = list(policy.parameters())
     return nn.utils.parameters_to_vector(torch.autograd.grad(gain, parameters, materialize_grads=True))
