@@ -17,7 +17,6 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
-SETTINGS_FILE = "grpo_config.json"  # where a run keeps them, in its folder
 LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
 # As accelerate and pip call them.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
