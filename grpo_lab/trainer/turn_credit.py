@@ -37,8 +37,8 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
 def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
     """Compute the advantage of each turn, by the entry `config.turn_advantage` of the table, and give it to its tokens.
 
-    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of the comparison,
-    and its advantages are zero; so are those of one that is left alone.
+    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of its group's
+    baseline, and its advantages are zero; so are those of an episode that remains alone in its group.
 
     rewards: of whole episodes.
 
@@ -46,13 +46,13 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
         Zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
-    states = numbered_states(rollout) if config.turn_advantage in READ_STATES else None
+    states = state_ids(rollout) if config.turn_advantage in READ_STATES else None
     known = ~(turn_rewards.isnan() & turn_mask).any(-1)
     # The settings of the table's entry: only that of GiGPO has one.
     settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
     compute = partial(TURN_ADVANTAGES[config.turn_advantage], **settings)
     inputs = [known, turn_rewards, turn_mask, states]
-    grouped = [values if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
+    grouped = [None if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
     advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
 
@@ -75,7 +75,7 @@ def rewards_of_turns(
     return turn_rewards, turn_mask
 
 
-def numbered_states(rollout: Rollout) -> Int[Tensor, "B K"]:
+def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     """A number for each state in which a turn begins, the same for equal states; -1 where there is no turn."""
     episodes = [episode.states for episode in rollout.episodes]
     numbers: dict = {}
