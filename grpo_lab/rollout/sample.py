@@ -2,6 +2,8 @@
 
 `sample_sequences` is the door to the ways of drawing tokens: transformers' `generate` for any model (`generate.py`);
 for the families of `fast_paths.py` a loop of ours (`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
+
+A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
 """
 
 from dataclasses import dataclass, replace
