@@ -16,7 +16,6 @@ from torch import Tensor
 from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_known
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.settings import READ_STATES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.rollout.text_environment import Environment, abilities
@@ -29,7 +28,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not abilities(environment).has_state:
+    if TURN_ADVANTAGES[name].reads_states and not abilities(environment).has_state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 
@@ -46,11 +45,10 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
         Zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
-    states = state_ids(rollout) if config.turn_advantage in READ_STATES else None
+    entry = TURN_ADVANTAGES[config.turn_advantage]
+    states = state_ids(rollout) if entry.reads_states else None
     known = ~(turn_rewards.isnan() & turn_mask).any(-1)
-    # The settings of the table's entry: only that of GiGPO has one.
-    settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
-    compute = partial(TURN_ADVANTAGES[config.turn_advantage], **settings)
+    compute = partial(entry.compute, scale=config.scale_rewards) if len(entry.scales) > 1 else entry.compute
     inputs = [known, turn_rewards, turn_mask, states]
     grouped = [None if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
     advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")
