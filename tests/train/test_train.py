@@ -113,7 +113,7 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The recorded runs were made with these rows, rewards and settings; nothing of it may depend on the options."""
     choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
-    assert choice.functions == train_command.REWARDS == [accuracy_reward, think_rate]
+    assert choice.reward_funcs == train_command.REWARDS == [accuracy_reward, think_rate]
     assert train_command.REWARD_WEIGHTS == [1.0, 0.0] and train_command.TRAINING_PROBLEMS == 20_000
     monkeypatch.undo()
     assert choice.rows("train", None, 2) == addition_problems("train", train_command.TRAINING_PROBLEMS, 2)
