@@ -362,10 +362,27 @@ ADVANTAGES = {
     "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1),
 }
 
-# How the rewards of turns become advantages of turns. Each takes turn_rewards, turn_mask, states; (P, G, K) all.
-TURN_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
-    "trajectory": lambda turn_rewards, turn_mask, states=None: trajectory_advantages(turn_rewards, turn_mask),
-    "turn": lambda turn_rewards, turn_mask, states=None: turn_advantages(turn_rewards, turn_mask),
-    "state": turn_advantages,
-    "gigpo": gigpo_advantages,
+
+@dataclass(frozen=True)
+class TurnAdvantage:
+    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns. Calling it computes them.
+
+    compute: from turn_rewards, turn_mask and states, (P, G, K) all, to advantages (P, G, K).
+    reads_states: whether it compares turns that begin in the same state, which the environment then has to tell.
+    scales: the values of `scale_rewards` that go with it. Where there are several, `compute` has a parameter `scale`.
+    """
+
+    compute: Callable[..., Tensor]
+    reads_states: bool = False
+    scales: tuple[str, ...] = ("group",)
+
+    def __call__(self, *inputs: Tensor | None, **settings: Any) -> Tensor:
+        return self.compute(*inputs, **settings)
+
+
+TURN_ADVANTAGES = {
+    "trajectory": TurnAdvantage(lambda rewards, mask, states=None: trajectory_advantages(rewards, mask)),
+    "turn": TurnAdvantage(lambda rewards, mask, states=None: turn_advantages(rewards, mask)),
+    "state": TurnAdvantage(turn_advantages, reads_states=True),
+    "gigpo": TurnAdvantage(gigpo_advantages, reads_states=True, scales=("group", "none")),
 }

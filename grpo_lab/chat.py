@@ -134,7 +134,7 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
     chosen = rows[number - 1 : number]
-    (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces)
+    (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces_system_prompt)
     return task_spec, row
 
 
@@ -176,7 +176,7 @@ def _play(
     print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
     if task_spec is not None:
         print(_reward_line(rollout, row, task_spec))
-    elif abilities(environment).reward:
+    elif abilities(environment).has_reward:
         print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
     sys.stdout.flush()
     return rollout.texts[0] if episode.messages is None else episode.messages
@@ -195,9 +195,9 @@ def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
     """The reward of an episode by the task and by each of its functions: "reward: 1.1 (accuracy 1, format 1)"."""
     from grpo_lab.trainer.experience import reward_rollout
 
-    values = reward_rollout(rollout, [row], task_spec.functions)[1][0].tolist()
-    weights = task_spec.weights or [1.0] * len(values)
-    parts = ", ".join(f"{name} {value:g}" for name, value in zip(task_spec.names, values, strict=True))
+    values = reward_rollout(rollout, [row], task_spec.reward_funcs)[1][0].tolist()
+    weights = task_spec.reward_weights or [1.0] * len(values)
+    parts = ", ".join(f"{name} {value:g}" for name, value in zip(task_spec.reward_names, values, strict=True))
     return f"reward: {sum(weight * value for weight, value in zip(weights, values, strict=True)):g} ({parts})"
 
 

@@ -88,7 +88,7 @@ def evaluate(
     )  # fmt: skip
     G = num_generations
     _, rewards_per_func, names = sampled.rewards
-    if reward_weights is not None and abilities(environment).reward and len(reward_weights) < len(names):
+    if reward_weights is not None and abilities(environment).has_reward and len(reward_weights) < len(names):
         reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
     weights = check_weights(reward_weights, names)
     total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
@@ -257,8 +257,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
-    instances = ["environments"] if abilities(environment).instances else []
-    check_signatures(task_spec.functions, [*rows[0], *TRAINER_ARGUMENTS, *instances])
+    instances = ["environments"] if abilities(environment).has_instances else []
+    check_signatures(task_spec.reward_funcs, [*rows[0], *TRAINER_ARGUMENTS, *instances])
     check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
@@ -269,7 +269,9 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         settings["environment"] = environment
     samples: list[dict] = []
     settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
-    result = evaluate(policy, tokenizer, rows, correct=task_spec.functions, seed=seed, disable_tqdm=False, **settings)
+    result = evaluate(
+        policy, tokenizer, rows, correct=task_spec.reward_funcs, seed=seed, disable_tqdm=False, **settings
+    )
     if output is not None:
         write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
         print(f"{len(samples):,} completions written to {output.as_posix()}")
@@ -295,7 +297,7 @@ def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator
             "with right and wrong completions, or more of each (num_generations); --output shows them"
         )
     if result["accuracy"] is None:
-        first = reward_names(task_spec.functions)[0]
+        first = reward_names(task_spec.reward_funcs)[0]
         reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
         yield f"there is no accuracy: {reason}; see rewards/{first}/mean"
 

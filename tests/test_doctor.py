@@ -8,7 +8,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from grpo_lab import doctor as module
+from grpo_lab import doctor as doctor_module
 from grpo_lab.doctor import Check, Report, doctor
 from grpo_lab.models import loading
 from grpo_lab.sandbox import walls
@@ -17,9 +17,9 @@ from grpo_lab.sandbox import walls
 @pytest.fixture(autouse=True)
 def a_laptop(monkeypatch):
     """In an environment called "py", without a card."""
-    monkeypatch.setattr(module, "PYTHON", "py")
-    monkeypatch.setattr(module, "CONDA", False)
-    monkeypatch.setattr(module, "find_gpu", lambda: None)
+    monkeypatch.setattr(doctor_module, "PYTHON", "py")
+    monkeypatch.setattr(doctor_module, "CONDA", False)
+    monkeypatch.setattr(doctor_module, "find_gpu", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
@@ -34,7 +34,7 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
     monkeypatch.setitem(sys.modules, "psutil", None)
     check = doctor()["machine"]
     assert check.status == "warn" and "`py -m pip install -r requirements.lock`" in check.remedy
-    monkeypatch.setattr(module, "CONDA", True)
+    monkeypatch.setattr(doctor_module, "CONDA", True)
     assert "`conda env update -f environment.yml`" in doctor()["machine"].remedy
     monkeypatch.setitem(sys.modules, "torch", None)
     assert doctor()["NVIDIA GPU"].status == "fail"
@@ -43,7 +43,7 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
 
 
 def test_packages_that_are_missing_or_untested(monkeypatch):
-    assert module.check_packages().status == "ok"
+    assert doctor_module.check_packages().status == "ok"
     for requirement, status, version in [
         ("nowhere-to-be-found>=1", "fail", "No package metadata was found for nowhere-to-be-found"),
         (f"torch>{torch.__version__.split('+')[0]}", "warn", f"torch {torch.__version__} (wanted: >"),
@@ -55,13 +55,13 @@ def test_packages_that_are_missing_or_untested(monkeypatch):
 
 
 def test_a_card_that_torch_does_not_use(monkeypatch):
-    monkeypatch.setattr(module, "find_gpu", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
+    monkeypatch.setattr(doctor_module, "find_gpu", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
     for cuda, detail, remedy in [
         (None, "this torch has no CUDA", "--reinstall-package torch --torch-backend=auto"),
         ("13.0", "driver is older than torch's CUDA", "Update the NVIDIA driver"),
     ]:
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        check = module.check_gpu()
+        check = doctor_module.check_gpu()
         assert check.status == "warn" and detail in check.finding and remedy in check.remedy
 
 
@@ -70,7 +70,7 @@ def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (130 * 2**30, 140 * 2**30))
-    check = module.check_gpu()
+    check = doctor_module.check_gpu()
     assert check.finding == "NVIDIA H200, 140.0 GiB, 130.0 of them free" and check.status == "ok"
     assert "`py -m grpo_lab.memory --budget 130.0`" in check.remedy
 
@@ -84,7 +84,7 @@ def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
     str(doctor()).encode("ascii")  # consoles of every code page show it
 
 
-real_find_gpu = module.find_gpu
+real_find_gpu = doctor_module.find_gpu
 
 
 def test_the_card_is_found_without_torch(monkeypatch):
@@ -96,22 +96,22 @@ def test_the_card_is_found_without_torch(monkeypatch):
 
 def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, capsys):
     for status, code in (("warn", 0), ("fail", 1)):
-        monkeypatch.setattr(module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
-        assert module.main([]) == code and "all" in capsys.readouterr().out
+        monkeypatch.setattr(doctor_module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
+        assert doctor_module.main([]) == code and "all" in capsys.readouterr().out
 
 
 def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with_their_command(tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
     for variable in ("MODELSCOPE_CACHE", "HF_HUB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path / "none"))
-    check = module.check_models()
+    check = doctor_module.check_models()
     assert check.status == "ok" and check.finding == "none but the tiny one"
     assert "`py -m grpo_lab.models get qwen` fetches 478 MB" in check.remedy and "get smollm2" in check.remedy
     folder = tmp_path / "qwen-0.5b-instruct"
     folder.mkdir()
     (folder / "config.json").touch()
     (folder / "README.md").write_text("---\nsource: Qwen2-0.5B-Instruct, from mine.gguf\n---\n", encoding="utf-8")
-    check = module.check_models()
+    check = doctor_module.check_models()
     assert check.finding == "qwen (Qwen2-0.5B-Instruct, from mine.gguf)" and "get qwen" not in check.remedy
 
 
@@ -129,9 +129,9 @@ def test_a_sandbox_is_named_and_where_there_is_none_what_is_refused(
     platform, program, wall, status, found, remedy, monkeypatch
 ):
     monkeypatch.setattr(walls, "strong_wall", lambda: wall)
-    monkeypatch.setattr(module.shutil, "which", lambda name: program)
-    monkeypatch.setattr(module.sys, "platform", platform)
-    check = module.check_sandbox()
+    monkeypatch.setattr(doctor_module.shutil, "which", lambda name: program)
+    monkeypatch.setattr(doctor_module.sys, "platform", platform)
+    check = doctor_module.check_sandbox()
     assert check.status == status and found in check.finding and remedy in check.remedy
     assert bool(check.remedy) == (not wall[0])
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")

@@ -17,13 +17,11 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
-SETTINGS_FILE = "grpo_config.json"  # where a run keeps them, in its folder
 LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
 # As accelerate and pip call them.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # Why --engine trl refuses a setting.
 OUR_LOOP_ALONE = "only our own loop has it"
-READ_STATES = ("state", "gigpo")  # entries of TURN_ADVANTAGES that compare turns which begin in the same state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +271,7 @@ def _check_turn_advantage(config: GRPOConfig) -> None:
     name, scale = config.turn_advantage, config.scale_rewards
     if name == "trajectory":
         return
-    scales = ("group", "none") if name == "gigpo" else ("group",)
-    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
+    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in TURN_ADVANTAGES[name].scales}
     problems = [f"{each} = {getattr(config, each)!r}" for each, fits in fitting.items() if not fits]
     if problems:
         expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 from grpo_lab.diagnose.logs import Log, MissingMetric
 
 Evidence = str | None
 MIN_STEPS = 8  # steps below which no trend is read
 ZERO_STD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
-LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE = "sampling/logp_difference_max", "sampling/frac_logp_difference"
 LOGP_DIFFERENCE_MEAN = "sampling/sampling_logp_difference/mean"  # TRL's
 MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE_MEAN, "reward")
-TRAINED_REPLIES = "tools/frac_trained"
 LENGTH, TRUNCATED = "completions/mean_length", "completions/clipped_ratio"
 
 

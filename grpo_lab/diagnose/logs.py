@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
+from grpo_lab.base.names import METRICS, SETTINGS_FILE
 
-METRICS, SETTINGS_FILE, STATE = "metrics.jsonl", "grpo_config.json", "trainer_state.json"  # as the trainers call them
+STATE = "trainer_state.json"  # as transformers calls it
 KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"
 
 
@@ -63,7 +64,8 @@ def read_log(source, settings: dict | None = None) -> Log:
         TypeError: for another kind of source.
     """
     if isinstance(source, str | Path):
-        rows, saved_settings, name = *_from_path(Path(source)), str(source)
+        rows, saved_settings = _from_path(Path(source))
+        name = str(source)
     elif isinstance(source, list) and all(isinstance(row, dict) for row in source):
         rows = source
         saved_settings = {}
@@ -116,8 +118,10 @@ def _by_step(rows: list, name: str) -> list[dict]:
         if not isinstance(row, dict) or row.get("step") is None:
             raise InputError("source", row, "expected 'step'", found=f"{name!r} has a row without: {str(row)[:80]}")
         # TRL's names of held-out metrics become ours.
-        values = {re.sub("^eval_", "eval/", name): _number(value) for name, value in row.items() if name != "step"}
-        steps.setdefault(row["step"], {}).update({name: x for name, x in values.items() if x is not None})
+        values = {
+            re.sub("^eval_", "eval/", metric): _number(value) for metric, value in row.items() if metric != "step"
+        }
+        steps.setdefault(row["step"], {}).update({metric: x for metric, x in values.items() if x is not None})
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise InputError(
             "source", name, "expected the metrics of at least one step", found=f"{name!r} holds no numbers"

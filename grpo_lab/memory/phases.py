@@ -19,7 +19,8 @@ from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.trainer.optim_8bit import PIECE
 
 Parts = dict[str, int]
-DRAWING = 4  # float32 tensors of the size of the logits: they, their logarithm after the softmax, two of probabilities
+# float32 tensors of the size of the logits: they, their logarithm after the softmax, two of probabilities
+SAMPLING_TENSORS = 4
 
 
 @dataclass
@@ -192,7 +193,7 @@ def rollout(run: PlannedRun) -> list[Parts]:
     """The prompts; then a token step for all rows, in a cache that does not move, captured on a GPU."""
     shape = run.shape
     columns = run.length
-    tensors = DRAWING
+    tensors = SAMPLING_TENSORS
     rollout_rows = run.config.generation_batch_size
     rows = rollout_rows // run.rollout_parts
     if run.device_type == "cuda":
@@ -200,16 +201,16 @@ def rollout(run: PlannedRun) -> list[Parts]:
     prompt_tokens = run.rollout_prompts * (run.prompt_length - 1)
     # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
     prefix = parts.cache_bytes(shape, prompt_tokens, 4 if run.mode.autocast else run.product_size)
-    at_work = parts.forward_bytes(shape, prompt_tokens, run.product_size, run.weight_size)
-    step = {
+    working_memory = parts.forward_bytes(shape, prompt_tokens, run.product_size, run.weight_size)
+    token_step = {
         "KV cache": prefix + parts.cache_bytes(shape, rows * columns, run.product_size),
         # A part draws the noise of all rows.
         "sampling": 4 * (tensors * rows + rollout_rows * (run.rollout_parts > 1)) * shape.vocabulary,
         # Until the rollout ends, autocast keeps the copies that it made for the prompts.
         "autocast cache": 2 * run.layer_copies + run.head_copy,
     }
-    at_work += run.prefill_mask
-    return [{"KV cache": prefix, "autocast cache": run.layer_copies, "activations": at_work}, step]
+    working_memory += run.prefill_mask
+    return [{"KV cache": prefix, "autocast cache": run.layer_copies, "activations": working_memory}, token_step]
 
 
 def logprobs(run: PlannedRun) -> list[Parts]:
@@ -218,10 +219,10 @@ def logprobs(run: PlannedRun) -> list[Parts]:
     if not of_policy and not resident(run)["reference"]:
         return [{}]
     copies = run.layer_copies if of_policy else 0
-    at_work = parts.forward_bytes(run.shape, run.tokens, run.product_size, run.weight_size)
+    working_memory = parts.forward_bytes(run.shape, run.tokens, run.product_size, run.weight_size)
     hidden = parts.weight_bytes((run.tokens + run.completion_tokens) * run.shape.width, run.weight_size)
     logits = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
-    layers = {"activations": at_work + run.masks, "autocast cache": copies}
+    layers = {"activations": working_memory + run.masks, "autocast cache": copies}
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy}]
 
 
@@ -246,15 +247,15 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
     forward = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
     backward = parts.head_update_bytes(run.shape, run.completion_tokens, run.chunk, run.weight_size)
     # At work in a layer, beside all that it kept: in the MLP the gradients of product, activation and up.
-    at_work = run.layer_activations + 2 * run.product_size * run.shape.inner * run.tokens
-    last_layer = in_graph - run.head_activations + at_work - (0 if checkpointing else run.layer_activations)
+    working_memory = run.layer_activations + 2 * run.product_size * run.shape.inner * run.tokens
+    last_layer = in_graph - run.head_activations + working_memory - (0 if checkpointing else run.layer_activations)
     layer_gradients = run.gradients if gradients_before else run.gradients - run.embedding
     sums = (run.shape.tied and run.chunk is None) + 1 if gradients_before else 0
     sizes = (
         (gradients_before, in_graph, run.layer_copies + run.head_copy, forward),
         (gradients_before, in_graph, layer_copies + run.head_copy, backward),
         (gradients_before, last_layer, layer_copies, run.head_gradient),
-        (layer_gradients, at_work, 0, run.head_gradient),
+        (layer_gradients, working_memory, 0, run.head_gradient),
         (run.gradients, 0, 0, run.head_gradient + sums * run.embedding),
     )
     return [dict(zip(("gradients", "activations", "autocast cache", "head"), each, strict=True)) for each in sizes]
@@ -269,8 +270,8 @@ def step(run: PlannedRun) -> list[Parts]:
     nothing.
     """
     eight_bit = run.mode.optimizer == "adamw8bit"
-    at_work = 28 * min(sum(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.11)
-    return [{"gradients": run.gradients, "Adam at work": at_work}]
+    working_memory = 28 * min(sum(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.11)
+    return [{"gradients": run.gradients, "Adam at work": working_memory}]
 
 
 PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": step}

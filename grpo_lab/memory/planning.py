@@ -17,8 +17,7 @@ from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory import phases
-from grpo_lab.memory.phases import PlannedRun
+from grpo_lab.memory.phases import PHASES, PlannedRun, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.rollout import encode_prompts
 
@@ -35,8 +34,8 @@ class MemoryPlan:
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
         """Phase -> its moments in order -> part -> bytes."""
-        always = phases.resident(self.run)
-        return {name: [always | alive for alive in phase(self.run)] for name, phase in phases.PHASES.items()}
+        always = resident(self.run)
+        return {name: [always | alive for alive in phase(self.run)] for name, phase in PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:

@@ -57,8 +57,10 @@ def aggregate(
             return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.22)
         case "microbatch_tokens":
             return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.23)
-    total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
-    return sums.sum() / total.clamp(min=1)  # scalar (5.24)
+        case "update_tokens":
+            total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
+            return sums.sum() / total.clamp(min=1)  # scalar (5.24)
+    raise AssertionError("`Loss` accepts no other divisor")
 
 
 def token_mean(

@@ -76,7 +76,8 @@ class Loss:
         check_choice("divided_by", self.divided_by, DIVISORS)
 
 
-def clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
+# Each hands a `LossBatch` and the settings on to its formula in surrogates.py.
+def surrogate_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,
         batch.advantages,
@@ -86,11 +87,11 @@ def clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def surrogate_cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
 
 
-def sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def surrogate_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return sapo_surrogate(
         batch.ratio,
         batch.advantages,
@@ -99,7 +100,7 @@ def sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def surrogate_vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return vespo_surrogate(
         batch.logp,
         batch.old_logp,
@@ -139,14 +140,58 @@ def check_cispo(settings: LossSettings) -> None:
 LEVEL = "importance_sampling_level"
 CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL)
 LOSSES = {
-    "grpo": Loss(clipped, "completion_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "bnpo": Loss(clipped, "microbatch_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "dr_grpo": Loss(clipped, "max_completion_length", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "dapo": Loss(clipped, "update_tokens", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "cispo": Loss(cispo, "update_tokens", ("epsilon_high", LEVEL), cispo_clip_metrics, check_cispo),
-    "sapo": Loss(sapo, "completion_tokens", ("sapo_temperature_pos", "sapo_temperature_neg", LEVEL)),
-    "luspo": Loss(clipped, "completions", CLIP_SETTINGS, clip_metrics, check_clipped),
-    "vespo": Loss(vespo, "update_tokens", ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")),
+    "grpo": Loss(
+        surrogate=surrogate_clipped,
+        divided_by="completion_tokens",
+        reads=CLIP_SETTINGS,
+        clip_metrics=clip_metrics,
+        check=check_clipped,
+    ),
+    "bnpo": Loss(
+        surrogate=surrogate_clipped,
+        divided_by="microbatch_tokens",
+        reads=CLIP_SETTINGS,
+        clip_metrics=clip_metrics,
+        check=check_clipped,
+    ),
+    "dr_grpo": Loss(
+        surrogate=surrogate_clipped,
+        divided_by="max_completion_length",
+        reads=CLIP_SETTINGS,
+        clip_metrics=clip_metrics,
+        check=check_clipped,
+    ),
+    "dapo": Loss(
+        surrogate=surrogate_clipped,
+        divided_by="update_tokens",
+        reads=CLIP_SETTINGS,
+        clip_metrics=clip_metrics,
+        check=check_clipped,
+    ),
+    "cispo": Loss(
+        surrogate=surrogate_cispo,
+        divided_by="update_tokens",
+        reads=("epsilon_high", LEVEL),
+        clip_metrics=cispo_clip_metrics,
+        check=check_cispo,
+    ),
+    "sapo": Loss(
+        surrogate=surrogate_sapo,
+        divided_by="completion_tokens",
+        reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL),
+    ),
+    "luspo": Loss(
+        surrogate=surrogate_clipped,
+        divided_by="completions",
+        reads=CLIP_SETTINGS,
+        clip_metrics=clip_metrics,
+        check=check_clipped,
+    ),
+    "vespo": Loss(
+        surrogate=surrogate_vespo,
+        divided_by="update_tokens",
+        reads=("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+    ),
 }
 LOSS_TYPES = tuple(LOSSES)
 

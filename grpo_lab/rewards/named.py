@@ -1,7 +1,8 @@
 """Reward functions by name, for the commands: those of this package, and your own as FILE:function."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
@@ -22,22 +23,48 @@ def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
-NAMED: dict[str, Callable] = {
-    "accuracy": accuracy_reward,
-    "math": math_reward,
-    "number": number_reward,
-    "last": last_number_reward,
-    "format": format_reward,
-    "graded": graded_reward,
-    "contains": contains_reward,
-    "gym": gym_reward,
-    "code": code_reward,
-    "pass_rate": pass_rate_reward,
-    "sql": sql_reward,
-    "think": think_rate,
+def _check_tests(row: Row) -> None:
+    """Raise InputError for tests that cannot be read."""
+    if row["tests"] is not None:
+        read_tests(row["tests"])
+
+
+def _check_sql(row: Row) -> None:
+    """Raise InputError for a statement without a result in its database."""
+    if row["sql"] is not None:
+        expected_result(row["database"], row["sql"])
+
+
+@dataclass(frozen=True)
+class NamedReward:
+    """An entry of `NAMED_REWARDS`: everything that a reward of this package is.
+
+    reads_tags: whether it looks for think or answer tags.
+    compares_numbers: whether the column `answer` has to be a number.
+    check_row: raises InputError for columns of a row that it cannot read.
+    """
+
+    function: Callable
+    reads_tags: bool = False
+    compares_numbers: bool = False
+    check_row: Callable[[Row], None] | None = None
+
+
+NAMED_REWARDS = {
+    "accuracy": NamedReward(accuracy_reward, reads_tags=True),
+    "math": NamedReward(math_reward, reads_tags=True),
+    "number": NamedReward(number_reward, reads_tags=True, compares_numbers=True),
+    "last": NamedReward(last_number_reward, compares_numbers=True),
+    "format": NamedReward(format_reward, reads_tags=True),
+    "graded": NamedReward(graded_reward, reads_tags=True),
+    "contains": NamedReward(contains_reward),
+    "gym": NamedReward(gym_reward, reads_tags=True),
+    "code": NamedReward(code_reward, check_row=_check_tests),
+    "pass_rate": NamedReward(pass_rate_reward, check_row=_check_tests),
+    "sql": NamedReward(sql_reward, check_row=_check_sql),
+    "think": NamedReward(think_rate, reads_tags=True),
 }
-READ_TAGS = set(NAMED) - {"contains", "last", "code", "pass_rate", "sql"}
-NUMBERS = ("number", "last")  # these compare with a number
+NAMED: dict[str, Callable] = {name: entry.function for name, entry in NAMED_REWARDS.items()}
 
 
 def short_name(name: str) -> str:
@@ -70,7 +97,8 @@ def _own_reward(name: str) -> Callable:
 
 def read_tags(names: Iterable[str]) -> bool:
     """True if one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
-    return any(short_name(name) in READ_TAGS for name in names)
+    entries = (NAMED_REWARDS.get(short_name(name)) for name in names)
+    return any(entry is not None and entry.reads_tags for entry in entries)
 
 
 def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
@@ -99,7 +127,7 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
                 lack += "; another column with the answers is named as --answer_column"
             errors.append(InputError("reward_funcs", name, lack, found=need))
     if not errors:
-        errors += _programs_errors(needs, rows, locations)
+        errors += _column_errors(needs, rows, locations)
     comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
     others_apply = any("answer" not in columns for columns in needs.values())
     checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
@@ -114,17 +142,18 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
         raise combine_errors(errors)
 
 
-def _programs_errors(names: Iterable[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
-    """Errors for the columns that rewards of programs and of statements read."""
+def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
+    """Errors for the columns that rewards of programs and of statements read; of each row the first."""
+    # Each check once, in the order of the table.
+    entries = (entry for name, entry in NAMED_REWARDS.items() if name in names)
+    checks = dict.fromkeys(entry.check_row for entry in entries if entry.check_row is not None)
     errors: list[InputError] = []
-    if not {"code", "pass_rate", "sql"} & set(names):
+    if not checks:
         return errors
     for location, row in zip(locations, rows, strict=True):
         try:
-            if {"code", "pass_rate"} & set(names) and row["tests"] is not None:
-                read_tests(row["tests"])
-            if "sql" in names and row["sql"] is not None:
-                expected_result(row["database"], row["sql"])
+            for check in checks:
+                check(row)
         except InputError as error:
             problem = error.details.partition("; ")[0].strip()
             errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=problem))
@@ -138,11 +167,11 @@ def _check_answer(answer: Any, location: str, names: list[str], others_apply: bo
     for name in names:
         try:
             expected_texts(name, [""], [answer])
-            if name in NUMBERS:
+            if NAMED_REWARDS[name].compares_numbers:
                 NAMED[name]([""], answer=[answer])
         except InputError as error:
-            expected = f"expected {'a number' if name in NUMBERS else 'a text or a whole number'} for {name!r}"
-            raise InputError(f"{location}: answer", answer, expected) from error
+            kind = "a number" if NAMED_REWARDS[name].compares_numbers else "a text or a whole number"
+            raise InputError(f"{location}: answer", answer, f"expected {kind} for {name!r}") from error
 
 
 def _needed(function: Callable) -> set[str]:

@@ -29,10 +29,8 @@ TASK_OPTION_DEFAULTS = {
     "chat_template": MODEL_TEMPLATE,
 }
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
-OPTIONS_THAT_IMPORT = {
-    "tools": None,
-    "environment": None,
-}  # likewise: files that are imported, which only somebody who types may ask
+# Options whose values are imported: they are taken from the command line, never from a file.
+OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:
@@ -76,12 +74,12 @@ class TaskSpec:
     """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it."""
 
     task: Task
-    names: tuple[str, ...]
-    functions: list[Callable]  # the rewards of these names, as the run gets them
-    weights: list[float] | None
+    reward_names: tuple[str, ...]
+    reward_funcs: list[Callable]  # the rewards of these names, as the run gets them
+    reward_weights: list[float] | None
     system_prompt: str | None
-    replaces: bool  # whether the system prompt takes the place of those that rows bring
-    plain: bool = False  # whether the model gets texts, and no chat messages
+    replaces_system_prompt: bool  # whether it takes the place of those that rows bring
+    plain_text: bool = False  # whether the model gets texts, and no chat messages
     small: bool = False  # whether it is for a model as small as the tiny one
 
     def rows(self, split: str, n: int | None, seed: int) -> Sequence[Row]:
@@ -89,19 +87,19 @@ class TaskSpec:
         check_choice("split", split, SPLITS)
         rows, own = self.task.rows(split, n, seed), self.task.own
         if own is None:
-            check_columns(list(self.names), rows)
+            check_columns(list(self.reward_names), rows)
         else:
             for name, own_rows in own.of_split.items():  # all: who trains learns of the fault, not who measures later
                 if own_rows:
-                    check_columns(list(self.names), own_rows, own.locations_of_split[name])
-        rows = with_system(rows, self.system_prompt, self.replaces)
-        return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain else rows
+                    check_columns(list(self.reward_names), own_rows, own.locations_of_split[name])
+        rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
+        return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
 
     def description_lines(self, rows: Sequence[Row]) -> list[str]:
         """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
         whether the tiny model has learnt anything of the kind."""
-        weights = self.weights or [1.0] * len(self.names)
-        rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.names, weights, strict=True))
+        weights = self.reward_weights or [1.0] * len(self.reward_names)
+        rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
         first = rows[0]["prompt"]
         if isinstance(first, str):
             prompt_line = f"the first prompt is {shortened(first)}"
@@ -143,13 +141,13 @@ def make_task_spec(
     check_weights(reward_weights, names)
     system_text = _system_prompt(system_prompt, chosen_task, names, small)
     return TaskSpec(
-        chosen_task,
-        names,
-        functions,
-        reward_weights,
-        system_text,
-        replaces=system_prompt != BY_REWARDS,
-        plain=chat_template != MODEL_TEMPLATE,
+        task=chosen_task,
+        reward_names=names,
+        reward_funcs=functions,
+        reward_weights=reward_weights,
+        system_prompt=system_text,
+        replaces_system_prompt=system_prompt != BY_REWARDS,
+        plain_text=chat_template != MODEL_TEMPLATE,
         small=small,
     )
 

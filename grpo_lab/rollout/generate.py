@@ -112,13 +112,13 @@ def sample_by_generate(
         top_k=0,
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
-    keywords |= {} if turns is None else {"stopping_criteria": [_Done(turns)]}
+    keywords |= {} if turns is None else {"stopping_criteria": [_StopWhenDone(turns)]}
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     return sequences, *recorder.finish(sequences[:, -1])
 
 
-class _Done(StoppingCriteria):
+class _StopWhenDone(StoppingCriteria):
     """A criterion that hands each new token to the turns, and says which rows are over."""
 
     def __init__(self, turns: Turns):
@@ -141,7 +141,7 @@ class _Recorder(LogitsProcessor):
         self.entropy = []
 
     def __call__(self, input_ids, logits):
-        self._note(input_ids[:, -1])
+        self._record_logp(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
         logits = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
@@ -152,14 +152,14 @@ class _Recorder(LogitsProcessor):
         if self.turns is not None:
             forced = torch.tensor(self.turns.forced(), device=logits.device)[:, None]
             is_forced = torch.arange(logits.shape[1], device=logits.device) == forced
-            certain = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
-            logits = torch.where(forced == DRAWN, logits, certain)
+            forced_logits = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
+            logits = torch.where(forced == DRAWN, logits, forced_logits)
         return logits
 
-    def _note(self, token):
+    def _record_logp(self, token):
         if self.log_pi is not None:
             self.logp.append(self.log_pi.gather(-1, token[:, None])[:, 0])
 
     def finish(self, last_token):
-        self._note(last_token)
+        self._record_logp(last_token)
         return torch.stack(self.logp, dim=1), torch.stack(self.entropy, dim=1)

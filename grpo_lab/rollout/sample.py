@@ -2,6 +2,8 @@
 
 `sample_sequences` is the door to the ways of drawing tokens: transformers' `generate` for any model (`generate.py`);
 for the families of `fast_paths.py` a loop of ours (`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
+
+A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
 """
 
 from dataclasses import dataclass, replace
@@ -67,9 +69,10 @@ class Rollout:
         )
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
-        by_row = ("prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated")
-        of_episodes = ("policy_mask", "turn", "group")
-        cut: dict = {name: getattr(self, name)[rows] for name in by_row + of_episodes}
+        by_row = (
+            "prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated", "policy_mask", "turn", "group",
+        )  # fmt: skip
+        cut: dict = {name: getattr(self, name)[rows] for name in by_row}
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
         cut |= {
             name: [values[index] for index in indices]

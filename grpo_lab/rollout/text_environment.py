@@ -54,17 +54,17 @@ class Environment(Protocol):
 class Abilities(NamedTuple):
     """The abilities of an environment: its attributes `has_instances`, `has_reward` and `has_state`."""
 
-    instances: bool
-    reward: bool
-    state: bool
+    has_instances: bool
+    has_reward: bool
+    has_state: bool
 
 
 def abilities(environment: Environment | None) -> Abilities:
     """The abilities that an environment states; without an environment there are none."""
     return Abilities(
-        instances=getattr(environment, "has_instances", False),
-        reward=getattr(environment, "has_reward", False),
-        state=getattr(environment, "has_state", False),
+        has_instances=getattr(environment, "has_instances", False),
+        has_reward=getattr(environment, "has_reward", False),
+        has_state=getattr(environment, "has_state", False),
     )
 
 

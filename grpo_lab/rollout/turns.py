@@ -82,14 +82,15 @@ class Turns:
         self.ids: list[list[int]] = [[] for _ in range(rows)]
         self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
         self.turn: list[list[int]] = [[] for _ in range(rows)]  # of each token: whose turn, or to which the reply
-        self.queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
-        self.count, self.start = [0] * rows, [0] * rows  # of the present turn: its number and its first token
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
+        self.turn_index = [0] * rows  # of the current turn of each row, from 0
+        self.turn_start = [0] * rows  # the index of its first token among `ids`
         self.done, self.truncated = [False] * rows, [False] * rows
         self.replies = [0] * rows  # that were written
 
     def forced(self) -> list[int]:
         """The id that each row has to write next; `DRAWN` where the policy draws."""
-        return [queue[0] if queue else DRAWN for queue in self.queue]
+        return [queue[0] if queue else DRAWN for queue in self.reply_queue]
 
     def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
         """Add the token that each of these rows has just written, and ask the environment where that ended a turn."""
@@ -97,19 +98,19 @@ class Turns:
         for row, token in zip(rows, tokens, strict=True):
             if self.done[row]:
                 continue
-            is_policy = not self.queue[row]
+            is_policy = not self.reply_queue[row]
             if not is_policy:
-                token = self.queue[row].popleft()
+                token = self.reply_queue[row].popleft()
             self.ids[row].append(token)
             self.is_policy[row].append(is_policy)
-            self.turn[row].append(self.count[row])
-            if is_policy and self.stop_strings.end(self.ids[row][self.start[row] :]):
+            self.turn[row].append(self.turn_index[row])
+            if is_policy and self.stop_strings.end(self.ids[row][self.turn_start[row] :]):
                 ended.append(row)
             elif is_policy and token in self.ends:
                 self.done[row] = True
             else:
-                if not is_policy and not self.queue[row]:
-                    self.count[row], self.start[row] = self.count[row] + 1, len(self.ids[row])
+                if not is_policy and not self.reply_queue[row]:
+                    self.turn_index[row], self.turn_start[row] = self.turn_index[row] + 1, len(self.ids[row])
                 self._stop_at_limit(row)
         self._end_turns(ended)
 
@@ -117,12 +118,13 @@ class Turns:
         """End a turn of the policy in these rows: the last one ends the episode, after any other comes a reply."""
         rows_with_reply = []
         for row in rows:
-            if self.max_turns is not None and self.count[row] + 1 >= self.max_turns:
+            if self.max_turns is not None and self.turn_index[row] + 1 >= self.max_turns:
                 self.done[row], self.truncated[row] = True, self.ids[row][-1] not in self.ends
             else:
                 rows_with_reply.append(row)
         turns = [
-            Turn(row, self.ids[row][self.start[row] :], self.ids[row][: self.start[row]]) for row in rows_with_reply
+            Turn(row, self.ids[row][self.turn_start[row] :], self.ids[row][: self.turn_start[row]])
+            for row in rows_with_reply
         ]
         for row, ids in zip(rows_with_reply, self.reply(turns) if turns else (), strict=True):
             if ids is None:
@@ -130,10 +132,10 @@ class Turns:
             elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all
                 self.done[row] = self.truncated[row] = True
             elif ids:
-                self.queue[row].extend(ids)
+                self.reply_queue[row].extend(ids)
                 self.replies[row] += 1
             else:
-                self.count[row], self.start[row] = self.count[row] + 1, len(self.ids[row])
+                self.turn_index[row], self.turn_start[row] = self.turn_index[row] + 1, len(self.ids[row])
                 self._stop_at_limit(row)
 
     def _stop_at_limit(self, row: int) -> None:

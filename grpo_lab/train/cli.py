@@ -48,11 +48,11 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         plan = plan.fitted()
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
-    rewards = plan.task_spec.functions
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
-            model, tokenizer, plan.rows, rewards, plan.config, eval_dataset=plan.eval_rows, **plan.agent
-        )
+            model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
+            eval_dataset=plan.eval_rows, **plan.agent,
+        )  # fmt: skip
     print(*_closing_lines(history, plan), sep="\n")
     return None
 

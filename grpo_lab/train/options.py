@@ -14,8 +14,11 @@ from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.settings import settings_on_trl
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
-RESUMED_WITH = ("max_steps", *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")))
-BATCH_CUT = ("per_device_train_batch_size", "gradient_accumulation_steps")
+CHANGEABLE_ON_RESUME = (
+    "max_steps",
+    *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")),
+)
+BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
@@ -39,7 +42,7 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     elif file is not None:
         saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
         if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
-            saved = {name: value for name, value in saved.items() if name not in BATCH_CUT}
+            saved = {name: value for name, value in saved.items() if name not in BATCH_SPLIT}
     else:
         saved = {}
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
@@ -66,10 +69,10 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
     saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
-    for name in typed.keys() - {"model", *RESUMED_WITH, "resume_from_checkpoint"}:
+    for name in typed.keys() - {"model", *CHANGEABLE_ON_RESUME, "resume_from_checkpoint"}:
         if typed[name] != saved.get(name):
             expected = f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; what may be given anew is "
-            raise InputError(name, typed[name], expected + ", ".join(RESUMED_WITH))
+            raise InputError(name, typed[name], expected + ", ".join(CHANGEABLE_ON_RESUME))
     return saved
 
 
@@ -86,8 +89,12 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         print(translation.table(str(file)))
         check_translation(translation, str(file))
         content = translation.options
-    words, parser.where = option_words(content, file, parser), f" (in {str(file)!r})"
-    options, parser.where = vars(parser.parse_args(words)), ""
+    words = option_words(content, file, parser)
+    parser.where = f" (in {str(file)!r})"
+    try:
+        options = vars(parser.parse_args(words))
+    finally:
+        parser.where = ""
     check_names({name: value for name, value in options.items() if name not in typed}, file)
     return options
 
@@ -99,20 +106,43 @@ def train_parser() -> Parser:
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
     add: Callable = parser.add_argument
     add("--model", metavar="MODEL", help='"tiny", "smollm2", "qwen", "auto", a folder or a hub id (default tiny)')
-    about = "folder for checkpoints, metrics.jsonl and the trained model"
-    add("--output_dir", type=lambda text: str(writable_folder(text)), metavar="DIR", help=about)
-    about = f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win"
-    add("--config", type=Path, metavar="FILE", help=about)
-    about = (
-        f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given anew: "
+    add(
+        "--output_dir",
+        type=lambda text: str(writable_folder(text)),
+        metavar="DIR",
+        help="folder for checkpoints, metrics.jsonl and the trained model",
     )
-    add("--resume_from_checkpoint", type=_true_or_folder, metavar="true|DIR", help=about + ", ".join(RESUMED_WITH))
-    dry_run = "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop"
-    about = "how often each problem of the training is sampled, instead of max_steps"
-    add("--dry_run", action="store_true", default=argparse.SUPPRESS, help=dry_run)
-    add("--num_train_epochs", type=float, metavar="X", help=about)
-    about = "the share of the steps in which the learning rate rises, instead of warmup_steps"
-    add("--warmup_ratio", type=float, metavar="X", help=about)
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win",
+    )
+    add(
+        "--resume_from_checkpoint",
+        type=_true_or_folder,
+        metavar="true|DIR",
+        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given "
+        f"anew: {', '.join(CHANGEABLE_ON_RESUME)}",
+    )
+    add(
+        "--dry_run",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop",
+    )
+    add(
+        "--num_train_epochs",
+        type=float,
+        metavar="X",
+        help="how often each problem of the training is sampled, instead of max_steps",
+    )
+    add(
+        "--warmup_ratio",
+        type=float,
+        metavar="X",
+        help="the share of the steps in which the learning rate rises, instead of warmup_steps",
+    )
     add_task_option(parser)
     add_reward_options(parser)
     add_tool_options(parser)

@@ -67,7 +67,7 @@ class RunPlan:
         from grpo_lab.train.checks import check_rewards
 
         has_environments = "environment_factory" in self.agent
-        attempt(check_rewards, self.task_spec.functions, self.rows, self.eval_rows, has_environments)
+        attempt(check_rewards, self.task_spec.reward_funcs, self.rows, self.eval_rows, has_environments)
 
     def check_environment(self, attempt: "Attempts") -> None:
         """Check that the tools or the environment suit each other, the model and the rows."""
@@ -150,7 +150,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
     command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
-    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.weights}), command=command)
+    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
     return task_spec, config, defaults
 
 

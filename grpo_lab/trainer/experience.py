@@ -91,11 +91,11 @@ def collect(
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
-        sampling = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and abilities(environment).instances:
-            sampling["by_turn"] = True  # each is asked for its reward and state after every turn
+        keywords = config.sampling_arguments()
+        if config.turn_advantage != "trajectory" and abilities(environment).has_instances:
+            keywords["by_turn"] = True  # each is asked for its reward and state after every turn
         rollout = sample_rows(
-            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **sampling
+            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **keywords
         )
     log = RewardLog(trainer_state)
     with clock("time/reward"):

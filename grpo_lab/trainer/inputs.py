@@ -80,7 +80,7 @@ def check_reward_funcs(inputs: RunInputs) -> None:
     if clash := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
         raise InputError("dataset", inputs.dataset, expected, found=f"has the column {clash!r}")
-    instances = ["environments"] if abilities(inputs.environment).instances else []
+    instances = ["environments"] if abilities(inputs.environment).has_instances else []
     check_signatures(inputs.reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
 
 

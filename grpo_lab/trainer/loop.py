@@ -67,13 +67,16 @@ def train(
         RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
     """
     environment = pick_environment(config, environment, tools, environment_factory)
-    if reward_funcs is None and not abilities(environment).reward:
+    if reward_funcs is None and not abilities(environment).has_reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows, state = run.rows_of_step(step), run.trainer_state(step)
-            experience, metrics = collect(model, tokenizer, rows, reward_funcs, config, clock, environment, state)
+            rows, trainer_state = run.rows_of_step(step), run.trainer_state(step)
+            experience, metrics = collect(
+                model, tokenizer, rows, reward_funcs, config,
+                clock=clock, environment=environment, trainer_state=trainer_state,
+            )  # fmt: skip
             if config.beta > 0:
                 with clock("time/logprobs"):
                     ref_logp = all_logprobs(run.reference_model(step), experience, config)
@@ -110,13 +113,15 @@ def update(
 def accumulate_gradient(
     model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, clock: Clock | None = None
 ) -> dict:
-    """Add up the gradient of one update, micro-batch by micro-batch. How it is cut changes nothing (except for "bnpo").
+    """Add up the gradient of one update, micro-batch by micro-batch.
 
-    The experience holds the rows of this update alone.
+    How the update is cut into micro-batches changes nothing (except for "bnpo"). The experience holds the rows of this
+    update alone.
     """
     clock = clock or Clock(model.device)
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
+    settings = config.loss_arguments()
     if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
@@ -126,7 +131,6 @@ def accumulate_gradient(
         advantages = part.advantages
         if advantages.ndim == 2:  # one per token: what stands in the padding means nothing
             advantages = torch.where(part.mask, advantages, 0)
-        settings = config.loss_arguments()
         loss, means = microbatch_loss(
             logp, advantages, part.mask, len(experience), num_items,
             old_logp=part.old_logp, ref_logp=part.ref_logp, **settings,

@@ -11,13 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError
+from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 
-# Over all tokens; every other metric of an update is a sum or a mean.
-LOGP_DIFFERENCE_MAX = "sampling/logp_difference_max"
-# Share of tokens whose log-probabilities differ by more than TOLERANCE.
-FRAC_LOGP_DIFFERENCE = "sampling/frac_logp_difference"
 TOLERANCE = 0.1  # nats
-TRAINED_REPLIES = "tools/frac_trained"  # share of what environments wrote that the loss counts
 
 
 def now(device: torch.device) -> float:

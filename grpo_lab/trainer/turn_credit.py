@@ -16,7 +16,6 @@ from torch import Tensor
 from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_known
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.settings import READ_STATES
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.rollout.text_environment import Environment, abilities
@@ -29,7 +28,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
         return
     if environment is None:
         raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if name in READ_STATES and not abilities(environment).state:
+    if TURN_ADVANTAGES[name].reads_states and not abilities(environment).has_state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("turn_advantage", name, expected)
 
@@ -37,8 +36,8 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
 def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
     """Compute the advantage of each turn, by the entry `config.turn_advantage` of the table, and give it to its tokens.
 
-    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of the comparison,
-    and its advantages are zero; so are those of one that is left alone.
+    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of its group's
+    baseline, and its advantages are zero; so are those of an episode that remains alone in its group.
 
     rewards: of whole episodes.
 
@@ -46,13 +45,12 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
         Zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
-    states = numbered_states(rollout) if config.turn_advantage in READ_STATES else None
+    entry = TURN_ADVANTAGES[config.turn_advantage]
+    states = state_ids(rollout) if entry.reads_states else None
     known = ~(turn_rewards.isnan() & turn_mask).any(-1)
-    # The settings of the table's entry: only that of GiGPO has one.
-    settings = {"scale": config.scale_rewards} if config.turn_advantage == "gigpo" else {}
-    compute = partial(TURN_ADVANTAGES[config.turn_advantage], **settings)
+    compute = partial(entry.compute, scale=config.scale_rewards) if len(entry.scales) > 1 else entry.compute
     inputs = [known, turn_rewards, turn_mask, states]
-    grouped = [values if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
+    grouped = [None if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
     advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
 
@@ -75,7 +73,7 @@ def rewards_of_turns(
     return turn_rewards, turn_mask
 
 
-def numbered_states(rollout: Rollout) -> Int[Tensor, "B K"]:
+def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     """A number for each state in which a turn begins, the same for equal states; -1 where there is no turn."""
     episodes = [episode.states for episode in rollout.episodes]
     numbers: dict = {}

@@ -40,7 +40,7 @@ def measure(model, tokenizer, name: str, problems: int) -> dict:
     task, rewards, length = TASKS[name]
     choice = make_task_spec(task, rewards, SYSTEM, small=False)
     settings = {"num_generations": 8, "max_completion_length": length, "batch_size": 64}
-    return evaluate(model, tokenizer, choice.rows("test", problems, 1), correct=choice.functions, **settings)
+    return evaluate(model, tokenizer, choice.rows("test", problems, 1), correct=choice.reward_funcs, **settings)
 
 
 def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
@@ -51,7 +51,7 @@ def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
     start, started = measure(model, tokenizer, name, problems), time.monotonic()
     sizes = {"max_completion_length": length, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
     config = GRPOConfig(**SETTINGS, **sizes, max_steps=steps, seed=seed, disable_tqdm=True)
-    history = train(model, tokenizer, choice.rows("train", None, seed), choice.functions, config)
+    history = train(model, tokenizer, choice.rows("train", None, seed), choice.reward_funcs, config)
     seconds = round(time.monotonic() - started)
     metrics = {key: [step[key] and float(f"{step[key]:.4g}") for step in history] for key in KEPT}
     end = measure(model, tokenizer, name, problems)

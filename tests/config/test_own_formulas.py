@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from grpo_lab import train as command
+from grpo_lab import train as train_command
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
@@ -199,21 +199,21 @@ QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
 
 
 def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, workdir, capsys):
-    assert command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
+    assert train_command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
     saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2
     resuming = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
-    error = refused(command.main, *resuming)
+    error = refused(train_command.main, *resuming)
     assert "--loss_type is 'my_loss.py:clip' in 'out" in error and "type --loss_type my_loss.py:clip" in error
-    assert "--advantage is 'my_advantage.py:median' in" in refused(command.main, *resuming, *OWN[:2])
-    error = refused(command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
+    assert "--advantage is 'my_advantage.py:median' in" in refused(train_command.main, *resuming, *OWN[:2])
+    error = refused(train_command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
     assert "--loss is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in error
-    assert command.main([*resuming, *OWN]) == 0 and len(metrics_in(workdir / "out")) == 3
+    assert train_command.main([*resuming, *OWN]) == 0 and len(metrics_in(workdir / "out")) == 3
     (workdir / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
     capsys.readouterr()
-    assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
+    assert train_command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
     error = capsys.readouterr().err
     assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in error
     assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
-        command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
+        train_command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )

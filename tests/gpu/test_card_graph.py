@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout import static as static_module
 from tests.rollout.test_decoder import assert_same
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, sample
@@ -26,7 +26,7 @@ def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch)
     """With every setting: whatever a warper calls has to be allowed in a capture."""
     world = on_card(pad_is_end=True)
     captured = [static(world, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
-    monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
+    monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
         assert_same(rollout, static(world, length=length, generations=20, **settings))
 
@@ -36,7 +36,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    decoding.GraphDecoder(world[0], 4, 1, 64, decoding.Sampling((0,), 0))
+    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.Sampling((0,), 0))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

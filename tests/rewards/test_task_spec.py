@@ -23,11 +23,13 @@ def said(choice, split="train"):
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
     choice, task = make_task_spec(name, small=False), TASKS[name]
-    assert [function.__name__ for function in choice.functions] == [f.__name__ for f in find_rewards(choice.names)]
-    assert choice.weights is None or len(choice.weights) == len(choice.names)
+    assert [function.__name__ for function in choice.reward_funcs] == [
+        f.__name__ for f in find_rewards(choice.reward_names)
+    ]
+    assert choice.reward_weights is None or len(choice.reward_weights) == len(choice.reward_names)
     assert choice.task is task and 0 < task.completion_length(small=True) <= task.max_completion_length
     rows = [{"prompt": [{"role": "user", "content": "a"}]}]
-    assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.names[0]}")
+    assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.reward_names[0]}")
 
 
 def test_the_system_asks_for_what_the_reward_looks_for():
@@ -55,9 +57,9 @@ def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
 
 
 def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
-    assert make_task_spec("word-problems", small=True).weights == [1.0, 0.1]
-    assert make_task_spec("word-problems", ["math", "format"], small=True).weights is None, "as in TRL: 1 each"
-    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], small=True).weights == [2.0, 0.5]
+    assert make_task_spec("word-problems", small=True).reward_weights == [1.0, 0.1]
+    assert make_task_spec("word-problems", ["math", "format"], small=True).reward_weights is None, "as in TRL: 1 each"
+    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], small=True).reward_weights == [2.0, 0.5]
     both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
     bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", small=True).rows("train", 1, 0)
     assert both.description_lines(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import sample as sampling
-from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout import sample as sample_module
+from grpo_lab.rollout import static as static_module
 from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
@@ -44,7 +44,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
-    monkeypatch.setattr(decoding, "CHECK_EVERY", every)
+    monkeypatch.setattr(static_module, "CHECK_EVERY", every)
     world, steps = make_world(), []
     assert_same(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
     model, tokenizer = world
@@ -93,18 +93,18 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
         history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
         return weights(model), without_times(history)
 
-    monkeypatch.setattr(decoding, "has_room", lambda device, size: False)
+    monkeypatch.setattr(static_module, "has_room", lambda device, size: False)
     want, _ = run(), tapes.clear()
-    monkeypatch.setattr(decoding, "has_room", lambda device, size: size > 0)
+    monkeypatch.setattr(static_module, "has_room", lambda device, size: size > 0)
     (got, history), captures = run(), len(tapes)
     assert same_weights(got, want[0]) and history == want[1]
     assert captures == 2
 
 
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
-    monkeypatch.setattr(decoding, "has_room", lambda device, size: True)
+    monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
-    with decoding.kept_graphs():
+    with static_module.kept_graphs():
         for _ in range(3):
             first = static((model, tokenizer))
         assert len(tapes) == 2
@@ -115,17 +115,17 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
         assert_same(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not decoding._open_graphs
+    assert not static_module._open_graphs
     assert_same(first, static((model, tokenizer)), 1e-12)
 
 
 def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
-    monkeypatch.setattr(decoding, "has_room", lambda device, size: True)
+    monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
     whole = static((model, tokenizer), PROMPTS[:4])
-    monkeypatch.setattr(sampling, "parts_that_fit", lambda *sizes: 4)
+    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
-    with decoding.kept_graphs():
+    with static_module.kept_graphs():
         assert_same(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
 
@@ -142,7 +142,7 @@ class OnTheCard(TorchDispatchMode):
 
 
 def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
-    monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
+    monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
         decoder = GraphDecoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout import decoder as decoding
-from grpo_lab.rollout import sample as sampling
+from grpo_lab.rollout import decoder as decoder_module
+from grpo_lab.rollout import sample as sample_module
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.fast_paths import is_fast
@@ -194,7 +194,7 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
     with torch.autocast("cpu", dtype=dtype):
         copies = autocast_copies(model)
         ours = sample(model, tokenizer, generations=10)
-        monkeypatch.setattr(decoding, "autocast_copies", lambda model: {})
+        monkeypatch.setattr(decoder_module, "autocast_copies", lambda model: {})
         by_autocast = sample(model, tokenizer, generations=10)
         logp, _ = logprobs_of(model, ours)
     assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
@@ -218,7 +218,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
 def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
     model, tokenizer = make_world()
     whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
-    monkeypatch.setattr(sampling, "parts_that_fit", lambda *sizes: parts)
+    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: parts)
     assert_same(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
     assert torch.equal(state, torch.get_rng_state())
 
@@ -254,7 +254,7 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
         assert not model.training and model.config._attn_implementation == "grpo_lab_one_query"
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(decoding, "functional_call", broken)
+    monkeypatch.setattr(decoder_module, "functional_call", broken)
     with pytest.raises(RuntimeError, match="no luck"):
         sample(model, tokenizer)
     assert model.training is training and model.config._attn_implementation == "sdpa"

@@ -9,7 +9,7 @@ import pytest
 
 import grpo_lab.models
 from grpo_lab import chat, evaluate
-from grpo_lab import train as command
+from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.text_environment import task_environment
@@ -91,14 +91,14 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     rewards = ["--reward_funcs", "last", "--reward_weights", "0"]  # and the environment's own, which weighs 1
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
-    assert command.main([*words, *typed, *rewards, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
+    assert train_command.main([*words, *typed, *rewards, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
     metrics = json.loads((workdir / "out" / "metrics.jsonl").read_text("utf-8"))
     assert metrics["rewards/World/mean"] == 0.5 and "tools/call_frequency" in metrics
     output = capsys.readouterr().out
     assert "--tools my_world.py:add --environment my_world.py:World" in output, "the command that measures it"
     again = ["--resume_from_checkpoint", "out", "--max_steps", "2"]
-    assert command.main(again) == 2 and "if you trust it, type --tools my_world.py:add" in capsys.readouterr().err
-    assert command.main([*again, *typed]) == 0
+    assert train_command.main(again) == 2 and "if you trust it, type --tools my_world.py:add" in capsys.readouterr().err
+    assert train_command.main([*again, *typed]) == 0
     measured = ["--model", "out", "--split", "train", "--n", "1", *size]
     capsys.readouterr()
     assert evaluate.main(measured) == 2 and "type --tools my_world.py:add" in capsys.readouterr().err
@@ -225,7 +225,7 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
     words = ["--model", "tiny", "--tools", "my_world.py:add", *command_line[1:]]
     words += ["--task", "sums"] * (command_line[0] != "chat")
-    assert {"chat": chat, "evaluate": evaluate, "train": command}[command_line[0]].main(words) == 2
+    assert {"chat": chat, "evaluate": evaluate, "train": train_command}[command_line[0]].main(words) == 2
     error = capsys.readouterr().err
     assert "the chat template of this model leaves out tool calls" in error and "--task sums-calculator" in error
 
@@ -233,14 +233,14 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
 def test_credit_that_the_class_cannot_give_is_refused_before_a_model_is_loaded(workdir, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
     words = ["--model", "model", "--task", "sums", "--environment", "my_world.py:World", "--output_dir", "out"]
-    assert command.main([*words, "--turn_advantage", "state"]) == 2
+    assert train_command.main([*words, "--turn_advantage", "state"]) == 2
     assert "turn_advantage is 'state'; expected an environment_factory whose class has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
 def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
     words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
-    assert command.main(words) == 2
+    assert train_command.main(words) == 2
     assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
 
 
@@ -253,10 +253,10 @@ def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir,
     world = ["--environment", "my_world.py:World"]
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     small = [*size, "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
-    assert command.main([*words, *small, "--output_dir", "out"]) == 2
+    assert train_command.main([*words, *small, "--output_dir", "out"]) == 2
     assert evaluate.main([*words, *size, "--split", "train"]) == 2
     assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
-    assert command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    assert train_command.main([*words, *world, *small, "--output_dir", "out"]) == 0
     capsys.readouterr()
     assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
     assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
@@ -292,7 +292,7 @@ def test_a_run_with_the_python_tool_and_a_reward_of_programs(tmp_path, monkeypat
     tests = {"inputs": ["2"], "outputs": ["4"]}
     words = make_problems(tmp_path, calls, tests=tests)
     typed = ["--tools", "python", "--reward_funcs", "code", "--max_steps", "2", "--log_completions", "true"]
-    assert command.main([*words, *typed, "--logging_steps", "1"]) == 0
+    assert train_command.main([*words, *typed, "--logging_steps", "1"]) == 0
     lines = (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()
     metrics = [json.loads(line) for line in lines]
     assert len(metrics) == 2 and sum(line["tools/call_frequency"] for line in metrics) > 0
@@ -300,7 +300,9 @@ def test_a_run_with_the_python_tool_and_a_reward_of_programs(tmp_path, monkeypat
     completions = (tmp_path / "out" / "completions.jsonl").read_text("utf-8")
     assert "42" in completions and "line 1: ZeroDivisionError: division by zero" in completions
     capsys.readouterr()
-    assert command.main(["--resume_from_checkpoint", "out", "--max_steps", "3"]) == 0, "a name needs no typing again"
+    assert train_command.main(["--resume_from_checkpoint", "out", "--max_steps", "3"]) == 0, (
+        "a name needs no typing again"
+    )
 
 
 @pytest.mark.slow
@@ -312,14 +314,14 @@ def test_a_run_with_the_database_tool_and_a_reward_of_statements(tmp_path, monke
     calls = (call("query", sql="SELECT 40 + 2"), call("query", sql="DROP TABLE things"), "\n```sql\nSELECT 7\n```\n")
     words = make_problems(tmp_path, calls, sql="SELECT 7", database="shop.db")
     typed = ["--tools", "sqlite:shop.db", "--reward_funcs", "sql", "--max_steps", "1"]
-    assert command.main([*words, *typed, "--log_completions", "true", "--logging_steps", "1"]) == 0
+    assert train_command.main([*words, *typed, "--log_completions", "true", "--logging_steps", "1"]) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.jsonl").read_text("utf-8"))
     assert metrics["tools/call_frequency"] > 0 and "rewards/sql_reward/mean" in metrics
     completions = (tmp_path / "out" / "completions.jsonl").read_text("utf-8")
     assert "42" in completions and "only one SELECT is allowed" in completions
     again = ["--resume_from_checkpoint", "out", "--max_steps", "2"]
     capsys.readouterr()
-    assert command.main(again) == 2 and "type --tools sqlite:shop.db" in capsys.readouterr().err
+    assert train_command.main(again) == 2 and "type --tools sqlite:shop.db" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name,
     rows = "".join(json.dumps({"prompt": f"double {n}", "tests": "assert 1"}) + "\n" for n in range(12))
     (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
     task = ["--model", "tiny", "--task", "mine.jsonl"]
-    assert command.main([*task, *words, "--output_dir", "out"]) == 2
+    assert train_command.main([*task, *words, "--output_dir", "out"]) == 2
     assert f"has '{name}'" in (error := capsys.readouterr().err) and "Install bubblewrap" in error
     assert evaluate.main([*task, *words]) == 2 and "Install bubblewrap" in capsys.readouterr().err
     if "--tools" in words:

@@ -7,7 +7,7 @@ every tensor is where it was. A step that relies on anything but its memory give
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import static as decoding
+from grpo_lab.rollout import static
 from grpo_lab.rollout.sample import DECODERS
 from tests.support.peak import tensors
 
@@ -54,7 +54,7 @@ def address(tensor):
 
 def no_question(monkeypatch):
     """Let a `GraphDecoder` take its steps on the CPU as they are, without a capture."""
-    monkeypatch.setattr(decoding, "_capture", lambda step, device: step)
+    monkeypatch.setattr(static, "_capture", lambda step, device: step)
 
 
 def capture_on_the_cpu(monkeypatch):
@@ -63,13 +63,13 @@ def capture_on_the_cpu(monkeypatch):
 
     def capture(step, device):
         with torch.random.fork_rng(devices=[]):
-            for _ in range(decoding.WARM_UP):
+            for _ in range(static.WARM_UP):
                 step()
             with Tape() as tape:
                 step()
         tapes.append(tape)
         return tape.replay
 
-    monkeypatch.setitem(DECODERS, "cpu", decoding.GraphDecoder)
-    monkeypatch.setattr(decoding, "_capture", capture)
+    monkeypatch.setitem(DECODERS, "cpu", static.GraphDecoder)
+    monkeypatch.setattr(static, "_capture", capture)
     return tapes

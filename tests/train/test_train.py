@@ -13,7 +13,7 @@ from accelerate import tracking
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab import evaluate, models, trainer
-from grpo_lab import train as command
+from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, union_members
 from grpo_lab.rewards import accuracy_reward
@@ -65,7 +65,7 @@ async def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
 
 
 def parse(*arguments):
-    return command.read_options(["--output_dir", "out", *arguments])
+    return train_command.read_options(["--output_dir", "out", *arguments])
 
 
 def as_arguments(name, value):
@@ -73,7 +73,7 @@ def as_arguments(name, value):
 
 
 def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return command.task_and_settings(parse(*arguments), parameters, device_type)[1]
+    return train_command.task_and_settings(parse(*arguments), parameters, device_type)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -104,19 +104,19 @@ def test_every_setting_is_an_option():
 
 def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
     arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--precision", "bf16-naive"]
-    assert command.main(arguments) == 0 and "bf16-naive (" in capsys.readouterr().out
+    assert train_command.main(arguments) == 0 and "bf16-naive (" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/grpo_config.json").read_text(encoding="utf-8"))["precision"] == "bf16-naive"
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == torch.bfloat16
 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The recorded runs were made with these rows, rewards and settings; nothing of it may depend on the options."""
-    choice, config, _ = command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
+    choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
-    assert choice.functions == command.REWARDS == [accuracy_reward, think_rate]
-    assert command.REWARD_WEIGHTS == [1.0, 0.0] and command.TRAINING_PROBLEMS == 20_000
+    assert choice.reward_funcs == train_command.REWARDS == [accuracy_reward, think_rate]
+    assert train_command.REWARD_WEIGHTS == [1.0, 0.0] and train_command.TRAINING_PROBLEMS == 20_000
     monkeypatch.undo()
-    assert choice.rows("train", None, 2) == addition_problems("train", command.TRAINING_PROBLEMS, 2)
+    assert choice.rows("train", None, 2) == addition_problems("train", train_command.TRAINING_PROBLEMS, 2)
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
@@ -130,7 +130,7 @@ def given_to_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(trainer, "train", stop)
     with pytest.raises(Trained) as caught:
-        command.main.__wrapped__(list(arguments))
+        train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
     return rows, reward_funcs, config, keywords
 
@@ -155,7 +155,7 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdi
     arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, keywords = given_to_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
-    assert len(held_out) == command.HELD_OUT and held_out == addition_problems("test", command.HELD_OUT, 1)
+    assert len(held_out) == train_command.HELD_OUT and held_out == addition_problems("test", train_command.HELD_OUT, 1)
     rows, _, _, keywords = given_to_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
     assert len(rows) + len(keywords["eval_dataset"]) == 60
@@ -169,18 +169,18 @@ def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_off
     (workdir / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
     arguments = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SMALL]
     too_long = [*arguments, "--eval_steps", "1", "--max_completion_length", "8"]
-    assert command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
+    assert train_command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
     wide = [*arguments, "--max_completion_length", "100000"]
-    assert command.main(wide) == 2 and "error: dataset row 0: prompt has " in capsys.readouterr().err
+    assert train_command.main(wide) == 2 and "error: dataset row 0: prompt has " in capsys.readouterr().err
     (workdir / "one.test.jsonl").unlink()
-    assert command.main(arguments) == 0
+    assert train_command.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "saved to out"
 
 
 def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys):
     out = workdir / "out dir"
     rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
-    assert command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
+    assert train_command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
     output = capsys.readouterr().out
     assert output.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
     assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in output
@@ -216,7 +216,7 @@ def test_a_run_that_evaluates_ends_with_its_numbers(base, workdir, capsys):
         *SMALL,
     ]
     with pytest.warns(RuntimeWarning, match="returned None"):
-        assert command.main(arguments) == 0
+        assert train_command.main(arguments) == 0
     assert "\nheld-out reward none (none none)\nsaved to" in capsys.readouterr().out
 
 
@@ -225,12 +225,12 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").unlink()
     arguments = ["--model", str(folder), "--output_dir", str(out), *SMALL]
-    assert command.main(arguments) == 2
+    assert train_command.main(arguments) == 2
     assert (
         "has no chat_template: take plain text, in a shell with" in (error := capsys.readouterr().err)
         and "`--chat_template none`" in error
     )
-    assert command.main([*arguments, "--chat_template", "none"]) == 0
+    assert train_command.main([*arguments, "--chat_template", "none"]) == 0
     output = capsys.readouterr().out
     assert "; the first prompt is str '" in output and output.rstrip().endswith("--chat_template none")
     assert AutoTokenizer.from_pretrained(out).chat_template is None and len(metrics_in(out)) == 2
@@ -242,15 +242,15 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
     """Model, task, reward and every setting come from it; beside it stands only what may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
     own += ["--model", base, *SMALL]
-    assert command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
-    assert command.main(["--output_dir", "out", *own]) == 0
+    assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
+    assert train_command.main(["--output_dir", "out", *own]) == 0
     for words, message in [
         (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; what may be given anew is"),
         (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
         reward = ["--reward_funcs", "my_rewards:length"]  # of one's own, it is typed
-        assert message in refused(command.main, "--resume_from_checkpoint", "out", *reward, *words)
+        assert message in refused(train_command.main, "--resume_from_checkpoint", "out", *reward, *words)
     (workdir / "script").mkdir()
     (workdir / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
     for words, message in [
@@ -259,10 +259,10 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
         (["script"], "is 'script', begun by a script; go on from the script"),
         (["no"], "--resume_from_checkpoint is 'no'; expected"),
     ]:
-        assert message in refused(command.main, "--resume_from_checkpoint", *words)
-    assert "output_dir 'out' holds a run already" in refused(command.main, "--config", "out", *own)
+        assert message in refused(train_command.main, "--resume_from_checkpoint", *words)
+    assert "output_dir 'out' holds a run already" in refused(train_command.main, "--config", "out", *own)
     resumed_with = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
-    assert command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
+    assert train_command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
     resumed, uninterrupted = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))
     assert same_weights(weights(resumed), weights(uninterrupted))
@@ -274,13 +274,13 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     written = VALUES | GIVEN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
     written["resume_from_checkpoint"] = False
     (workdir / "run.json").write_text(json.dumps(written), encoding="utf-8")
-    options = command.read_options(["--config", "run.json"])
+    options = train_command.read_options(["--config", "run.json"])
     assert options == written | {"max_grad_norm": math.inf}
-    assert command.read_options(["--seed", "9", "--config", "run.json"]) == options | {"seed": 9}
+    assert train_command.read_options(["--seed", "9", "--config", "run.json"]) == options | {"seed": 9}
     yaml = "output_dir: a b\nbeta: 1e-2\nepsilon_high: null\nreward_weights: [1, -5e-1]\nmax_grad_norm: .inf\nseed:\n"
     yaml += "gone_since: null\nbf16: true\nsystem_prompt: '- brief, 是'\n"
     (workdir / "mine.yaml").write_text(yaml, encoding="utf-8")
-    assert command.read_options(["--config", "mine.yaml"]) == {
+    assert train_command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
         "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model", **dict.fromkeys(DATA_OPTIONS),
@@ -296,20 +296,22 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
         ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
         (workdir / "bad.yaml").write_text(text, encoding="utf-8")
-        assert message in refused(command.main, "--config", "bad.yaml")
-    assert "--config is 'none.yaml'; expected a file of settings" in refused(command.main, "--config", "none.yaml")
+        assert message in refused(train_command.main, "--config", "bad.yaml")
+    assert "--config is 'none.yaml'; expected a file of settings" in refused(
+        train_command.main, "--config", "none.yaml"
+    )
 
 
 def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
     """The rows at once of the file were those of its own batch: nobody typed them."""
     first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--max_steps", "1"]
-    assert command.main(first) == 0
+    assert train_command.main(first) == 0
     for typed, parameters in itertools.product(
         (["--generation_batch_size", "4"], ["--generation_batch_size", "12", "--per_device_train_batch_size", "3"]),
         (1000, 500_000_000),
     ):
-        options = command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = command.task_and_settings(options, parameters, "cpu")[1]
+        options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
+        config = train_command.task_and_settings(options, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -319,8 +321,8 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
 
 def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, workdir, capsys):
     arguments = ["--model", base, *SMALL, "--dry_run"]
-    assert command.main([*arguments, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
-    assert command.main([*arguments, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
+    assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
+    assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
     out = capsys.readouterr().out
     assert "lora_target_modules is 'foo_proj'; expected all-linear alone, or linear maps in the model's layers" in out
     assert not (workdir / "outputs").exists()
@@ -329,7 +331,7 @@ def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_chan
 def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     arguments = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
-    assert command.main(arguments) == 0
+    assert train_command.main(arguments) == 0
     output = capsys.readouterr().out
     assert "2 steps of 2 problems x 4 completions, 1 update each, 8 completions at a time; to out" in output
     assert "\npeak: " in output and "the first prompt as the model sees it, " in output
@@ -351,7 +353,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
         "--max_completion_length",
         "9999",
     ]
-    code, output = command.main([*arguments, *wrong]), capsys.readouterr()
+    code, output = train_command.main([*arguments, *wrong]), capsys.readouterr()
     assert code == 1, output.err
     problems = [line for line in output.out.splitlines() if line.startswith("problem: ")]
     assert len(problems) == 4, problems
@@ -380,7 +382,7 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
         (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
         (["--max_completion_length", "9999"], "dataset row 0: prompt has "),
     ]:
-        assert command.main([*arguments, *words]) == 2
+        assert train_command.main([*arguments, *words]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -388,7 +390,7 @@ def test_a_reward_that_must_have_the_arguments_of_trl_trains_and_evaluates_by_th
     (workdir / "my_logging.py").write_text(REWARD, encoding="utf-8")
     rewards = ["--reward_funcs", "my_logging.py:logs"]
     run = ["--model", base, "--task", "sums", *SMALL, *rewards, "--log_completions", "true", "--logging_steps", "1"]
-    assert command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
+    assert train_command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
     lines = metrics_in(workdir / "out")
     assert [line["begun_at"] for line in lines] == [0, 1] and "eval/begun_at" in lines[-1]
     samples = [
@@ -408,11 +410,11 @@ def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", interrupt)
         for words, again in (([], ""), (rewards, " --reward_funcs my_rewards:length math")):
-            assert command.main([*arguments, *words]) == 130
+            assert train_command.main([*arguments, *words]) == 130
             error = capsys.readouterr().err
             folder = '"out dir"' if sys.platform == "win32" else "'out dir'"
             go_on = f"Go on with\n  python -m grpo_lab.train --resume_from_checkpoint {folder}{again}\n"
             assert error.endswith(f"'out/checkpoint-1' is saved. {go_on}")
-    assert command.main([*arguments, *rewards, "--max_steps", "1"]) == 0
+    assert train_command.main([*arguments, *rewards, "--max_steps", "1"]) == 0
     go_on = ["--resume_from_checkpoint", "out dir", "--reward_funcs", "my_rewards:length", "math", "--max_steps", "2"]
-    assert command.main(go_on) == 0 and len(metrics_in(workdir / "out dir")) == 2
+    assert train_command.main(go_on) == 0 and len(metrics_in(workdir / "out dir")) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_lab import train as command
+from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
@@ -31,7 +31,7 @@ from tests.parity.engines import engine
 from tests.support.differences import MEANINGS
 
 trl = engine("trl")
-OPTIONS = option_actions(command.train_parser()).keys()
+OPTIONS = option_actions(train_command.train_parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
 SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
 
@@ -184,7 +184,7 @@ def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_t
     assert dora.problems == ["use_dora", "lora_modules_to_save"]
     file = tmp_path / "trl.yaml"
     file.write_text(yaml.safe_dump({"model_name_or_path": "tiny", "optim": "adamw_torch"} | lora), encoding="utf-8")
-    read = command.read_options(["--config", str(file), "--output_dir", "out", "--lora_dropout", "0"])
+    read = train_command.read_options(["--config", str(file), "--output_dir", "out", "--lora_dropout", "0"])
     assert take_engine(read).lora == LORA_DEFAULTS | {"lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
 
 
@@ -200,8 +200,8 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
     for name, text in (("dump.json", json.dumps), ("dump.yaml", yaml.safe_dump), ("short.yaml", str)):
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
-        read = command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = command.task_and_settings(read, 1000, "cpu")[1]
+        read = train_command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
+        config = train_command.task_and_settings(read, 1000, "cpu")[1]
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -218,38 +218,42 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = {"dataset_name": "org/set", "use_vllm": True, "min_p": 0.1, "learning_rate": 1e-5}
     (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    assert command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
+    assert train_command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
-    options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = command.task_and_settings(options, 1000, "cpu")[1]
+    options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
+    config = train_command.task_and_settings(options, 1000, "cpu")[1]
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
-    options = command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"])
+    options = train_command.read_options(
+        ["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"]
+    )
     assert options["max_steps"] == 3 and "num_train_epochs" not in options
 
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = command.task_and_settings(command.read_options(given), 1000, "cpu")[1]
+    config = train_command.task_and_settings(train_command.read_options(given), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
-    config = command.task_and_settings(command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu")[1]
+    config = train_command.task_and_settings(
+        train_command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu"
+    )[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
-    options = command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = command.task_and_settings(options, 1000, "cpu")[1]
+    options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
+    config = train_command.task_and_settings(options, 1000, "cpu")[1]
     counted = count_epochs(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
         count_epochs(config, {}, 1000) is config and count_epochs(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
     )
     assert "num_train_epochs" not in counted.saved()
-    both = command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
+    both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
-        command.task_and_settings(both, 1000, "cpu")
+        train_command.task_and_settings(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
         count_epochs(config, {"num_train_epochs": 0.0}, 10)
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from grpo_lab.trainer import experience_logprobs as computing
+from grpo_lab.trainer import experience_logprobs
 from tests.support.resuming import cheap_run_under, real_run
 
 
@@ -35,11 +35,11 @@ def whole_run(tmp_path_factory):
 @pytest.fixture
 def shapes(monkeypatch):
     """The sizes in each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
-    found, score_logprobs = [], computing.score_logprobs
+    found, score_logprobs = [], experience_logprobs.score_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
         found.append((prompt_ids.shape[1], *completion_ids.shape))
         return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
 
-    monkeypatch.setattr(computing, "score_logprobs", spy)
+    monkeypatch.setattr(experience_logprobs, "score_logprobs", spy)
     return found

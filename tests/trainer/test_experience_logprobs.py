@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient
-from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, loop
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs
 from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
 
@@ -24,7 +23,7 @@ def test_the_order_of_rows_saves_passes_and_changes_no_gradient(loss_type, inact
     experience, config = ragged_experience(ALTERNATING, inactive=inactive), make_config(loss_type=loss_type, **settings)
     in_order, metrics = gradient(experience, config)
     sorted_shapes, shapes[:] = list(shapes), []
-    monkeypatch.setattr(trainer, "cheapest_order", lambda model, rollout, rows: torch.arange(len(rows)))
+    monkeypatch.setattr(loop, "cheapest_order", lambda model, rollout, rows: torch.arange(len(rows)))
     as_they_came, other = gradient(experience, config)
     torch.testing.assert_close(in_order, as_they_came, rtol=0, atol=1e-10)
     assert metrics == pytest.approx(other, abs=1e-6)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.trainer import loop as trainer
-from grpo_lab.trainer import train
+from grpo_lab.trainer import loop, train
 from grpo_lab.trainer.experience import compute_advantages, make_experience
 from tests.support.worlds import (
     ROWS,
@@ -24,13 +23,13 @@ from tests.support.worlds import (
 
 def spoil(monkeypatch, calls, value=float("nan")):
     """Make the loss of these calls not finite, its gradient with it."""
-    count, microbatch_loss = iter(range(1000)), trainer.microbatch_loss
+    count, microbatch_loss = iter(range(1000)), loop.microbatch_loss
 
     def spoilt(*arguments, **keywords):
         loss, metrics = microbatch_loss(*arguments, **keywords)
         return loss * value if next(count) in calls else loss, metrics
 
-    monkeypatch.setattr(trainer, "microbatch_loss", spoilt)
+    monkeypatch.setattr(loop, "microbatch_loss", spoilt)
 
 
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch):

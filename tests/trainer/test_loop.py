@@ -7,8 +7,7 @@ import pandas
 import pytest
 import torch
 
-from grpo_lab.trainer import Run, train
-from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import Run, loop, train
 from tests.support.worlds import (
     ROWS,
     letter_reward,
@@ -24,14 +23,14 @@ from tests.support.worlds import (
 
 def watch_reference(monkeypatch, policy):
     """The weights that log-probabilities of a model other than the policy were computed with."""
-    seen, computed = [], trainer.all_logprobs
+    seen, computed = [], loop.all_logprobs
 
     def spy(model, *arguments):
         if model is not policy:
             seen.append((weights(model), model))
         return computed(model, *arguments)
 
-    monkeypatch.setattr(trainer, "all_logprobs", spy)
+    monkeypatch.setattr(loop, "all_logprobs", spy)
     return seen
 
 
@@ -67,7 +66,7 @@ def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(c
             "the same",
         ]
         for step in run.steps():
-            experience, metrics = trainer.collect(model, tokenizer, rows, letter_reward, run.config)
+            experience, metrics = loop.collect(model, tokenizer, rows, letter_reward, run.config)
             seen = [tokenizer.decode(ids[mask]) for ids, mask in zip(*prompts_of(experience.rollout), strict=True)]
             run.record(step, metrics)
     assert seen == ["abc1+1=?000000"] * 2

@@ -7,10 +7,9 @@ import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout import score
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
-from grpo_lab.trainer import experience as gathering
-from grpo_lab.trainer import experience_logprobs as computing
-from grpo_lab.trainer import metrics as clock_module
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, train
+from grpo_lab.trainer import experience as experience_module
+from grpo_lab.trainer import metrics as metrics_module
 from tests.support.axe import Killed
 from tests.support.kernels import Waits
 from tests.support.sampling import times
@@ -105,10 +104,10 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 
         monkeypatch.setattr(owner, name, slow)
 
-    monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
-    takes(gathering, "sample_completions", 3.0)
-    takes(gathering, "score_completions", 5.0)
-    takes(computing, "score_logprobs", 1.0)
+    monkeypatch.setattr(metrics_module, "now", lambda device: clock[0])
+    takes(experience_module, "sample_completions", 3.0)
+    takes(experience_module, "score_completions", 5.0)
+    takes(experience_logprobs, "score_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     # Read: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)

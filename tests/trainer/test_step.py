@@ -8,9 +8,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, train
-from grpo_lab.trainer import experience_logprobs as computing
-from grpo_lab.trainer import loop as trainer
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, experience_logprobs, loop, train
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
@@ -166,14 +164,14 @@ def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
 
 @pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
 def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
-    ratios, loss = [], trainer.microbatch_loss
+    ratios, loss = [], loop.microbatch_loss
 
     def spy(logp, advantages, mask, *counts, old_logp, **keywords):
         old = logp if old_logp is None else old_logp
         ratios.append((logp - old.detach()).exp()[mask])
         return loss(logp, advantages, mask, *counts, old_logp=old_logp, **keywords)
 
-    monkeypatch.setattr(trainer, "microbatch_loss", spy)
+    monkeypatch.setattr(loop, "microbatch_loss", spy)
     model, tokenizer = make_world(attention_dropout=0.5)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
     calls = len(ratios) // 2
@@ -205,7 +203,7 @@ def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [0.0] * len(completions), config)
     own = replace(experience, advantages=experience.rewards - 0.5)
     got, metrics = gradient(model, own, config)
-    logp, _ = computing.completion_logprobs(model, own, config)
+    logp, _ = experience_logprobs.completion_logprobs(model, own, config)
     loss = 0.5 * torch.where(own.mask, (logp - logp.detach()).exp(), 0).sum() / own.mask.sum()
     want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     assert metrics["loss"] == pytest.approx(0.5) and want.abs().max() > 1e-3

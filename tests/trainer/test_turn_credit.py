@@ -16,7 +16,7 @@ from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_epi
 from grpo_lab.toys.guess.world import episode_rewards, turn_states
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.experience import compute_advantages, make_experience
-from grpo_lab.trainer.turn_credit import numbered_states, rewards_of_turns
+from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids
 from tests.rollout.test_episodes import STOPS, answers
 from tests.support.resuming import assert_same_end
 from tests.support.tool_worlds import ROWS, make_tool_world
@@ -115,7 +115,7 @@ def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_
     turn_rewards, turn_mask = rewards_of_turns(rollout, experience.rewards)
     torch.testing.assert_close(turn_rewards.sum(-1), experience.rewards)
     assert len({episode.environment.asked for episode in rollout.episodes}) > 1
-    states = numbered_states(rollout)
+    states = state_ids(rollout)
     seen = set()
     for row, episode in enumerate(rollout.episodes):
         world, totals, results = episode.environment, [0], iter(episode.messages)

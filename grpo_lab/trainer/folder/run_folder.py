@@ -18,14 +18,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, GRPOConfig
+from grpo_lab.base.names import METRICS, SETTINGS_FILE
+from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import CONFIG_FILE, WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
-MANIFEST, LOCK, METRICS, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "metrics.jsonl", "completions.jsonl"
+MANIFEST, LOCK, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "completions.jsonl"
 CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # what a run keeps changing
 CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
 # What any model has, and any adapter.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpo_lab import evaluate
-from grpo_lab import train as command
+from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
@@ -194,10 +194,10 @@ REFUSED = [
 
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
-        assert message in refused(command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
+        assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
     monkeypatch.setattr(options, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
-    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(command.main, *trl_options)
+    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
@@ -215,7 +215,7 @@ def test_on_a_card_trl_takes_float32_weights_where_our_own_optimizer_would_take_
 def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsys):
     out = str(tmp_path / "out")
     run = ["--model", base, "--output_dir", out, *QUICK]
-    assert command.main([*run, "--eval_steps", "2", "--num_iterations", "2"]) == 0
+    assert train_command.main([*run, "--eval_steps", "2", "--num_iterations", "2"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     assert [line.get("eval/reward") is not None for line in lines] == [False, True]
@@ -228,7 +228,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    assert refused(command.main, *run).endswith("and the name of this folder)")
+    assert refused(train_command.main, *run).endswith("and the name of this folder)")
 
 
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
@@ -335,18 +335,18 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     run = ["--model", base, "--output_dir", out, *QUICK, "--engine", engine, "--save_steps", "1", "--eval_steps", "2"]
     lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear"]
     reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
-    assert command.main([*run, *lora, *reward]) == 0
-    assert command.main(["--resume_from_checkpoint", out, "--max_steps", "3", *reward]) == 0
+    assert train_command.main([*run, *lora, *reward]) == 0
+    assert train_command.main(["--resume_from_checkpoint", out, "--max_steps", "3", *reward]) == 0
     assert "Resumed at step 2 of 3" in capsys.readouterr().out
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text("utf-8"))
     assert (saved["use_peft"], saved["lora_r"], saved["lora_target_modules"]) == (True, 2, ["all-linear"])
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured, *reward]) == 0
     refusal = ["--model", out, "--output_dir", str(tmp_path / "second"), *QUICK, "--engine", engine, *lora]
-    assert command.main(refusal) == 2
+    assert train_command.main(refusal) == 2
     assert "--use_peft is on, and the model has an adapter already" in capsys.readouterr().err
     unknown = ["--model", base, "--output_dir", str(tmp_path / "third"), *QUICK, "--engine", engine]
-    assert command.main([*unknown, "--use_peft", "--lora_target_modules", "w_proj"]) == 2
+    assert train_command.main([*unknown, "--use_peft", "--lora_target_modules", "w_proj"]) == 2
     assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err
 
 
@@ -374,23 +374,23 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).saved() | {"model": "tiny"}
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
-    assert command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = command.read_run([*arguments, "--engine", "trl"])
+    assert train_command.read_options(arguments)["precision"] == "bf16"
+    settings_for_trl, changes = train_command.read_run([*arguments, "--engine", "trl"])
     assert (
         "log_kl" not in settings_for_trl
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
+    config = train_command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
     settings.check_settings(config)
     table = settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes a parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
-    typed = command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
+    typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        settings.check_settings(command.task_and_settings(typed, 10**7, "cuda")[1])
+        settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
 
 
 class Counter:
