@@ -120,7 +120,7 @@ def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
         size = (share / max(visits[k].max() / visits[k].sum(), 1 / numbers)) ** 0.5
         darkness = 1 - 0.85 * min(1.0, size)
         ax.scatter(guess + 1, k, s=230 * size**2 + 1, color=str(darkness), zorder=2, linewidths=0)
-        if size > 0.6:
+        if size > (0.6 if guess + 1 < 10 else 0.88):  # the disc is wider than its number
             ax.text(guess + 1, k - 0.01, guess + 1, **CENTRED, fontsize=9, color="white", zorder=3)
     ax.set(xlim=(0.3, numbers + 0.7), ylim=(turns - 0.6, -0.45), title=title)
     ax.set_yticks(range(turns), [f"guess {k + 1}" for k in range(turns)])
