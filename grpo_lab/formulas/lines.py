@@ -22,6 +22,7 @@ from grpo_lab.formulas.source import ANCHOR, comments_behind_code
 
 MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
 _DEFINED = ast.FunctionDef | ast.ClassDef
+_PARTS_OF_A_BODY = ast.stmt | ast.excepthandler | ast.match_case
 
 
 def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
@@ -109,12 +110,14 @@ def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
 
 
 def _end_of_head(statement: ast.stmt) -> int:
+    if isinstance(statement, ast.Match):
+        return statement.subject.end_lineno or statement.lineno
     body = getattr(statement, "body", None)
     return max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
 
 
 def _called(statement: ast.stmt) -> set[str]:
     """The names of the functions and methods that a statement calls itself, and not in its body."""
-    parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, ast.stmt | ast.excepthandler)]
+    parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, _PARTS_OF_A_BODY)]
     calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
     return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}
