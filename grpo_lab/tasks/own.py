@@ -91,14 +91,14 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
         )
     return OwnProblems(
         {split: LazyRows(indices, partial(_row_of, table)) for split, (table, indices) in selected.items()},
-        {split: _Places(indices, table.locations) for split, (table, indices) in selected.items()},
+        {split: _Locations(indices, table.locations) for split, (table, indices) in selected.items()},
         notes,
         _language(selected.values()),
     )
 
 
-class _Places(Sequence):
-    """Those of some of the rows."""
+class _Locations(Sequence):
+    """Where the rows with these indices stand in their file, each a text such as "line 7", made when it is accessed."""
 
     def __init__(self, indices: Sequence[int], locations: Sequence[str]):
         self._indices, self._locations = indices, locations

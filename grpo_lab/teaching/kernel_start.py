@@ -16,7 +16,7 @@ c.InteractiveShellApp.extensions.append("grpo_lab.teaching.kernel_start")
 
 
 def load_ipython_extension(shell) -> None:
-    """As `explain_errors`, from the start of a kernel on, in the language of the folder that it starts in."""
+    """Explain errors from the start of a kernel on, in the language of the folder that it starts in."""
     speak_language_of_folder(Path.cwd())
     explain_errors(shell)
 

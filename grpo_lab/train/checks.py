@@ -97,7 +97,7 @@ def check_adapter(model_config, lora: dict) -> None:
 
 
 def checked_parts(engine, rows: Rows, eval_rows: Rows | None, has_tools: bool) -> list[str]:
-    """What a dry run has looked at, in words."""
+    """List in words what a dry run has checked."""
     held_out = f" and {len(eval_rows):,} held out" if eval_rows is not None else ""
     return [
         "options and what they say of each other",

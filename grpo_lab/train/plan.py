@@ -91,7 +91,7 @@ class RunPlan:
         return plan_lines(*self.model_parts, self.rows, self.config, self.device, precision, self.options)
 
     def checked_parts(self) -> list[str]:
-        """What a dry run has looked at, in words."""
+        """List in words what a dry run has checked."""
         from grpo_lab.train.checks import checked_parts
 
         return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.agent))

@@ -31,13 +31,13 @@ class CellRun:
     """A run of a cell. texts: of the functions at its top level. code: of all of it, without comments and layout.
 
     saved: what the file of the notebook was when the run began.
-    before: the objects that had these names. count: the number in In [7]; None while it runs. failed: as it ended.
+    previous_objects: those that had these names. count: the number in In [7]; None while it runs. failed: as it ended.
     """
 
     cell_id: str | None
     texts: dict[str, str]
     code: str
-    before: dict[str, Any]
+    previous_objects: dict[str, Any]
     saved: tuple | None
     count: int | None = None
     failed: bool = False
@@ -111,9 +111,9 @@ class Cells:
 
     def _begin(self, info: Any) -> None:
         texts = defined_in(info.raw_cell or "")
-        before = {name: self._shell.user_ns.get(name) for name in texts}
+        previous_objects = {name: self._shell.user_ns.get(name) for name in texts}
         code, saved = (_code(info.raw_cell), _stamp(_notebook())) if texts else ("", None)
-        run = CellRun(getattr(info, "cell_id", None), texts, code, before, saved)
+        run = CellRun(getattr(info, "cell_id", None), texts, code, previous_objects, saved)
         self._running.append(run)
         self.last |= dict.fromkeys(texts, run)
 
@@ -126,17 +126,17 @@ class Cells:
         run.count, run.failed = result.execution_count, not result.success
         for name in run.texts:
             function = self._shell.user_ns.get(name)
-            if function is not None and function is not run.before[name]:
+            if function is not None and function is not run.previous_objects[name]:
                 self.sources[name] = run, function
-        run.before = {}
+        run.previous_objects = {}
 
     def _source(self, function: Any) -> tuple[str, CellRun] | None:
         """The name under which a cell made this very function, and the run of the cell."""
         if function is None:
             return None
         for run in reversed(self._running):
-            for name, before in run.before.items():
-                if self._shell.user_ns.get(name) is function and function is not before:
+            for name, previous in run.previous_objects.items():
+                if self._shell.user_ns.get(name) is function and function is not previous:
                     return name, run
         return next(((name, run) for name, (run, defined) in self.sources.items() if defined is function), None)
 
@@ -230,7 +230,7 @@ def _notebook() -> Path | None:
 
 
 def _stamp(path: Path | None) -> tuple | None:
-    """What a save changes of a file; None where there is none."""
+    """Return time, size and number of a file, which a save changes; None where there is no file."""
     try:
         status = path.stat() if path is not None else None
     except OSError:
@@ -240,7 +240,7 @@ def _stamp(path: Path | None) -> tuple | None:
 
 @lru_cache(maxsize=1)
 def _saved_definitions(path: Path, stamp: tuple) -> dict[str, dict[str, str]]:
-    """What each cell of code defines, by its id, as it was last saved; nothing where the file cannot be read."""
+    """Return what each cell of code defines, by its id, as it was last saved; empty where the file cannot be read."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]

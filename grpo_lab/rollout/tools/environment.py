@@ -106,7 +106,7 @@ class ToolEnvironment:
         check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
-        """What `check` looks at before it asks how much room the model has: it needs no model."""
+        """Raise InputError for rows that no episode can begin with; unlike `check` it needs no model."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:
             problem = "has the column 'environments', which is the trainer's own keyword"
