@@ -77,6 +77,13 @@ def test_progress_sees_a_change_since_the_check(shell, capsys):
     assert "changed since it was checked" in row()
 
 
+def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
+    """Cells that put the functions to work import it."""
+    assert check(run(shell, RIGHT)).right
+    run(shell, "from grpo_lab.policy_gradient import sequence_logprob")
+    assert "2 / 2" in row()
+
+
 def test_what_no_cell_defined_is_never_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
     assert check(shell.user_ns[NAME]).right and "2 / 2" in row()
