@@ -211,17 +211,21 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    known = ~grouped_rewards.isnan()
-    if config.advantage == "group" and config.scale_rewards == "batch" and not known.all():
+    if not rewards.isnan().any():
+        return ADVANTAGES[config.advantage].compute(grouped_rewards, config).flatten()
+    if config.advantage == "group" and config.scale_rewards == "batch":
         return batch_advantages_of_known(grouped_rewards).flatten()
-    advantage = ADVANTAGES[config.advantage]
-    advantages = advantages_of_known(
-        lambda known_rewards: advantage.compute(known_rewards, config),
-        known,
-        grouped_rewards,
+    return _group_advantages_of_known(grouped_rewards, config).flatten()
+
+
+def _group_advantages_of_known(rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
+    """Compute the advantages, group by group, of the completions whose reward is not NaN; those of the others are 0."""
+    return advantages_of_known(
+        lambda known_rewards: ADVANTAGES[config.advantage].compute(known_rewards, config),
+        ~rewards.isnan(),
+        rewards,
         smallest_group=1 if config.advantage == "none" else 2,
     )
-    return advantages.flatten()
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
