@@ -260,7 +260,7 @@ def test_the_link_to_the_other_language_keeps_the_place(site, phone):
 
 @pytest.mark.browser
 def test_an_animation_stops_and_steps(site, phone):
-    phone.goto((site / "notebooks" / "04_kl_estimators.html").as_uri())
+    phone.goto((site / "notebooks" / "05_grpo_objective.html").as_uri())
     phone.get_by_text("▶ Play").click()
     phone.get_by_text("Pause").click()
     frame = int(phone.get_by_label("frame", exact=True).input_value())
