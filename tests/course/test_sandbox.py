@@ -111,7 +111,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
 @pytest.mark.slow
 def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     hand_in(tmp_path / "class")
-    students = grade_in(tmp_path, jobs=2, seconds=30.0).students
+    students = grade_in(tmp_path, jobs=2, seconds=60.0).students
     graded = {student.submission.student: student for student in students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(graded) == names, "everybody has an entry"
