@@ -246,10 +246,10 @@ def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
 
 def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
     content = "def total(environments, **kwargs):\n    return [float(each.total) for each in environments]\n"
-    (workdir / "my_rewards.py").write_text(content, encoding="utf-8")
+    (workdir / "rewards_with_environments.py").write_text(content, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
-    words = ["--model", "model", "--task", "mine.jsonl", "--reward_funcs", "my_rewards.py:total"]
+    words = ["--model", "model", "--task", "mine.jsonl", "--reward_funcs", "rewards_with_environments.py:total"]
     world = ["--environment", "my_world.py:World"]
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     small = [*size, "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
