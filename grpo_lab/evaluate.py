@@ -236,13 +236,11 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
-    from grpo_lab.rewards.scoring import check_signatures
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
     from grpo_lab.rollout.text_environment import abilities
     from grpo_lab.rollout.tools.named import load_agent
-    from grpo_lab.trainer.inputs import check_agent
+    from grpo_lab.trainer.inputs import check_agent, check_reward_arguments
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
@@ -257,8 +255,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
-    instances = ["environments"] if abilities(environment).has_instances else []
-    check_signatures(task_spec.reward_funcs, [*rows[0], *TRAINER_ARGUMENTS, *instances])
+    check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     check_agent(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)

@@ -14,13 +14,11 @@ from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory import fitted
 from grpo_lab.memory.planning import longest_prompt, plan
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
-from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
 from grpo_lab.rollout.tools import pick_environment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.inputs import check_agent, check_columns
+from grpo_lab.trainer.inputs import check_agent, check_columns, check_reward_arguments
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
@@ -65,7 +63,7 @@ def check_rewards(
 
     has_environments: whether each episode has an instance of a class, which rewards get as `environments`.
     """
-    check_signatures(functions, [*dataset[0], *TRAINER_ARGUMENTS, *(["environments"] if has_environments else [])])
+    check_reward_arguments(functions, dataset[0], has_environments)
     if eval_dataset is not None:
         check_columns(dataset, eval_dataset)
 

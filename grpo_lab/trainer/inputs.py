@@ -1,6 +1,6 @@
 """The checks of what a run is given, before its first step: model, tokenizer, data, rewards and settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,8 +80,17 @@ def check_reward_funcs(inputs: RunInputs) -> None:
     if clash := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
         raise InputError("dataset", inputs.dataset, expected, found=f"has the column {clash!r}")
-    instances = ["environments"] if abilities(inputs.environment).has_instances else []
-    check_signatures(inputs.reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
+    check_reward_arguments(inputs.reward_funcs, columns, abilities(inputs.environment).has_instances)
+
+
+def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
+    """Raise InputError for a reward function that cannot take what a run calls it with.
+
+    columns: of the rows. has_environments: whether each episode has an instance of a class, which rewards get as
+    `environments`.
+    """
+    instances = ["environments"] if has_environments else []
+    check_signatures(reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
 
 
 def check_evaluation(inputs: RunInputs) -> None:
