@@ -15,7 +15,7 @@ from grpo_lab.base.checks import check_at_least, check_dtype, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""How likely was the whole response?
+    r"""How likely was the whole completion?
 
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.3}
 

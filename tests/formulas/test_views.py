@@ -48,7 +48,7 @@ def test_the_title_has_no_space_after_a_wide_colon(monkeypatch):
     assert title == "**`sequence_logprob`**（`grpo_lab/policy_gradient.py`）：整个回答的概率有多大？"
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     title = source_view(sequence_logprob, read_equations(sequence_logprob)).rich.partition("\n")[0]
-    assert title == "**`sequence_logprob`** in `grpo_lab/policy_gradient.py`: How likely was the whole response?"
+    assert title == "**`sequence_logprob`** in `grpo_lab/policy_gradient.py`: How likely was the whole completion?"
 
 
 def test_trace_catches_assignments_tuples_and_the_return():
