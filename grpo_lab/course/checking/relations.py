@@ -18,8 +18,8 @@ SLIGHTLY = (
 
 
 TINY = (
-    "It is a very small number where exactly 0 is expected: look for an epsilon that does not belong there, or for what "
-    "is left over by rounding."
+    "It is a very small number where exactly 0 is expected: look for an epsilon that does not belong there, or for "
+    "what is left over by rounding."
 )
 ZERO = "It is 0, and another number is expected."
 
@@ -41,6 +41,8 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
         return TINY
     right = fill("{0} of {1} entries are right.", int((~wrong).sum()), wrong.numel())
     partly_right = "" if wrong.all() else Phrase(right, " ", _where(wrong))
+    if len(got.unique()) == len(expected.unique()) == 1:  # as good as a single number
+        got, expected = got.flatten()[:1], expected.flatten()[:1]
     return partly_right if whole else everywhere(got, expected) or partly_right
 
 
@@ -59,12 +61,12 @@ def everywhere(got: Tensor, expected: Tensor) -> str:
 
 
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """Sentences that hold for all numbers; where all are equal they are off by some factor anyhow, which says nothing."""
+    """Sentences that hold for all numbers; a single number is always off by some factor, which says nothing."""
     if not got.any():
         yield ZERO if got.numel() == 1 else "Everything is zero: do the arguments enter it, or do all terms cancel?"
     if _close(got, -expected):
         yield "The sign is flipped."
-    if len(expected.unique()) > 1:
+    if got.numel() > 1:
         constant, offset = factor(got, expected), (got - expected).flatten()
         if constant is not None and abs(constant - 1) > 1e-3:
             yield fill("It is off by a constant factor: {0}.", _say_factor(constant))
