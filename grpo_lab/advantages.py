@@ -224,7 +224,9 @@ def turn_advantages(
     unbiased; where S is empty the baseline is zero.
 
     Args:
-        turn_rewards, turn_mask: r and n, as in `trajectory_advantages`.
+        turn_rewards: r, the reward of each turn, finite where the mask is True; elsewhere anything may stand, NaN
+            included.
+        turn_mask: n, True where the episode has a turn.
         states: s, a number for the state in which each turn begins: any function of the episode before it. None: the
             number k of the turn.
         gamma: discount of a turn, from 0 to 1.

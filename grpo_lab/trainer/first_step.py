@@ -16,7 +16,8 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
     in float32, where the rest moved by 0.996.
 
     Args:
-        policy: the model w_0 before its first step; the callback reads it again, when it is w_1.
+        policy: the model w_0 before its first step; the callback reads it again, when it is w_1. It may be in bf16:
+            subtract and add up in float32.
 
     Returns:
         A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]; for any

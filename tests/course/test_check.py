@@ -254,3 +254,38 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
         verdict = check(function, name)
         assert said in verdict.message and not verdict.right, verdict.message
     assert not recwarn.list, "what torch warns of does not show through"
+
+
+def test_equal_numbers_are_off_by_some_factor_which_says_nothing():
+    one, two = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
+    assert relation(two, one, 1e-6) == "" and relation(-one, one, 1e-6) == "The sign is flipped."
+    steps = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert relation(3 * steps, steps, 1e-6) == "It is off by a constant factor: 3 times what is expected."
+
+
+def test_a_small_number_where_zero_is_expected_points_to_an_epsilon():
+    def epsilon_in_the_log(logits, temperature=1.0):
+        p = (logits / temperature).softmax(-1)
+        return -(p * (p + 1e-9).log()).sum(-1)
+
+    assert "exactly 0 is expected: look for an epsilon" in check(epsilon_in_the_log, "token_entropy").message
+
+
+def test_a_missing_axis_may_have_been_summed_over():
+    verdict = check(lambda logp, mask: torch.where(mask, logp, 0).sum(), "sequence_logprob")
+    assert "a sum over one axis too many" in verdict.message
+
+
+def test_an_earlier_function_is_lent_where_its_cell_has_not_run():
+    """As in the grading, where all cells run; and it is gone again afterwards."""
+    namespace: dict = {}
+    exec(
+        "def importance_ratio(*a):\n    raise NotImplementedError\n"
+        "def aggregate(values, mask, loss_type, max_completion_length=None, num_items=None):\n"
+        "    return clipped_surrogate(values, values, 0.2)",
+        namespace,
+    )
+    before = dict(namespace)
+    verdict = check(namespace["aggregate"], "aggregate")
+    assert "NameError" not in verdict.message and not verdict.right
+    assert namespace == before

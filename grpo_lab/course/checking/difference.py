@@ -135,8 +135,9 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     if sorted(got.shape) == sorted(expected.shape):
         return " The axes stand in another order."
     if [size for size in got.shape if size != 1] == [size for size in expected.shape if size != 1]:
-        word = "too many" if got.ndim > expected.ndim else "missing"
-        return " " + fill("An axis of size 1 is {0}: think of keepdim, or of unsqueeze.", word)
+        if got.ndim > expected.ndim:
+            return " An axis of size 1 is too many: think of keepdim, or of unsqueeze."
+        return " An axis of size 1 is missing: think of keepdim or of unsqueeze, or of a sum over one axis too many."
     return " A single number is expected." if not expected.ndim else ""
 
 

@@ -104,15 +104,19 @@ def suspended() -> Iterator[None]:
 def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
     """Lend a function the library's versions of earlier exercises, which it may call, for the length of a block.
 
-    So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong.
+    So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong,
+    or in a cell that has not run since the kernel started.
     """
     namespace = getattr(function, "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
     own_functions = {name: namespace[name] for name in earlier(exercise.name) if name in namespace}
-    namespace.update({name: find_exercise(name).function for name in own_functions})
+    lent = {name: find_exercise(name).function for name in earlier(exercise.name)}
+    namespace.update(lent)
     try:
         yield
     finally:
+        for name in lent.keys() - own_functions.keys():
+            del namespace[name]
         namespace.update(own_functions)
 
 

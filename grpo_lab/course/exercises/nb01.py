@@ -93,6 +93,7 @@ COMPLETION_MASK = Exercise(
         "up-to-the-last-end": {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
         "cut-off-forgotten": {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
         "one-end-only": {"tensor()": "ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
+        "up-to-the-second-end": {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"},
     },
     equations={"one-end-only": "1.13"},
 )
@@ -286,5 +287,6 @@ SAMPLE_TOKENS = Exercise(
             "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
             "token = order.gather(-1, rank)[:, 0]"
         },
+        "at-most-top-p": {"[before]": "mass_above = largest.cumsum(-1) * (1 - 1e-12)"},
     },
 )

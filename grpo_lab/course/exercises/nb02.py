@@ -73,6 +73,12 @@ GROUP_ADVANTAGES = Exercise(
             "std()": "std = (rewards - rewards[0, 0]).std(correction=0)",
             "2.10": "std = (centred.square().sum(-1, keepdim=True) / rewards.shape[1]).sqrt()",
         },
+        "keepdim-forgotten": {
+            "2.9": "centred = from_first - from_first.mean(-1)",
+            "2.10": "std = centred.std(-1, correction=ddof)",
+        },
+        "std-without-keepdim": {"2.10": "std = centred.std(-1, correction=ddof)"},
+        "spread-of-the-shifted": {"std()": "std = from_first.std(correction=ddof)"},
     },
     equations={
         "std-no-eps": "2.7",
@@ -112,5 +118,6 @@ RLOO_ADVANTAGES = Exercise(
             "2.4": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
             "keepdim=True) + 0.0001)"
         },
+        "keepdim-forgotten": {"2.4": "advantages = rewards - (rewards.sum(-1) - rewards) / (rewards.shape[1] - 1)"},
     },
 )

@@ -329,5 +329,8 @@ LEARN_BY_GRPO = Exercise(
         },
         "one-update": {"[inner]": "for _ in range(1):"},
         "sampled-in-every-update": {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
+        "prompts-and-responses-apart": {
+            "reward()": 'R = reward(repeat(x, "P T -> (G P) T", G=G), rearrange(y, "P G T -> (P G) T"))'
+        },
     },
 )

@@ -69,6 +69,7 @@ KL_EXACT = Exercise(
         "mean-over-words": {"4.2": "kl = (logp.exp() * (logp - ref_logp)).mean(-1)"},
         "terms-made-positive": {"4.2": "kl = (logp.exp() * (logp - ref_logp).abs()).sum(-1)"},
         "cross-entropy": {"4.2": "kl = -(logp.exp() * ref_logp).sum(-1)"},
+        "reference-not-normalised": {"4.3": "logp, ref_logp = logits.log_softmax(-1), ref_logits"},
     },
     equations={"logits-not-normalised": "4.3", "log-of-zero": "4.3"},
 )

@@ -116,6 +116,7 @@ CLIPPED_SURROGATE = Exercise(
         "never-clipped-below": {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"},
         "epsilon-high-ignored": {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
         "delta-ignored": {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
+        "zero-taken-for-none": {"upper_clip_range()": "epsilon_high = epsilon_high or epsilon"},
     },
     equations={"delta-ignored": "5.10"},
 )
@@ -187,6 +188,7 @@ AGGREGATE = Exercise(
         "empty-rows-left-out": {
             "5.20": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
         },
+        "empty-row-nan-where-rows-are-averaged": {"5.20": "return (sums / lengths).mean()"},
     },
     equations={"length-mean-mislabelled": "5.22", "width-for-limit": "5.22", "empty-row-nan": "5.20"},
 )

@@ -103,6 +103,12 @@ def last_that_is_not_empty(text):
     return extract_answer(text)
 
 
+def back_from_the_last_closing_tag(text):
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, max(end, 0))
+    return None if min(start, end) < 0 else text[start + len("<answer>") : end].strip() or None
+
+
 EXTRACT_ANSWER = Exercise(
     function=extract_answer,
     cases=(
@@ -148,6 +154,7 @@ EXTRACT_ANSWER = Exercise(
         "opened-twice": {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
         "not-stripped": not_stripped,
         "last-that-is-not-empty": last_that_is_not_empty,
+        "back-from-the-last-closing-tag": back_from_the_last_closing_tag,
     },
 )
 

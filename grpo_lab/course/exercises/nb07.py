@@ -146,6 +146,7 @@ READ_SEQUENCES = Exercise(
         },
         "full-is-truncated": {"isin()": "truncated = mask.all(-1)"},
         "padding-read": {"decode()": "texts = [tokenizer.decode(row, skip_special_tokens=True) for row, _ in rows]"},
+        "cut-off-by-one-end": {"isin()": "truncated = (completion_ids != eos_token_ids[0]).all(-1)"},
     },
 )
 
@@ -186,6 +187,13 @@ def _drawn(d, P, G, scale="group", missing=0):
     return batch(rewards, G, scale)
 
 
+def alone_keeps_its_reward(rewards, config):
+    advantages = compute_advantages(rewards, config).view(-1, config.num_generations)
+    grouped = rewards.view(-1, config.num_generations)
+    is_alone = ~grouped.isnan() & ((~grouped.isnan()).sum(-1, keepdim=True) == 1)
+    return torch.where(is_alone, grouped, advantages).flatten()
+
+
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
     cases=(
@@ -217,6 +225,7 @@ COMPUTE_ADVANTAGES = Exercise(
         "over-prompts": over_prompts,
         "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
         "nan-stays": lambda rewards, config: torch.where(rewards.isnan(), rewards, compute_advantages(rewards, config)),
+        "alone-keeps-its-reward": alone_keeps_its_reward,
     },
 )
 
@@ -272,6 +281,8 @@ MICROBATCH_LOSS = Exercise(
             "num_items=mask.sum(), **settings)"
         },
         "always-weighted": {"5.15": "share = len(mask) / rows"},
+        "weighted-by-tokens": {"5.15": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else mask.sum() / num_items"},
+        "share-turned-round": {"5.15": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else rows / len(mask)"},
     },
 )
 
@@ -499,6 +510,7 @@ TRAIN_BY_GRPO = Exercise(
         "old-not-frozen": {"[old]": "old_logp = logp.detach()"},
         "gradients-kept": {"zero_grad()": ""},
         "one-update": {"[updates]": "for _ in range(1):"},
+        "gradient-of-before": {"zero_grad()": "", "step()": "optimizer.step()\noptimizer.zero_grad()"},
     },
 )
 
@@ -509,8 +521,8 @@ def dynamic_sampling(
     """Fill a batch with the groups that teach something: those whose rewards are not all equal.
 
     A round samples the next `size` prompts, in their order. Rounds follow until `size` groups teach something; where
-    the prompts run out, the last round is a short one, and the batch stays smaller. A reward of NaN says that none
-    applies: what counts are the others of its group, and one reward alone teaches nothing.
+    the prompts run out, the last round is a short one, and the batch stays smaller, or empty. A reward of NaN says that
+    none applies: what counts are the others of its group, and one reward alone teaches nothing.
 
     Args:
         sample: takes prompts (M,) and returns the rewards (M, G) of new completions.
@@ -589,6 +601,7 @@ DYNAMIC_SAMPLING = Exercise(
             _tasks("rewards of 0.1 and 0.7 in float32", 60, 6, pays=(0.1, 0.7), G=7, dtype=torch.float32),
             tests="stability",
         ),
+        replace(_tasks("no group teaches anything", 20, 6, hardness=(0.0, 1.0)), tests="stability"),
     ),
     observe=after_sampling,
     mistakes={
@@ -605,6 +618,9 @@ DYNAMIC_SAMPLING = Exercise(
         "all-sampled": {"[round]": "if False:"},
         "mean-of-the-batch": {
             "nanmean()": "return prompts[informative], rewards[informative], rewards[informative].nanmean().item()"
+        },
+        "mean-of-means": {
+            "nanmean()": "return prompts[informative], rewards[informative], rewards.nanmean(-1).nanmean().item()"
         },
     },
 )

@@ -85,5 +85,8 @@ SAMPLES_UNTIL_RIGHT = Exercise(
         },
         "always-the-limit": {"comb()": "still_wrong = [1] * limit"},
         "inverse-of-the-rate": lambda n, c, limit: min(limit, n / c) if c else float(limit),
+        "begins-at-one": {
+            "comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit + 1)]"
+        },
     },
 )

@@ -49,6 +49,9 @@ STOCHASTIC_ROUND = Exercise(
         "cut-off": {"8.5": "rounded = x_0"},
         "rounded-to-infinity": {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
         "exchanged": {"8.5": "rounded = torch.where(noise < p, x_0, x_1)"},
+        "nearest-as-the-one-below": {"8.2": "x_0 = x.bfloat16().float()"},
+        "noise-from-above": {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"},
+        "noise-equal-counts": {"8.5": "rounded = torch.where(noise <= p, x_1, x_0)"},
     },
 )
 
@@ -86,6 +89,21 @@ class Small(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
 
 
+def averaged_in_bf16(policy):
+    initial = {name: p.detach().clone() for name, p in policy.named_parameters() if "embed" not in name}
+
+    def callback(step, metrics):
+        if step != 1:
+            return None
+        parameters = dict(policy.named_parameters())
+        moves = [(parameters[name].detach() - before).abs().flatten() for name, before in initial.items()]
+        m = (torch.cat(moves).mean() / metrics["learning_rate"]).item()
+        print(m)
+        return m
+
+    return callback
+
+
 FIRST_STEP_TEST = Exercise(
     function=first_step_test,
     cases=(
@@ -108,5 +126,7 @@ FIRST_STEP_TEST = Exercise(
             "moved = n * sum(means) / len(means)"
         },
         "nothing-printed": {"print()": "pass"},
+        "added-up-in-bf16": {"to()": "initial = {name: p.detach().clone() for name, p in counted.items()}"},
+        "averaged-in-bf16": averaged_in_bf16,
     },
 )

@@ -70,5 +70,7 @@ ANSWER_AGES = Exercise(
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
         "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
         "version-forgotten": {"10.7": "age = order.argsort() // batch"},
+        "ties-not-ordered": {"10.7": "age = torch.searchsorted(end[order], end) // batch - version"},
+        "counts-itself": {"10.7": "age = torch.searchsorted(end[order], end, right=True) // batch - version"},
     },
 )

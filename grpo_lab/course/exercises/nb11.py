@@ -293,6 +293,10 @@ def _turns(d: Draws, P: int, G: int, K: int, states: int) -> tuple:
     return d.normal(P, G, K).masked_fill(~mask, NAN), mask, d.integers(states, P, G, K)
 
 
+def reward_of_the_turn_alone(turn_rewards, turn_mask, states=None, gamma=1.0):
+    return turn_advantages(turn_rewards, turn_mask, states, 0.0)
+
+
 ALL = torch.ones(1, 2, 2, dtype=torch.bool)
 THREE = torch.tensor([[[True, True], [True, False], [True, True]]])
 TURN_ADVANTAGES = Exercise(
@@ -334,6 +338,7 @@ TURN_ADVANTAGES = Exercise(
         "discount-forgotten": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
             turn_rewards, turn_mask, states
         ),
+        "reward-of-the-turn-alone": reward_of_the_turn_alone,
     },
 )  # fmt: skip
 
@@ -387,14 +392,22 @@ SURE = 200.0  # the logit of a guess that is certain: the others have a probabil
 
 
 class Heard(GuessWorld):
-    """Higher or lower, which remembers the guesses of the first turn that it was asked about."""
+    """Higher or lower, which remembers the guesses that it was asked about."""
 
     @property
     def first_guesses(self) -> list[int]:
-        return self.__dict__.get("heard", [])
+        return [guess for _, guess in self._heard()[0]] if self._heard() else []
+
+    def guesses_after(self, first_guess: int) -> set[int]:
+        """Guesses in episodes in which the first guess is not the secret; the episodes that are over do not count."""
+        return {guess for call in self._heard() for secret, guess in call if secret != first_guess} - {first_guess}
+
+    def _heard(self) -> list[list[tuple[int, int]]]:
+        """Secrets and guesses of each call."""
+        return self.__dict__.setdefault("heard", [])
 
     def answer(self, secrets: Int[Tensor, " B"], guesses: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        self.__dict__.setdefault("heard", guesses.tolist())
+        self._heard().append(list(zip(secrets.tolist(), guesses.tolist(), strict=False)))
         return self._word(secrets, guesses)
 
     def _word(self, secrets, guesses):
@@ -425,13 +438,15 @@ class Recalling(GuessPolicy):
     chance: float
     watch: Watch
 
-    def __init__(self, world: GuessWorld, first_guess: int):
+    def __init__(self, world: GuessWorld, first_guess: int, second_guess: int):
         nn.Module.__init__(self)  # a table takes the place of the transformer
         V = world.vocabulary
-        self.world, self.first_guess = world, first_guess
+        self.world, self.first_guess, self.second_guess = world, first_guess, second_guess
         self.logits = nn.Parameter(torch.zeros(2 * world.guesses, V, V, V))
         if first_guess:
             self.logits.data[0, ..., first_guess] = SURE
+        if second_guess:
+            self.logits.data[2, ..., second_guess] = SURE
         self.start = self.logits.detach().clone()
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
@@ -456,9 +471,12 @@ def after_playing(result, args, kwargs):
     policy, _, world, *_ = args
     turns, words, behind_the_end = policy.trained()
     first, chance = world.first_guesses, win_probability(policy).item()
+    are_drawn = not policy.first_guess or set(first) == {policy.first_guess}
+    if policy.second_guess:
+        are_drawn &= world.guesses_after(policy.first_guess) == {policy.second_guess}
     return {
         "the number of updates": policy.watch.updates,
-        "whether the guesses are drawn from the policy": not policy.first_guess or set(first) == {policy.first_guess},
+        "whether the guesses are drawn from the policy": are_drawn,
         "whether each update is made with its own gradient alone": policy.watch.alone,
         "whether the world's words are trained": words,
         "whether anything behind the end of an episode is trained": behind_the_end,
@@ -478,6 +496,7 @@ def _game(
     world: type[Heard] = Heard,
     secrets: list[int] | None = None,
     first_guess: int = 0,
+    second_guess: int = 0,
     **settings,
 ) -> Case:
     """A case: the policy plays in `world`. goal: a probability of finding the secret that every right answer exceeds.
@@ -486,7 +505,7 @@ def _game(
     """
 
     def build(seed: int) -> tuple[tuple, dict]:
-        model = Recalling(GuessWorld(numbers, guesses), first_guess)
+        model = Recalling(GuessWorld(numbers, guesses), first_guess, second_guess)
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         model.goal, model.watch, model.chance = goal, Watch(optimizer), win_probability(model).item()
         chosen = torch.tensor(secrets) if secrets else 1 + torch.randperm(numbers, generator=Draws(seed).generator)
@@ -506,6 +525,7 @@ LEARN_BY_PLAYING = Exercise(
             num_generations=2,
         ),
         _game("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
+        _game("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
         _game("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
     ),
     observe=after_playing,
@@ -521,5 +541,12 @@ LEARN_BY_PLAYING = Exercise(
         "first-turn-only": {"[mask]": "mask[:, t] = playing & (t == 0)"},
         "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, rows.shape)"},
         "likeliest-guess": {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"},
+        "shifted-as-a-language-model": {
+            "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
+            "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
+        },
+        "drawn-at-the-last-token": {
+            "sample()": "at = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, at]).sample()"
+        },
     },
 )  # fmt: skip
