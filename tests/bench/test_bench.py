@@ -145,6 +145,22 @@ def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(mo
     assert measured["rates"]["dtype"] is torch.float32 and measured["products"] == "float32"
 
 
+def test_a_step_is_counted_and_timed_with_the_same_tokens(monkeypatch):
+    drawn, sizes, collect = [], [], measure.collect
+
+    def collected(model, *arguments):
+        sizes.append(sum(weight.double().sum().item() for weight in model.parameters()))
+        experience, metrics = collect(model, *arguments)
+        drawn.append(experience.rollout.completion_ids.tolist())
+        return experience, metrics
+
+    monkeypatch.setattr(measure, "collect", collected)
+    monkeypatch.setattr(measure, "rates", lambda dtype: {"flops": 1e9, "bytes": 1e9})
+    measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
+    assert drawn[::2] == drawn[1::2] and drawn[0] != drawn[2], "counted, then timed"
+    assert sizes[::2] == sizes[1::2] and sizes[0] != sizes[2], "a step that is counted leaves the weights"
+
+
 IN_PARTS = {
     "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
