@@ -98,7 +98,8 @@ def phases(spec: dict) -> dict:
     """Medians over the steps after the first: their seconds; and what these very steps compute and move.
 
     Each step is taken twice with the same weights, problems and random numbers: it is counted, without its update, then
-    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out.
+    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out. The rates are medians
+    too, measured before each step: a busy machine is slower in both.
     """
     model, tokenizer, rows, reward_func, config = _setting(spec)
     optimizer = TimedOptimizer(model, config)
@@ -123,27 +124,30 @@ def phases(spec: dict) -> dict:
         optimizer.only_counts = False
         return _by_phase(clock), _by_phase(clock.second)
 
-    measured = []  # a step: seconds, operations, passes
+    mode = PRECISIONS[spec["precision"]]
+    products = mode.autocast or mode.weights
+    measured = []  # a step: seconds, operations, passes, rates
     for number in range(spec["steps"] + STEPS_TRIED):
         flops, passes = count_step(number)
         clock = Clock(model.device, time.process_time)
+        rates_now = rates(products)
         step(number, clock)
         if number > 0 and flops["time/logprobs"] > 0:
-            measured.append((_by_phase(clock), flops, passes))
+            measured.append((_by_phase(clock), flops, passes, rates_now))
         if len(measured) == spec["steps"] - 1:
             break
-    of_steps = zip(*measured, strict=True)
-    seconds, flops, passes = ({name: median(step[name] for step in steps) for name in PHASES} for steps in of_steps)
+    seconds, flops, passes, rate = (
+        {name: median(values[name] for values in of_steps) for name in of_steps[0]}
+        for of_steps in zip(*measured, strict=True)
+    )
     passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    mode = PRECISIONS[spec["precision"]]
-    products = mode.autocast or mode.weights
     return {
         "seconds": seconds,
         "flops": flops,
         "bytes": {name: passes[name] * weights for name in PHASES},
         "products": str(products).removeprefix("torch."),
-        "rates": rates(products),
+        "rates": rate,
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
     }
 

@@ -134,7 +134,8 @@ def test_a_measurement_has_a_process_of_its_own_with_its_threads_and_says_how_it
 
 
 def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(monkeypatch):
-    monkeypatch.setattr(measure, "rates", lambda dtype: {"flops": 1e9, "bytes": 1e9, "dtype": dtype})
+    dtypes = []
+    monkeypatch.setattr(measure, "rates", lambda dtype: dtypes.append(dtype) or {"flops": 1e9, "bytes": 2e9})
     began = time.process_time()
     measured = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
     assert 0 < sum(measured["seconds"].values()) < time.process_time() - began
@@ -142,7 +143,8 @@ def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(mo
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
     assert measured["bytes"]["backward"] == 3 * measured["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
     assert tables.phase_table(measured).count("\n") == len(tables.PHASES) + 2
-    assert measured["rates"]["dtype"] is torch.float32 and measured["products"] == "float32"
+    assert {*dtypes} == {torch.float32} and measured["products"] == "float32"
+    assert measured["rates"] == {"flops": 1e9, "bytes": 2e9}
 
 
 def test_a_step_is_counted_and_timed_with_the_same_tokens(monkeypatch):
