@@ -98,8 +98,8 @@ def phases(spec: dict) -> dict:
     """Medians over the steps after the first: their seconds; and what these very steps compute and move.
 
     Each step is taken twice with the same weights, problems and random numbers: it is counted, without its update, then
-    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out. The rates are medians
-    too, measured before each step: a busy machine is slower in both.
+    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out. The rates are
+    medians, too, measured before each step: a busy machine is slower in both.
     """
     model, tokenizer, rows, reward_func, config = _setting(spec)
     optimizer = TimedOptimizer(model, config)
