@@ -243,18 +243,19 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("reward", "limit", "arguments", "words"),
     [
-        ({"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it or tools"),
-        ({"limit": 2}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
-        ({"reward": None, "tools": [add]}, "reward_funcs is None; expected at least one"),
+        (length_reward, None, {"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it or tools"),
+        (length_reward, 2, {}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
+        (None, None, {"tools": [add]}, "reward_funcs is None; expected at least one"),
     ],
 )
-def test_arguments_that_do_not_fit_each_other(arguments, words):
+def test_arguments_that_do_not_fit_each_other(reward, limit, arguments, words):
+    """The parameters are only read: a session of mutants runs a test many times with the same objects."""
     model, tokenizer = make_tool_world()
-    config = tool_config(max_tool_calling_iterations=arguments.pop("limit", None))
+    config = tool_config(max_tool_calling_iterations=limit)
     with pytest.raises(InputError, match=words):
-        train(model, tokenizer, ROWS, arguments.pop("reward", length_reward), config, **arguments)
+        train(model, tokenizer, ROWS, reward, config, **arguments)
 
 
 def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
