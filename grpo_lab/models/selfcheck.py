@@ -1,4 +1,4 @@
-"""A few tokens before a model is trained: are the log-probabilities of its samples what is computed again for them?
+"""Check of a model before it is trained: the log-probabilities of a few sampled tokens have to be computed alike again.
 
 The fast paths call the layers of a model with masks, positions and caches of ours, and the plain way relies on what
 transformers makes of padding and of a cache. Where an architecture has other habits, the sampler is another policy than

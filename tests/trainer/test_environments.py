@@ -245,7 +245,7 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
 @pytest.mark.parametrize(
     ("reward", "limit", "arguments", "words"),
     [
-        (length_reward, None, {"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it or tools"),
+        (length_reward, None, {"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it"),
         (length_reward, 2, {}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
         (None, None, {"tools": [add]}, "reward_funcs is None; expected at least one"),
     ],
