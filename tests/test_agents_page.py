@@ -180,7 +180,7 @@ def test_the_game_of_others(workdir, world, monkeypatch):
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
     agent.sample(*world, rows, 1, 50)
-    secret = " ".join(map(str, agent._seats[0].environment.game.state.game_state["secret_code"]))
+    secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.rollout.tools import ToolEnvironment, environment
+from grpo_lab.rollout.tools import ToolEnvironment, episode
 from tests.support.sampling import logprobs_of
 from tests.support.tool_worlds import END, ROWS, TEMPLATE, add, call, make_tool_world, scripted
 
@@ -196,7 +196,7 @@ def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, world):
         "3"
     ]
     again = play(monkeypatch, world, [[call("add", a=1, b=1) + END, "so" + END]] * 2, agent)
-    assert results_of(again) == ["2"], "the next episode has a seat of its own"
+    assert results_of(again) == ["2"], "the next episode has a thread of its own"
 
 
 def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world):
@@ -219,7 +219,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
 
 def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
-    monkeypatch.setattr(environment, "MAX_RESULT_CHARACTERS", 50)
+    monkeypatch.setattr(episode, "MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 
