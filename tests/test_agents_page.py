@@ -13,7 +13,7 @@ import pytest
 
 from grpo_lab.__main__ import main
 from grpo_lab.rollout.tools import ToolEnvironment
-from tests.sandbox.test_python import NO_BUBBLEWRAP
+from tests.support.bubblewrap import NO_BUBBLEWRAP
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
