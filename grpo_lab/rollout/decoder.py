@@ -19,8 +19,8 @@ from torch.func import functional_call
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
-from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.turns import DRAWN, Turns
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import sample as sample_module
+from grpo_lab.rollout import dispatch
 from grpo_lab.rollout import static as static_module
-from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.sampling import Sampling
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import train
 from tests.support.fake_device import fake_card, fake_qwen2
@@ -122,7 +122,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
     whole = static((model, tokenizer), PROMPTS[:4])
-    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: 4)
+    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
     with static_module.kept_graphs():
         assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))

@@ -8,12 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout import decoder as decoder_module
-from grpo_lab.rollout import sample as sample_module
+from grpo_lab.rollout import dispatch
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.dispatch import DECODERS
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.generate import entropy_of
-from grpo_lab.rollout.sample import DECODERS
+from grpo_lab.rollout.sampling import entropy_of
 from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
@@ -209,7 +209,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
 def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
     model, tokenizer = make_world()
     whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
-    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: parts)
+    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: parts)
     assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
     assert torch.equal(state, torch.get_rng_state())
 
