@@ -37,7 +37,7 @@ CALLS = {
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
-    "step": [{"run": planned("small", mode, make_config()).run} for mode in ("fp32", "bf16")],
+    "optimizer_step": [{"run": planned("small", mode, make_config()).run} for mode in ("fp32", "bf16")],
     "format_reward": [TEXTS],
     **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "gigpo_advantages": [{"scale": "group"}],
