@@ -1,4 +1,4 @@
-"""How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON.
+"""Evaluate a policy on problems that it was not trained on: `python -m grpo_lab.evaluate --model DIR` prints JSON.
 
 What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
 """

@@ -1,4 +1,4 @@
-"""The formulas of log-probabilities, entropy and the completion mask: what a policy thought of the sampled tokens.
+"""The formulas of the log-probabilities of sampled tokens, of the entropy, and of the completion mask.
 
 They start from logits or hidden states; `rollout/score.py` gets these from a model.
 
@@ -22,7 +22,7 @@ VOCABULARY_BLOCK = 1024
 def token_logprobs(
     logits: Float[Tensor, "B T V"], token_ids: Int[Tensor, "B T"], temperature: float = 1.0
 ) -> Float[Tensor, "B T"]:
-    r"""How likely did the policy think each sampled token was?
+    r"""Log-probability of each sampled token under the policy at this temperature.
 
     z_{b,t,v} = \frac{\ell_{b,t,v}}{\tau} \tag{1.15}
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
@@ -47,7 +47,7 @@ def token_logprobs(
 
 
 def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> Float[Tensor, "B T"]:
-    r"""How undecided was the policy at each position?
+    r"""Entropy of the policy's distribution over the vocabulary at each position.
 
     \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.16}
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.17}
@@ -70,7 +70,7 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
 
 
 def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
-    r"""Which positions belong to the completion?
+    r"""Mask of the positions that belong to the completion, its end token included.
 
     n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.13}
     m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.14}
@@ -103,7 +103,7 @@ def chunked_token_logprobs(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> Float[Tensor, "B T"]:
-    r"""Eq. (1.15) and (1.2) without ever holding the logits of the whole batch.
+    r"""Compute Eq. (1.15) and (1.2) chunk by chunk, without ever holding the logits of the whole batch.
 
     The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory
     needed beside the result and the gradients does not grow with B*T.
@@ -127,7 +127,7 @@ def chunked_logprobs_and_entropy(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """`chunked_token_logprobs` together with the entropy of Eq. (1.17), both differentiable, from one pass."""
+    """Compute `chunked_token_logprobs` and the entropy of Eq. (1.17) in one pass, both differentiable."""
     return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=True)
 
 

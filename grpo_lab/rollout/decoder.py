@@ -23,8 +23,8 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
 from grpo_lab.rollout.cache import RoomyCache, SlotCache, attention_dtype, autocast_copies, decoding, places_kept
 from grpo_lab.rollout.fast_paths import head_width
-from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.turns import DRAWN, Turns
 
 LARGE_ROW = 2**20  # bytes of a row of the cache; larger ones are not copied when others come or go

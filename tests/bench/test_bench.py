@@ -99,12 +99,12 @@ def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub
 
 def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for option, value, want in [
+    for option, value, expected in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),
         ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
         ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
     ]:
-        assert want in refused(command.main, "--against", "trl", option, value)
+        assert expected in refused(command.main, "--against", "trl", option, value)
     monkeypatch.setattr(command, "find_spec", lambda package: None)
     assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
 
