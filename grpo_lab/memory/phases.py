@@ -1,4 +1,4 @@
-"""What is alive in the four phases of a step: rollout, log-probabilities, update, optimizer step.
+"""The bytes that are alive in the four phases of a step: rollout, log-probabilities, update, optimizer step.
 
 A phase is a list of moments, part name to bytes, in the order in which they come. The largest is what the phase needs.
 """

@@ -1,4 +1,4 @@
-"""The memory that a run will take on a device, known before it starts; and what to turn down where it does not fit.
+"""Plan the memory that a run will take on a device before it starts, and choose settings with which it fits.
 
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
@@ -109,7 +109,9 @@ class Candidate(NamedTuple):
     def with_rollout_within(self, budget: int) -> "Candidate":
         """This candidate, its rollout cut into the fewest parts with which it fits into so many bytes, if any do."""
         prompts = self.plan.run.config.prompts_per_step
-        for parts in (number for number in range(1, prompts + 1) if prompts % number == 0):
+        for parts in range(1, prompts + 1):
+            if prompts % parts:
+                continue
             plan_in_parts = self.plan.with_setting(rollout_parts=parts)
             if plan_in_parts.fits(budget):
                 return self._replace(plan=plan_in_parts)
@@ -127,8 +129,9 @@ def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
     combinations = [(mode, checkpointing, rows) for mode in modes for checkpointing in checkpointing_choices]
     if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed):
-        divisors = [fewer for fewer in range(rows - 1, 0, -1) if rows % fewer == 0]
-        combinations += [(*combinations[-1][:2], fewer) for fewer in divisors]
+        last_mode, last_checkpointing, _ = combinations[-1]
+        divisors = [fewer_rows for fewer_rows in range(rows - 1, 0, -1) if rows % fewer_rows == 0]
+        combinations += [(last_mode, last_checkpointing, fewer_rows) for fewer_rows in divisors]
     for mode, checkpointing, rows in combinations:
         batch_cut = {
             "per_device_train_batch_size": rows,

@@ -1,4 +1,4 @@
-"""Token by token with a key-value cache: the plain decoder, and the one that saves a CPU work.
+"""Decoders, which draw token by token with a key-value cache: the plain one, and the one that saves a CPU work.
 
 `Decoder` is the loop of every sampler: read the last token of each row, draw the next, record its log-probability.
 Each row is a row of the batch until all have ended, and attention reads all columns of the cache, masked where nothing
@@ -71,9 +71,10 @@ class Decoder:
         ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
         self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
 
-        # What was written, one entry a row:
+        # The record of all rows, one entry a row:
         self.sequences = zeros(rows, columns)
-        self.logp, self.entropy = (zeros(rows, columns, dtype=torch.float32) for _ in range(2))
+        self.logp = zeros(rows, columns, dtype=torch.float32)
+        self.entropy = zeros(rows, columns, dtype=torch.float32)
         self.forced = None if turns is None else zeros(rows) + DRAWN  # what the environment has it write next
 
         # The rows that still write, one entry for each of them:

@@ -25,7 +25,7 @@ DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device;
 
 
 class Samples(NamedTuple):
-    """What a decoder of ours has drawn, and how many token steps that took."""
+    """The completions that a decoder of ours has drawn, and how many token steps that took."""
 
     sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
     logp: Float[Tensor, "B T"]  # means nothing after the end

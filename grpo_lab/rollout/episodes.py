@@ -157,11 +157,11 @@ def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
         replies = respond(list(texts))
     except Exception as error:  # whatever somebody's environment does
         raise RunError("respond", found=f"failed: {type(error).__name__}: {error}") from error
-    if not isinstance(replies, list | tuple) or len(replies) != len(texts):
-        result = (
-            f"returned {len(replies)} replies" if isinstance(replies, list | tuple) else f"returned {replies!r:.60}"
-        )
+    is_list = isinstance(replies, list | tuple)
+    if not is_list or len(replies) != len(texts):
+        result = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
         raise InputError("respond", replies, f"expected a list of {len(texts)}, one a text", found=result)
-    if (wrong := next((text for text in replies if not isinstance(text, str | None)), None)) is not None:
-        raise InputTypeError("respond", wrong, "expected a text, or None", found=f"returned {wrong!r:.60}")
+    for text in replies:
+        if not isinstance(text, str | None):
+            raise InputTypeError("respond", text, "expected a text, or None", found=f"returned {text!r:.60}")
     return list(replies)

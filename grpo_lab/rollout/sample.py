@@ -67,11 +67,9 @@ class Rollout:
         )  # fmt: skip
         cut: dict = {name: getattr(self, name)[rows] for name in by_row}
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        cut |= {
-            name: [values[index] for index in indices]
-            for name in ("texts", "episodes")
-            if (values := getattr(self, name)) is not None
-        }
+        cut["texts"] = [self.texts[index] for index in indices]
+        if self.episodes is not None:
+            cut["episodes"] = [self.episodes[index] for index in indices]
         return replace(self, **cut)
 
 

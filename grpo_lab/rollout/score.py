@@ -60,17 +60,21 @@ def score_logprobs(
     vocab_size = len(head.weight)
     token_index = scored_mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
-    pairs, pair_index = (predictor[token_index] * vocab_size + completion_ids[token_index]).unique(return_inverse=True)
-    hidden, ids = hidden.index_select(0, pairs // vocab_size)[None], pairs[None] % vocab_size
-    if chunk := head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type):
-        chunked = chunked_logprobs_and_entropy if with_entropy else chunked_token_logprobs
-        values = chunked(hidden, head.weight, ids, temperature, chunk)
-        logp, entropy = values if with_entropy else (values, None)
-    else:
+    pairs = predictor[token_index] * vocab_size + completion_ids[token_index]
+    pairs, pair_index = pairs.unique(return_inverse=True)
+    hidden = hidden.index_select(0, pairs // vocab_size)[None]
+    ids = pairs[None] % vocab_size
+    chunk = head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type)
+    entropy = None
+    if chunk is None:
         logp, entropy = read_logits(head(hidden), ids)
+    elif with_entropy:
+        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
+    else:
+        logp = chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk)
     zeros = logp.new_zeros(scored_mask.shape)
     logp = zeros.masked_scatter(scored_mask, logp[0, pair_index])
-    return logp, zeros.masked_scatter(scored_mask, entropy[0, pair_index]) if with_entropy else None
+    return logp, None if entropy is None else zeros.masked_scatter(scored_mask, entropy[0, pair_index])
 
 
 def _logprobs_and_entropy(

@@ -110,23 +110,24 @@ class Turns:
                 self.done[row] = True
             else:
                 if not is_policy and not self.reply_queue[row]:
-                    self.turn_index[row], self.turn_start[row] = self.turn_index[row] + 1, len(self.ids[row])
+                    self._begin_next_turn(row)
                 self._stop_at_limit(row)
         self._end_turns(ended)
 
     def _end_turns(self, rows: list[int]) -> None:
         """End a turn of the policy in these rows: the last one ends the episode, after any other comes a reply."""
-        rows_with_reply = []
+        turns = []
         for row in rows:
             if self.max_turns is not None and self.turn_index[row] + 1 >= self.max_turns:
-                self.done[row], self.truncated[row] = True, self.ids[row][-1] not in self.ends
+                self.done[row] = True
+                self.truncated[row] = self.ids[row][-1] not in self.ends
             else:
-                rows_with_reply.append(row)
-        turns = [
-            Turn(row, self.ids[row][self.turn_start[row] :], self.ids[row][: self.turn_start[row]])
-            for row in rows_with_reply
-        ]
-        for row, ids in zip(rows_with_reply, self.reply(turns) if turns else (), strict=True):
+                start = self.turn_start[row]
+                turns.append(Turn(row, ids=self.ids[row][start:], earlier_ids=self.ids[row][:start]))
+        if not turns:
+            return
+        for turn, ids in zip(turns, self.reply(turns), strict=True):
+            row = turn.row
             if ids is None:
                 self.done[row] = True
             elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all
@@ -135,8 +136,12 @@ class Turns:
                 self.reply_queue[row].extend(ids)
                 self.replies[row] += 1
             else:
-                self.turn_index[row], self.turn_start[row] = self.turn_index[row] + 1, len(self.ids[row])
+                self._begin_next_turn(row)
                 self._stop_at_limit(row)
+
+    def _begin_next_turn(self, row: int) -> None:
+        self.turn_index[row] += 1
+        self.turn_start[row] = len(self.ids[row])
 
     def _stop_at_limit(self, row: int) -> None:
         if len(self.ids[row]) >= self.limit:
@@ -146,10 +151,9 @@ class Turns:
         self, pad_token_id: int, device
     ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
         """The ids, padded on the right; which tokens exist; which the policy wrote; the turn of each, -1 at padding."""
-        ids, is_policy, turn = (
-            _padded(rows, value, device)
-            for rows, value in ((self.ids, pad_token_id), (self.is_policy, False), (self.turn, -1))
-        )
+        ids = _padded(self.ids, pad_token_id, device)
+        is_policy = _padded(self.is_policy, False, device)
+        turn = _padded(self.turn, -1, device)
         return ids, turn >= 0, is_policy, turn
 
 

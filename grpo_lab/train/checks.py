@@ -31,7 +31,8 @@ class Attempts:
     """
 
     def __init__(self, raises: bool):
-        self.raises, self.problems = raises, []
+        self.raises = raises
+        self.problems: list[str] = []
 
     def __call__(self, check: Callable, *arguments, **keywords) -> None:
         try:
@@ -70,10 +71,10 @@ def check_rewards(
 
 def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
     """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
-    if "environment" in agent and (conflicting := [name for name in ("tools", "environment_factory") if name in agent]):
-        option = {"tools": "tools", "environment_factory": "environment"}[conflicting[0]]
-        problem = "is given for a task that has an environment of its own"
-        raise InputError(option, agent[conflicting[0]], "leave it out, or take another task", found=problem)
+    for name, option in (("tools", "tools"), ("environment_factory", "environment")):
+        if "environment" in agent and name in agent:
+            problem = "is given for a task that has an environment of its own"
+            raise InputError(option, agent[name], "leave it out, or take another task", found=problem)
     keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
     environment = pick_environment(config, **keywords)
     check_turn_advantage(config, environment)

@@ -97,12 +97,16 @@ def _evaluation_command(plan: RunPlan) -> str:
         *OPTIONS_THAT_IMPORT,
     )
     for name in names:
-        if (value := plan.options.get(name)) not in (None, TASK_OPTION_DEFAULTS.get(name)):
-            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+        value = plan.options.get(name)
+        if value is None or value == TASK_OPTION_DEFAULTS.get(name):
+            continue
+        words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)
 
 
 def _resuming_command(plan: RunPlan) -> str:
     """The command that goes on with the run: its folder, and what has to be typed again since it is code."""
     words = [*command_name("train").split(), "--resume_from_checkpoint", plan.config.output_dir]
-    return shell_line(words + [word for typed in typed_names(plan.options).values() for word in typed])
+    for typed_words in typed_names(plan.options).values():
+        words += typed_words
+    return shell_line(words)

@@ -33,7 +33,8 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     """
     parser = train_parser()
     typed = vars(parser.parse_args(arguments))
-    file, run_folder = typed.pop("config", None), typed.get("resume_from_checkpoint")
+    file = typed.pop("config", None)
+    run_folder = typed.get("resume_from_checkpoint")
     if isinstance(run_folder, str):
         if file is not None:
             conflict = "is given together with resume_from_checkpoint DIR"
@@ -48,7 +49,8 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)
-    engine, changes = typed.get("engine") or saved.get("engine"), {}
+    changes: dict[str, tuple] = {}
+    engine = typed.get("engine") or saved.get("engine")
     if file is not None and engine == TRL:
         saved, changes = settings_on_trl(saved, typed)
     options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
@@ -59,7 +61,9 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
     for setting in own_formulas.TABLES:
         if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
             own_formulas.register(setting, options[setting])
-    return options | ({"resume_from_checkpoint": True} if isinstance(run_folder, str) else {}), changes
+    if isinstance(run_folder, str):
+        options["resume_from_checkpoint"] = True
+    return options, changes
 
 
 def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:

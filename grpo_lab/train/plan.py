@@ -55,7 +55,7 @@ class RunPlan:
         from grpo_lab.models.folders import usable_folder
         from grpo_lab.models.loading import open_part
 
-        folder = usable_folder(self.options["model"], self.device.type)[0]
+        folder, _ = usable_folder(self.options["model"], self.device.type)
         return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
 
     def description_lines(self) -> list[str]:
@@ -133,7 +133,8 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
         attempt(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
-    if (environment := task_environment(task_spec.task)) is not None:
+    environment = task_environment(task_spec.task)
+    if environment is not None:
         agent["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(

@@ -1,4 +1,4 @@
-"""How experience is gathered, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
+"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -145,15 +145,16 @@ def reward_rollout(
 
 def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
     """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
-    functions, episodes = [] if reward_funcs is None else listed(reward_funcs), rollout.episodes or []
-    kind = type(episodes[0].environment) if episodes else None
-    if kind is None or not callable(getattr(kind, "get_reward", None)):
+    functions = [] if reward_funcs is None else listed(reward_funcs)
+    episodes = rollout.episodes or []
+    environment_class = type(episodes[0].environment) if episodes else None
+    if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):
         return functions
 
     def get_reward(completions, **_) -> list[float | None]:
         return [episode.reward for episode in episodes]
 
-    get_reward.__name__ = kind.__name__
+    get_reward.__name__ = environment_class.__name__
     return [*functions, get_reward]
 
 
@@ -166,13 +167,14 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
         for row, text, episode in zip(rows, rollout.texts, episodes, strict=True)
     ]
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
+    completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
     columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
     if episodes[0].environment is not None:
         columns["environments"] = [episode.environment for episode in episodes]
     prompts = [
         row["prompt"] if episode.prompt is None else episode.prompt for row, episode in zip(rows, episodes, strict=True)
     ]
-    return prompts, completions, [ids[mask].tolist() for ids, mask in token_rows], columns
+    return prompts, completions, completion_ids, columns
 
 
 def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
@@ -188,7 +190,7 @@ def make_experience(
     config: GRPOConfig,
     rewards_per_func: Float[Tensor, "B F"] | None = None,
 ) -> Experience:
-    """Compute the advantages, and find out which tokens count."""
+    """Compute the advantages, and the mask of the tokens that enter the loss."""
     device = rollout.mask.device
     rewards = rewards.to(device)
     if rewards_per_func is not None:
@@ -249,7 +251,8 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
     if episodes is None:
         return {}
-    calls, failures = sum(episode.calls for episode in episodes), sum(episode.failures for episode in episodes)
+    calls = sum(episode.calls for episode in episodes)
+    failures = sum(episode.failures for episode in episodes)
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 

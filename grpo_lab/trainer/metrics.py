@@ -1,4 +1,4 @@
-"""How a step is measured: the clock, and the metrics of its updates."""
+"""Measurements of a step: the clock, and the metrics of its updates."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ class _PartMetrics(NamedTuple):
     share: Float[Tensor, ""]  # of the update's tokens
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # difference from the sampler's log-probabilities
-    differing: Int[Tensor, "2"]  # tokens that differ by more than TOLERANCE, of so many
-    trained_replies: Int[Tensor, "2"] | None  # tokens of environments that the loss counts, of so many
+    differing: Int[Tensor, "2"]  # tokens: those that differ by more than TOLERANCE, and all
+    trained_replies: Int[Tensor, "2"] | None  # tokens of environments: those that the loss counts, and all
 
 
 class UpdateMetrics:
@@ -91,16 +91,20 @@ class UpdateMetrics:
             for name, value in part.means.items():
                 total[name] = total.get(name, 0.0) + value * share
             total["loss"] += loss
-        total[FRAC_LOGP_DIFFERENCE] = _ratio([part.differing for part in self._parts])
-        if replies := [part.trained_replies for part in self._parts if part.trained_replies is not None]:
-            total[TRAINED_REPLIES] = _ratio(replies)
+        total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([part.differing for part in self._parts])
+        replies = [part.trained_replies for part in self._parts if part.trained_replies is not None]
+        if replies:
+            total[TRAINED_REPLIES] = _share_of_tokens(replies)
         return total
 
 
-def _ratio(counts: list[Int[Tensor, "2"]]) -> float:
-    """The quotient of two sums over the micro-batches, of parts and of wholes; 0 where there is nothing to count."""
-    numerator, denominator = map(sum, zip(*torch.stack(counts).tolist(), strict=True))
-    return numerator / max(denominator, 1)
+def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
+    """The share of the tokens that a count names among all, summed over the micro-batches; 0 where there are none.
+
+    counts: of each micro-batch the tokens that are named, and all.
+    """
+    named, total = torch.stack(counts).sum(0).tolist()
+    return named / max(total, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:

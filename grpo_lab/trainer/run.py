@@ -65,9 +65,10 @@ class Run:
         self.reference = _reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
-        self.first_step, self.history = 0, []
+        self.first_step = 0
+        self.history: list[dict] = []
         self._resources: ExitStack | None = None  # what is open from the beginning to the end of the run
-        self._stopping: Stopping  # this one and the next while it is open
+        self._stopping: Stopping  # set by `_open`, and so are the reports
         self._reports: Reports
         self._step_started = 0.0  # when the current step began
         self._current_step: int | None = None  # until it is recorded
@@ -191,7 +192,7 @@ class Run:
         self._current_step = None
         metrics = metrics | self._evaluate(completed_steps)
         if "num_tokens" in metrics:
-            metrics["num_tokens"] += next((m["num_tokens"] for m in reversed(self.history) if "num_tokens" in m), 0)
+            metrics["num_tokens"] += self._tokens_so_far()
         metrics = {"step": completed_steps} | metrics | {"step_time": time.perf_counter() - self._step_started}
         self.history.append(metrics)
         self._reports.show(metrics)
@@ -203,8 +204,13 @@ class Run:
         if callback is not None:
             callback(completed_steps, metrics)
 
+    def _tokens_so_far(self) -> int:
+        counts = [metrics["num_tokens"] for metrics in self.history if "num_tokens" in metrics]
+        return counts[-1] if counts else 0
+
     def _evaluate(self, completed_steps: int) -> dict:
-        config, clock = self.config, Clock(self.model.device)
+        config = self.config
+        clock = Clock(self.model.device)
         if config.eval_steps is None or (completed_steps % config.eval_steps and completed_steps != config.max_steps):
             return {}
         with clock("time/eval"):
@@ -225,10 +231,12 @@ class Run:
 
 def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
     """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
-    rows, prompts_per_step = [], config.prompts_per_step
-    for position in range(step * prompts_per_step, (step + 1) * prompts_per_step):
+    rows = []
+    first = step * config.prompts_per_step
+    for position in range(first, first + config.prompts_per_step):
         epoch, index = divmod(position, len(dataset))
-        rows.append(dataset[_random_order(len(dataset), config.seed * SEED_STRIDE + epoch)[index]])
+        order = _random_order(len(dataset), seed=config.seed * SEED_STRIDE + epoch)
+        rows.append(dataset[order[index]])
     return rows
 
 

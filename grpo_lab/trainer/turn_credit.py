@@ -1,4 +1,4 @@
-"""Advantages of turns in a run: which reward each turn of an episode is credited with, and with what it is compared.
+"""Credit of turns in a run: the reward that each turn of an episode is credited with, and its advantage.
 
 An environment that has `get_reward` is asked after every turn, and what the reward has grown by is that of the turn.
 All else that an episode earns, by reward functions, belongs to its last turn. So the rewards of the turns add up to the

@@ -48,7 +48,12 @@ def _telling(expected: Sequence[Outcome]) -> set[str]:
     """Return the observed parts that differ between cases: one that is the same in all of them is right for nothing."""
     observed = [outcome.observed for outcome in expected if outcome.observed]
     names = {name for parts in observed for name in parts}
-    return {n for n in names if any(not same(parts.get(n), observed[0].get(n), 0.0) for parts in observed[1:])} or names
+    differing = set()
+    for name in names:
+        first, *others = (parts.get(name) for parts in observed)
+        if any(not same(part, first, 0.0) for part in others):
+            differing.add(name)
+    return differing or names
 
 
 def idle_share(exercise: Exercise, expected: Sequence[Outcome], nothing: Sequence[Outcome]) -> float:
@@ -82,12 +87,15 @@ def _with_numbers(tree: Any, fill: int) -> Any:
 
 
 def agreement(got: Any, expected: Any) -> float:
-    """The share of the parts that agree to one in a thousand, whatever their type and shape; of a tensor's numbers,
-    three quarters are the least that counts."""
+    """The share of the parts that agree to one in a thousand, whatever their type and shape.
+
+    Of a tensor's numbers, three quarters are the least that counts.
+    """
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
-        pairs, longest = zip(got, expected, strict=False), max(len(got), len(expected))
-        return sum(agreement(a, b) for a, b in pairs) / longest if longest else 1.0
+        longest = max(len(got), len(expected))
+        shares = [agreement(a, b) for a, b in zip(got, expected, strict=False)]
+        return sum(shares) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
         return float(_same_numbers(got, expected, NEARLY))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
@@ -159,11 +167,10 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Compare two tensors of one shape, number by number; `tolerance` is relative to each number of `b`, or to the
-    largest of them if that is below 1. Integers agree exactly.
+    """Compare two tensors of one shape, number by number; integers agree exactly.
 
-    In float32 sums in another order differ by more than in float64, so the tolerance is larger there, and absolute,
-    unless it is 0.
+    `tolerance` is relative to each number of `b`, or to the largest of them if that is below 1. In float32 sums in
+    another order differ by more than in float64, so the tolerance is larger there, and absolute, unless it is 0.
     """
     if not a.is_floating_point():
         return a == b

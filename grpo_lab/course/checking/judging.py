@@ -5,7 +5,7 @@ No verdict contains source of the reference.
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -53,10 +53,11 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     """
     expected = expected_outcomes(exercise, seed)
     shares = properties(exercise, outcomes[: len(expected)], expected)
-    if stopped := next((outcome for outcome in outcomes if outcome.fault), None):
-        return fault_verdict(
-            exercise, stopped.fault, stopped.message, folded=tuple(_printed_parts(stopped)), properties=shares
-        )
+    stopped = [outcome for outcome in outcomes if outcome.fault]
+    if stopped:
+        first = stopped[0]
+        folded = tuple(_printed_parts(first))
+        return fault_verdict(exercise, first.fault, first.message, folded=folded, properties=shares)
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
@@ -64,7 +65,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _verdict(exercise, "not started", [Part("say", text)])
-    failing = [i for i, (o, e) in enumerate(zip(outcomes, expected, strict=True)) if not equal(o, e, exercise)]
+    failing = [index for index, got in enumerate(outcomes) if not equal(got, expected[index], exercise)]
     return _wrong(exercise, outcomes, failing, seed, shares) if failing else _right(exercise, outcomes, shares)
 
 
@@ -125,17 +126,23 @@ def _status(unchanged: bool, right_values: bool, has_fault_of_form: bool) -> str
 
 
 def _earned(exercise: Exercise, share: float, seed: int) -> float:
-    """The share that is right beyond what is there for nothing: in the stub of a repair, or in a constant; where a
-    class has another formula, in the lesson's function."""
+    """The share of right values beyond those that are right without any work.
+
+    These are right in the stub of a repair, or in a constant; where a class has another formula, in the lesson's
+    function.
+    """
     free_share = _free_share(exercise, seed)
     return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
 
 
 @cache
 def _free_share(exercise: Exercise, seed: int) -> float:
+    """The share of values that are right without any work, as `_earned` lists them."""
     expected = expected_outcomes(exercise, seed)
     indices = range(len(expected))
-    initial = unrepaired(exercise) or (next(iter(exercise.misconceptions.values())) if exercise.variant else None)
+    initial = unrepaired(exercise)
+    if initial is None and exercise.variant:
+        initial = next(iter(exercise.misconceptions.values()))  # the lesson's function
     if initial is not None:
         initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
         return properties(exercise, initial_outcomes, expected)["values"]
@@ -157,23 +164,40 @@ def _explained(exercise: Exercise, outcomes, failing: list[int], seed: int, shar
     expected = expected_outcomes(exercise, seed)
     index = _simplest(exercise, outcomes, expected, failing)
     difference = first_difference(outcomes[index], exercise, index, seed)
-    if mistakes := matching(exercise, outcomes, seed):
+    mistakes = matching(exercise, outcomes, seed)
+    if mistakes:
         return _Explanation(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
     if not difference.fault and shares["values"] < 1:
         relation = _relation_of_all_cases(exercise, outcomes, expected, difference.subject, seed)
-    if not relation and difference.fault in ("", "kind", "shape") and (together := likely(exercise, outcomes, seed)):
-        index = next(iter(together.values()))[0]  # a case that shows what is said first
-        difference = first_difference(outcomes[index], exercise, index, seed)
-        return _Explanation(index, difference, list(together), _mistake_sentences(list(together), False, difference))
+    if not relation and difference.fault in ("", "kind", "shape"):
+        cases_by_mistake = likely(exercise, outcomes, seed)
+        if cases_by_mistake:
+            mistakes = list(cases_by_mistake)
+            index = cases_by_mistake[mistakes[0]][0]  # a case that shows the mistake that is named first
+            difference = first_difference(outcomes[index], exercise, index, seed)
+            return _Explanation(index, difference, mistakes, _mistake_sentences(mistakes, False, difference))
     finding = relation or difference.finding
-    if not difference.fault and (where := _where_wrong(exercise, failing)):
-        subject = difference.subject
-        rows = [(_compared_value(outcomes[i], subject), _compared_value(expected[i], subject)) for i in failing]
-        if not relation and len(rows) > 1 and all(_are_numbers(*row) for row in rows):
-            finding = everywhere(*map(torch.cat, zip(*map(_as_vectors, rows), strict=True))) or finding
+    where = "" if difference.fault else _where_wrong(exercise, failing)
+    if where:
+        pairs = _compared_pairs(difference.subject, outcomes, expected, failing)
+        if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
+            finding = everywhere(*_joined(_as_vectors(pair) for pair in pairs)) or finding
         finding = Phrase(where, " ", finding) if finding else where
     return _Explanation(index, difference, [], [_number_sentence(exercise.cases[index].tests, difference, finding)])
+
+
+def _compared_pairs(
+    subject: str, outcomes: Sequence[Outcome], expected: Sequence[Outcome], indices: Sequence[int]
+) -> list[tuple[Any, Any]]:
+    """The result of each of these cases, and what is expected; of the observed part `subject`, where that is none."""
+    return [(_compared_value(outcomes[index], subject), _compared_value(expected[index], subject)) for index in indices]
+
+
+def _joined(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """All numbers of the results, and all that are expected, each as one vector."""
+    got, right = zip(*pairs, strict=True)
+    return torch.cat(got), torch.cat(right)
 
 
 def _where_wrong(exercise: Exercise, failing: Sequence[int]) -> str:
@@ -181,12 +205,12 @@ def _where_wrong(exercise: Exercise, failing: Sequence[int]) -> str:
     ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     wrong = set(failing).intersection(ordinary)
     for name, values in choices(exercise).items():
-        of_wrong = dict.fromkeys(values[index] for index in sorted(wrong))
-        if wrong and wrong == {index for index in ordinary if values[index] in of_wrong} != set(ordinary):
-            text = "It is wrong where `{0}` is {1}, and right elsewhere."
-            return fill(
-                text, name, fill("{0} or {1}", *map(repr, of_wrong)) if len(of_wrong) == 2 else [*map(repr, of_wrong)]
-            )
+        wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))
+        with_these_values = {index for index in ordinary if values[index] in wrong_values}
+        if wrong and wrong == with_these_values != set(ordinary):
+            shown = [repr(value) for value in wrong_values]
+            listed = fill("{0} or {1}", *shown) if len(shown) == 2 else shown
+            return fill("It is wrong where `{0}` is {1}, and right elsewhere.", name, listed)
     return ""
 
 
@@ -203,43 +227,55 @@ def _relation_of_all_cases(
 
     subject: "the result", or what is observed in its place.
     """
-    rows = [(o, e) for case, o, e in zip(exercise.cases, outcomes, expected, strict=True) if case.tests == "values"]
-    pairs = [(_compared_value(got, subject), _compared_value(right, subject)) for got, right in rows]
-    own, needed = ({leaf for pair in pairs for leaf in _leaves(pair[side])} for side in (0, 1))
-    is_zero = own == {0} and not isinstance(next(iter(own)), bool)
-    if len(own) == 1 < len(needed) and not is_zero and not any(None in leaves for leaves in (own, needed)):
-        text = "Your result is {0} everywhere, for every input: which of the arguments decides it?"
-        return fill(text, str(own.pop()))
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    pairs = _compared_pairs(subject, outcomes, expected, ordinary)
+    own_leaves = {leaf for got, _ in pairs for leaf in _leaves(got)}
+    expected_leaves = {leaf for _, right in pairs for leaf in _leaves(right)}
+    if len(own_leaves) == 1 < len(expected_leaves) and None not in own_leaves | expected_leaves:
+        (only,) = own_leaves
+        if only != 0 or isinstance(only, bool):
+            text = "Your result is {0} everywhere, for every input: which of the arguments decides it?"
+            return fill(text, str(only))
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
-    numbers = [*map(_as_vectors, pairs)]
-    got, right = (torch.cat(column) for column in zip(*numbers, strict=True))
-    return everywhere(got, right) or _size_relation(exercise, numbers, seed)
+    vectors = [_as_vectors(pair) for pair in pairs]
+    return everywhere(*_joined(vectors)) or _size_relation(exercise, vectors, seed)
 
 
-def _size_relation(exercise: Exercise, numbers: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
+def _size_relation(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
     """Say which axis of which argument has the size by which the result is too large or too small in every case."""
     indices = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
-    telling = [(index, *pair) for index, pair in zip(indices, numbers, strict=True) if any(map(torch.any, pair))]
-    factors = [factor(got, right) if right.any() and got.isfinite().all() else None for _, got, right in telling]
-    if None in factors or len(set(factors)) < 2:
+    factors: list[float] = []
+    arguments: list[dict[str, Any]] = []
+    for index, (got, right) in zip(indices, vectors, strict=True):
+        if not got.any() and not right.any():  # two results of zeros have no factor, and contradict none
+            continue
+        constant = factor(got, right) if right.any() and got.isfinite().all() else None
+        if constant is None:
+            return ""
+        factors.append(constant)
+        arguments.append(inputs(exercise, index, seed)[0].arguments)
+    if len(set(factors)) < 2:
         return ""
-    arguments = [inputs(exercise, index, seed)[0].arguments for index, *_ in telling]
     for name, first in arguments[0].items():
         tensors = [values.get(name) for values in arguments]
         if not isinstance(first, Tensor) or not all(isinstance(t, Tensor) and t.ndim == first.ndim for t in tensors):
             continue
         for axis in range(first.ndim):
             sizes = [tensor.shape[axis] for tensor in tensors]
-            if all(math.isclose(f * size, 1, rel_tol=LOOSE) for f, size in zip(factors, sizes, strict=True)):
+            if _all_close([constant * size for constant, size in zip(factors, sizes, strict=True)], [1] * len(sizes)):
                 text = "Your result is divided by the size of axis {0} of `{1}`: is a mean taken where a sum is meant?"
                 return fill(text, axis, name)
-            if all(math.isclose(f, size, rel_tol=LOOSE) for f, size in zip(factors, sizes, strict=True)):
+            if _all_close(factors, sizes):
                 text = (
                     "Your result is multiplied by the size of axis {0} of `{1}`: is a sum taken where a mean is meant?"
                 )
                 return fill(text, axis, name)
     return ""
+
+
+def _all_close(numbers: Sequence[float], expected: Sequence[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=LOOSE) for a, b in zip(numbers, expected, strict=True))
 
 
 def _compared_value(outcome: Outcome, subject: str) -> Any:
@@ -257,8 +293,9 @@ def _leaves(value: Any) -> set:
     return {value if isinstance(value, bool | int | float | str) else None}
 
 
-def _as_vectors(pair: Sequence) -> tuple[Tensor, ...]:
-    return tuple(torch.as_tensor(value).double().flatten() for value in pair)
+def _as_vectors(pair: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
+    got, right = pair
+    return torch.as_tensor(got).double().flatten(), torch.as_tensor(right).double().flatten()
 
 
 def _are_numbers(got: Any, expected: Any) -> bool:
@@ -354,9 +391,12 @@ def _arguments(exercise: Exercise, index: int, seed: int) -> dict:
 def _equation(exercise: Exercise, mistake: Misconception) -> list[Part]:
     """The equation that the mistake breaks: its own, that of the last line that it changes, or the last of all."""
     equations = read_equations(exercise.function)
-    changed = [e for e in equations if e.tag in mistake.lines]
-    own = [e for e in equations if e.tag == mistake.equation]
-    return [Part("equation", e.latex, e.tag) for e in [*equations, *changed, *own][-1:]]
+    changed = [equation for equation in equations if equation.tag in mistake.lines]
+    own = [equation for equation in equations if equation.tag == mistake.equation]
+    for candidates in (own, changed, equations):
+        if candidates:
+            return [Part("equation", candidates[-1].latex, candidates[-1].tag)]
+    return []
 
 
 def _printed_parts(outcome: Outcome) -> list[Part]:

@@ -63,7 +63,13 @@ def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str
             translate_labels(fig, language())
         fig.savefig(raw, format="png", dpi=DPI)
         plt.close(fig)
-        pictures.append(Image.open(raw).convert("RGB").quantize(48, dither=Image.Dither.NONE))
+        pictures.append(Image.open(raw).convert("RGB"))
+    # One palette for all, so that a frame holds only what differs from the one before.
+    sheet = Image.new("RGB", (pictures[0].width, sum(picture.height for picture in pictures)))
+    for position, picture in enumerate(pictures):
+        sheet.paste(picture, (0, position * picture.height))
+    palette = sheet.quantize(48, dither=Image.Dither.NONE)
+    pictures = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     times = [int(1000 * SECONDS)] * (len(pictures) - 1) + [int(1000 * LAST)]
     pictures[0].save(whole, format="gif", save_all=True, append_images=pictures[1:], duration=times, loop=0)
     return base64.b64encode(whole.getvalue()).decode("ascii")
