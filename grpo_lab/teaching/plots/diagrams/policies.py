@@ -10,7 +10,7 @@ from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
 THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
 LEAST_FLOW = 0.002  # of all that leave a turn; below it no line is drawn
-NODE = {"boxstyle": "round,pad=0.25", "facecolor": "black", "edgecolor": "none"}
+NODE = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "grey", "linewidth": 0.6}
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
@@ -47,7 +47,7 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     inner = sorted((prefix for prefix in height if len(prefix) < T), key=lambda prefix: (len(prefix), prefix))
     for number, prefix in enumerate(inner):  # the root first, then row by row
         ax.text(
-            len(prefix), height[prefix], f"node {number}", **CENTRED, fontsize=8.5, color="white", zorder=3, bbox=NODE
+            len(prefix), height[prefix], f"node {number}", **CENTRED, fontsize=8.5, color="dimgrey", zorder=3, bbox=NODE
         )
     ax.set(xlim=(-0.25, T + 1.6), ylim=(-0.8, N - 0.2), yticks=[])
     written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T + 1)]
@@ -76,8 +76,9 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
     fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # below: the way back
     shades = left.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     fig.colorbar(shades, ax=left, label="probability", ticks=(0, 0.5, 1), aspect=30, pad=0.02)
-    frame = {"markerfacecolor": "none", "markeredgecolor": "black", "markeredgewidth": 1.5, "markersize": 15}
-    left.plot(correct, range(T), "s", **frame)
+    for colour, width in (("black", 3.5), ("white", 1.2)):  # seen on pale and on dark cells
+        frame = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": width, "markersize": 15}
+        left.plot(correct, range(T), "s", **frame)
     left.set(xlabel="number", ylabel="position", xticks=range(V), yticks=range(T), yticklabels=range(1, T + 1))
     for row, (response, reward) in enumerate(zip(responses, rewards, strict=True)):
         middle.text(0.4, row, "  ".join(str(int(number)) for number in response), **CENTRED, family="monospace")
