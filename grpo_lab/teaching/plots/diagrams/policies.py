@@ -76,8 +76,8 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
     fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # below: the way back
     shades = left.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     fig.colorbar(shades, ax=left, label="probability", ticks=(0, 0.5, 1), aspect=30, pad=0.02)
-    for colour, width in (("black", 3.5), ("white", 1.2)):  # seen on pale and on dark cells
-        frame = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": width, "markersize": 15}
+    for colour, size in (("black", 15), ("white", 12)):  # seen on pale and on dark cells
+        frame = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.5, "markersize": size}
         left.plot(correct, range(T), "s", **frame)
     left.set(xlabel="number", ylabel="position", xticks=range(V), yticks=range(T), yticklabels=range(1, T + 1))
     for row, (response, reward) in enumerate(zip(responses, rewards, strict=True)):
