@@ -227,9 +227,9 @@
     for (const wide of document.querySelectorAll("div.math, td, .cell_output"))
       if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }
-  // Formulas are set in pieces of a few hundredths of a second, those in view first, so that a page can be scrolled at once.
+  // Formulas are set in pieces, those in view first, so that a page can be scrolled at once.
   async function typeset() {
-    const PIECE = 30; // milliseconds
+    const PIECE = 50; // milliseconds
     const formulas = [...document.querySelectorAll(".math")];
     const inView = (formula) => {
       const { top, bottom, width } = formula.getBoundingClientRect();
@@ -243,7 +243,7 @@
     while (queue.length) {
       const start = performance.now();
       await MathJax.typesetPromise(queue.splice(0, size));
-      size = Math.max(1, Math.min(Math.round((size * PIECE) / (performance.now() - start)), 2 * size, 32));
+      size = Math.max(6, Math.min(Math.round((size * PIECE) / (performance.now() - start)), 2 * size, 32));
       await new Promise((resolve) => setTimeout(resolve));
     }
     scrollByKeys();
@@ -258,8 +258,7 @@
   for (const table of document.querySelectorAll("article table")) {
     const heads = [...table.querySelectorAll("thead :is(th, td)")].map((head) => head.textContent);
     const cells = [...table.querySelectorAll("tbody td")];
-    const isCut = innerWidth < 768 && table.scrollWidth > table.parentElement.clientWidth;
-    if (heads.length < 3 || !(isCut || cells.some((cell) => cell.textContent.length > say(32, 16)))) continue;
+    if (heads.length < 3 || !cells.some((cell) => cell.textContent.length > say(32, 16))) continue;
     for (const cell of cells) cell.dataset.head = heads[cell.cellIndex];
   }
 })();
