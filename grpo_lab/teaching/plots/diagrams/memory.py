@@ -108,6 +108,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
         ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)
+        ax.tick_params(labelbottom=True)  # below each panel, though they share the axis
     _name_below(fig, patches, labelled)
     return fig
 
