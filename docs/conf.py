@@ -101,7 +101,7 @@ html_favicon = "icon.svg"
 templates_path = ["."]
 html_additional_pages = {"search": "search.html", SEARCH: "search.html"}
 mathjax_path = "mathjax/startup.js"
-mathjax3_config = {"loader": {"load": site_lean.PARTS[1:]}}
+mathjax3_config = {"loader": {"load": site_lean.PARTS[1:]}, "startup": {"typeset": False}}  # site.js does, in pieces
 html_use_index = html_domain_indices = False  # the search finds a function
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
@@ -266,7 +266,7 @@ def finish(app, error) -> None:
     for path in app.outdir.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         page = site_lean.named(site_lean.lean(page))
-        page = site_lean.deferred(site_lean.sized(page, path.parent))
+        page = site_lean.deferred(site_lean.sized(site_lean.with_room(page), path.parent))
         for label in LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
@@ -275,6 +275,7 @@ def finish(app, error) -> None:
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
     site_lean.purge_styles(app.outdir)
+    site_lean.bundle_styles(app.outdir)
     for path in (app.outdir / "_sources").rglob("*.ipynb") if REPOSITORY else ():
         folder = path.parent.relative_to(app.outdir / "_sources")
         notebook = nbformat.read(path, as_version=4)
@@ -306,4 +307,4 @@ def setup(app) -> None:
     app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)
     app.connect("html-page-context", speak, priority=900)
-    app.connect("build-finished", finish)
+    app.connect("build-finished", finish, priority=900)  # after the theme has written the colours of code

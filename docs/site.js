@@ -227,9 +227,32 @@
     for (const wide of document.querySelectorAll("div.math, td, .cell_output"))
       if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }
+  // Formulas are set in pieces, those in view first, so that a page can be scrolled at once.
+  async function typeset() {
+    const PIECE = 50; // milliseconds
+    const formulas = [...document.querySelectorAll(".math")];
+    const inView = (formula) => {
+      const { top, bottom, width } = formula.getBoundingClientRect();
+      return width > 0 && bottom > 0 && top < innerHeight;
+    };
+    const first = formulas.filter(inView);
+    const queue = [...first, ...formulas.filter((formula) => !first.includes(formula))];
+    // What a cell shows as HTML may have formulas between its words.
+    queue.push(...[...document.querySelectorAll(".output.text_html")].filter((html) => /\\\(|\\\[|\$\$/.test(html.textContent)));
+    let size = first.length || 4; // what is in view, as one piece: it moves once
+    while (queue.length) {
+      const start = performance.now();
+      await MathJax.typesetPromise(queue.splice(0, size));
+      size = Math.max(6, Math.min(Math.round((size * PIECE) / (performance.now() - start)), 2 * size, 32));
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+    scrollByKeys();
+  }
+
   addEventListener("load", () => {
     scrollByKeys();
-    window.MathJax?.startup?.promise?.then(scrollByKeys);
+    const asWritten = () => document.documentElement.classList.add("formulas-as-written"); // where MathJax does not load
+    (window.MathJax?.startup?.promise?.then(typeset) ?? Promise.reject()).catch(asWritten);
   });
 
   for (const table of document.querySelectorAll("article table")) {

@@ -87,7 +87,8 @@ KEPT = re.compile(
     r"\$\$.+?\$\$|\$[^$\n]+\$|```.*?```|`[^`]+`|\]\([^)\s]+\)|https?://[^\s)]+|</?\w[^>]*>|\{\w+\}|\d+(?:[.,:]\d+)*",
     re.DOTALL,
 )
-COMMENT = re.compile(r"(?<= # )[A-Za-z].+$", re.MULTILINE)  # in the commands of README
+COMMENT = re.compile(r"(?<= # )[A-Za-z].+$", re.MULTILINE)  # in the commands of a page
+OPENED = re.compile(r"(?<=/_sources/)notebooks/[\w/]+\.ipynb(?=\))")  # on another machine, such as Colab's
 # Large numbers: English counts in millions and billions, Chinese in 亿, a hundred million.
 LARGE = re.compile(r"(\d+(?:\.\d+)?) (million|billion)")
 IN_YI = {"million": 0.01, "billion": 10}
@@ -125,7 +126,7 @@ def messages(name: str) -> dict[str, str]:
     for cell in cells:
         if cell.cell_type == "markdown":
             found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
-            if name == "README":
+            if PAGES[name].suffix == ".md":
                 found |= dict.fromkeys(COMMENT.findall(cell.source), "comment")
         else:
             found |= dict.fromkeys(shown(cell.source, at=(*SHOWN, *named)), "shown")
@@ -296,7 +297,14 @@ def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str
             block = COMMENT.sub(lambda comment: known.get(comment[0], comment[0]), block)
         found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
     link = r"(?<=\]\()(?!\w+:)([^)#\s]*)((?:#[^)]+)?)"
-    return re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(found))
+    text = re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(found))
+    return re.sub(OPENED, lambda opened: opened_twin(opened[0]), text)
+
+
+def opened_twin(notebook: str) -> str:
+    """The Chinese twin of a notebook that a link opens elsewhere, if there is one."""
+    path = twin(ROOT / notebook)
+    return path.relative_to(ROOT).as_posix() if path.exists() else notebook
 
 
 def anchor(heading: str, page: Path) -> str:

@@ -24,6 +24,7 @@ from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, sp
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
 RESERVED += ("trainer_state", "log_metric", "log_extra")
 _RESERVED = frozenset(RESERVED)
+EXPECTED = ("answer", "tests", "sql")  # the columns that say what is right
 ROLES = ("system", "user", "assistant", "tool")
 MOST_ERRORS = 100  # that are kept to be shown
 TRAIN = "train"
@@ -59,17 +60,18 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
     data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
     notes = data.notes
     table = _read(data, data.train, options)
-    problems = _distinct(table, notes)
+    problems, split_hashes = _distinct(table, notes)
     selected: dict[str, tuple[Table, Sequence[int]]]
     if data.held_out is not None:
         held_out_table = _read(data, data.held_out, options, (table.locations[0], table.row(0)))
-        held_out = _distinct(held_out_table, notes)
+        held_out, _ = _distinct(held_out_table, notes)
         if common := [key for key in problems if key in held_out]:
             verdict = "has the problem of {}, which is held out"
             raise combine_errors(
                 [
                     InputError(
-                        table.locations[problems[key]], found=verdict.format(held_out_table.locations[held_out[key]])
+                        table.locations[problems[key]],
+                        found=verdict.format(held_out_table.locations[held_out[key]]),
                     )
                     for key in common
                 ]
@@ -81,7 +83,7 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
     else:
         indices_of_split = {split: array("q") for split in SPLITS}
         for key, index in problems.items():
-            indices_of_split[split_of_hash(key)].append(index)
+            indices_of_split[split_of_hash(split_hashes.get(key, key))].append(index)
         selected = {split: (table, indices) for split, indices in indices_of_split.items()}
     if not selected["train"][1]:
         raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
@@ -242,33 +244,60 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
         raise InputError(location, names, expected, found=f"has the columns {names}")
 
 
-def _distinct(table: Table, notes: list[str]) -> dict[int, int]:
-    """Return the index of each problem by its hash: that of the text of its messages except the system's, white space
-    aside.
+def _distinct(table: Table, notes: list[str]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the index of each problem by its hash, and another hash for those whose split that one decides.
 
+    Two rows are the same problem if their prompts are, but for white space and the system's messages. Where no column
+    holds what is right, as for an environment whose `reset` reads columns of its own, all other columns count as well.
     A repeated problem is noted; one with a second answer is refused.
     """
-    index_of_problem: dict[int, int] = {}
-    contradictions, repeats = [], []
     prompts = table.columns["prompt"]
+    others = {name: column for name, column in table.columns.items() if name != "prompt"}
+    expected_columns = [name for name in EXPECTED if name in others]
+    whole_row_counts = bool(others) and not expected_columns
+    index_of_problem: dict[int, int] = {}
+    index_of_prompt: dict[int, int] = {} if whole_row_counts else index_of_problem
+    split_hashes: dict[int, int] = {}
+    contradictions, repeats, same_prompt = [], [], []
     for index in range(len(table)):
-        key = hash_of("own", _text_without_system(prompts[index]))
-        first = index_of_problem.setdefault(key, index)
-        if first == index:
-            continue
-        repeats.append(index)
-        if any(column[first] != column[index] for name, column in table.columns.items() if name != "prompt"):
-            contradiction = f"has the problem of {table.locations[first]} with another answer"
-            error = InputError(
-                table.locations[index], _row_of(table, index), "expected one of them", found=contradiction
-            )
-            contradictions.append(error)
+        text = _text_without_system(prompts[index])
+        prompt_key = key = hash_of("own", text)
+        first = index_of_prompt.setdefault(prompt_key, index)
+        if whole_row_counts:
+            key = hash_of("own", text, sorted((name, repr(column[index])) for name, column in others.items()))
+            if index_of_problem.setdefault(key, index) != index:
+                repeats.append(index)
+            elif first == index:
+                split_hashes[key] = prompt_key  # a prompt that occurs once is in the same split with or without columns
+            else:
+                same_prompt.append(index)
+        elif first != index:
+            repeats.append(index)
+            different = [name for name in expected_columns if others[name][first] != others[name][index]]
+            if different:
+                contradictions.append(_contradiction(table, index, first, different[0]))
     if contradictions:
         raise combine_errors(contradictions)
     if repeats:
         location = table.locations[repeats[0]]
         notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {location})")
-    return index_of_problem
+    if same_prompt:
+        location = table.locations[same_prompt[0]]
+        notes.append(
+            f"{len(same_prompt)} rows have the prompt of one before them and other columns: each is a problem (first: "
+            f"{location})"
+        )
+    return index_of_problem, split_hashes
+
+
+def _contradiction(table: Table, index: int, first: int, column: str) -> InputError:
+    of_world = ", or, where an environment reads it, another name for this column"
+    return InputError(
+        table.locations[index],
+        _row_of(table, index),
+        f"expected one of them{of_world if column == 'answer' else ''}",
+        found=f"has the problem of {table.locations[first]} with another {column}",
+    )
 
 
 def _text_without_system(prompt: str | list[dict[str, str]]) -> str:

@@ -113,6 +113,13 @@ def test_a_lesson_loads_little_and_nothing_of_the_search(site):
         assert size < LESSON_MB * 1e6, (path, size)
 
 
+def test_a_page_waits_for_one_style_sheet_and_for_no_script(site):
+    for path, page in pages(site).items():
+        assert len(page.select("link[rel=stylesheet]")) == 1, path
+        assert all(script.has_attr("defer") for script in page.select("script[src]")), path
+        assert not page.select("link[rel=preload]"), path
+
+
 @pytest.fixture
 def phone(site, chromium):
     """A page in a browser that no network is asked from."""
@@ -137,6 +144,28 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
         hidden = "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden'"
         assert not phone.evaluate(f"[...document.querySelectorAll('article :is(table, td, div)')].some(e => {hidden})")
+
+
+@pytest.mark.browser
+def test_the_room_of_a_formula_is_left_free_until_it_is_set(site, phone):
+    """So what is read does not move; where MathJax does not load, a formula is shown as it is written."""
+    height = "document.querySelector('article').offsetHeight"
+    for name in ("05_grpo_objective", "zh/02_baselines_and_advantages"):
+        address = (site / "notebooks" / f"{name}.html").as_uri()
+        phone.route("**/mathjax/**", lambda route: route.abort())
+        phone.goto(address)
+        phone.wait_for_function("document.documentElement.classList.contains('formulas-as-written')")
+        color = "getComputedStyle(document.querySelector('.math')).color"
+        assert phone.evaluate(color) != "rgba(0, 0, 0, 0)"
+        phone.evaluate("document.documentElement.classList.remove('formulas-as-written')")
+        assert phone.evaluate(color) == "rgba(0, 0, 0, 0)"
+        reserved = phone.evaluate(height)
+        phone.unroute("**/mathjax/**")
+        phone.goto(address)
+        phone.wait_for_function(
+            "document.querySelectorAll('.math mjx-container').length === document.querySelectorAll('.math').length"
+        )
+        assert phone.evaluate(height) == pytest.approx(reserved, rel=0.02), name
 
 
 def axe_script() -> str:

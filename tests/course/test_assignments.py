@@ -130,7 +130,7 @@ def test_solved_notebook_puts_the_functions_to_work(tmp_path):
     answers = {name: right_answers(exercise)[1] for name, exercise in of_notebook("04").items()}
     outputs = run(submit(tmp_path / "solved.ipynb", "04", **answers))
     assert sum("Well done" in text for text in outputs) == len(answers)
-    assert any(f"right so far: {', '.join(answers)}" in text and "was called" in text for text in outputs)
+    assert any(f"right so far:  {', '.join(answers)}" in text and "was called" in text for text in outputs)
     points = sum(exercise.points for exercise in of_notebook("04").values())
     assert f"{points} of {points} points" in outputs[-1]
 

@@ -149,6 +149,15 @@ def test_relations(got, expected, words):
     assert relation(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
 
 
+def test_a_sum_over_all_axes_is_named_and_no_axis_of_size_one_is_asked_for():
+    def token_entropy(logits, temperature=1.0):
+        logp = torch.log_softmax(logits / temperature, -1)
+        return -(logp.exp() * logp).sum()
+
+    said = str(check(token_entropy))
+    assert "without an axis" in said and "keepdim" not in said
+
+
 def test_what_is_shown_is_bounded():
     def accuracy_reward(completions, answer, **_):
         return [0.0] * 5000

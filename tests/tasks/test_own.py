@@ -95,6 +95,35 @@ def test_a_problem_that_repeats_is_taken_once_and_that_is_said(file):
     assert own.notes[0] == "2 rows repeat a problem before them and are left out (first: mine.jsonl, line 3)"
 
 
+def test_where_no_column_says_what_is_right_rows_with_one_prompt_are_problems_of_their_own(file):
+    """As for an environment of TRL, whose `reset` reads a seed or a secret beside a prompt that is always the same."""
+    rows = [{"prompt": "Play.", "seed": seed} for seed in range(200)]
+    own = own_problems(written(file, lines_of(*rows, rows[3])))
+    seeds = {split: {row["seed"] for row in own.rows(split)} for split in ("train", "test")}
+    assert seeds["train"] | seeds["test"] == {*range(200)} and not seeds["train"] & seeds["test"]
+    assert 5 < len(seeds["test"]) < 40
+    assert own.notes == [
+        "1 rows repeat a problem before them and are left out (first: mine.jsonl, line 201)",
+        "199 rows have the prompt of one before them and other columns: each is a problem (first: mine.jsonl, line 2)",
+    ]
+    written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 500}))
+    assert [row["seed"] for row in own_problems(file).rows("test")] == [500]
+    written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 7}))
+    with pytest.raises(ValueError, match="line 8 has the problem of mine.test.jsonl, line 1, which is held out"):
+        own_problems(file)
+
+
+def test_a_prompt_that_occurs_once_is_in_the_same_split_whatever_columns_there_are(file):
+    alone = own_problems(written(file, lines_of(*({"prompt": f"{n}?"} for n in range(300)))))
+    with_column = own_problems(written(file, lines_of(*({"prompt": f"{n}?", "seed": 1} for n in range(300)))))
+    assert questions(alone.rows("test")) == questions(with_column.rows("test"))
+
+
+def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_columns(file):
+    own = own_problems(written(file, lines_of(*({**problem(n), "id": i} for i, n in enumerate((1, 2, 1))))))
+    assert own.notes[0] == "1 rows repeat a problem before them and are left out (first: mine.jsonl, line 3)"
+
+
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
     assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own.notes[0]

@@ -134,6 +134,8 @@ def _tensor_difference(subject: str, got: Tensor, expected: Tensor, view: _View)
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
     if sorted(got.shape) == sorted(expected.shape):
         return " The axes stand in another order."
+    if not got.ndim:
+        return " It is one number: without an axis, a sum, a mean or a maximum goes over all of them."
     if [size for size in got.shape if size != 1] == [size for size in expected.shape if size != 1]:
         if got.ndim > expected.ndim:
             return " An axis of size 1 is too many: think of keepdim, or of unsqueeze."
