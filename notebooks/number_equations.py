@@ -8,7 +8,8 @@ Chapter 5 is the lessons 05 and 05b, then the other pages in their order, so tha
 and at the very end what no page shows. A page shows an equation in `\\tag{5.7}` of its text or in the first row (5.7)
 of an output of `show` or `trace`. References are known by their form: `\\tag{5.7}`, "Eq. (5.7)",
 "Eqs. (5.7) and (5.8)", "式 (5.7)", the anchor `# B T (5.7)` of a line of code, the address "5.7" of a line in an
-exercise or a test, and the cell `| (5.7) |` of a table. Whatever else looks like one, such as "(5.17)", stays.
+exercise or a test, or of a planted mistake, `{"5.7": "ratio = 1"}`, of a lesson, and the cell `| (5.7) |` of a table.
+Whatever else looks like one, such as "(5.17)", stays.
 """
 
 import argparse
@@ -27,6 +28,7 @@ LINK = r"(?:, | and | to |, and | or |和|、|至|到|与| 和 | 至 | 到 | 与
 CITED = re.compile(rf"(?:Eqs?\.|式)(?:\s|\n#? *|\\n\"\n\")*\({TAG}\)(?:{LINK}\({TAG}\))*")
 CELL = re.compile(rf"(?:(?<=\| )|(?<=\"\| ))\({TAG}\)(?:{LINK}\({TAG}\))*(?=,? ?[^|]*\|)")
 AT_LINE_START = re.compile(rf"(?:(?<=^)|(?<=\")|(?<=\\n)) *\({TAG}\)(?=  )", re.MULTILINE)
+PLANTED = re.compile(rf"(\{{\\*\")({TAG})(?=\\*\": \\*\"\w+ =)")
 ANCHOR = re.compile(rf"(?:(?:[A-Z]\w*|\d+|scalar)\s+)+\({TAG}\)$|\({TAG}\)$")
 ADDRESSES = ("grpo_lab/course/exercises/", "grpo_lab/teaching/", "tests/mutants/", "tests/formulas/test_views.py")
 SKIPPED = ("CHANGELOG.md", "notebooks/number_equations.py", "tests/formulas/test_source.py")
@@ -93,6 +95,7 @@ def renamed(text: str, numbers: dict[str, str], name: str) -> str:
 
 def _renamed_prose(text: str, numbers: dict[str, str]) -> str:
     text = re.sub(rf"\\tag\{{({TAG})\}}", lambda match: rf"\tag{{{numbers.get(match[1], match[1])}}}", text)
+    text = PLANTED.sub(lambda match: match[1] + numbers.get(match[2], match[2]), text)
     for pattern in (CITED, CELL):
         text = pattern.sub(lambda match: _swap(match[0], numbers), text)
     return text

@@ -1,8 +1,8 @@
 """Find a line of a function by what it does, and put another in its place.
 
-    with_lines(source, {"5.7": "surrogate = torch.max(bounded * advantages, clipped * advantages)"})
+    with_lines(source, {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"})
 
-An address says nothing that a local name could change. It is the tag of the line's equation, as in "5.7"; or the
+An address says nothing that a local name could change. It is the tag of the line's equation, as in "5.5"; or the
 function that this line alone calls, as in "kl_estimate()"; or, where a line has neither, a marker that ends it, as in
 "[padding]". A line of the first two kinds is a whole statement, or the head of one with a body; a marked line is that
 line alone.

@@ -114,3 +114,11 @@ def test_every_equation_of_the_code_is_in_a_notebook(series):
         for tag, equation in formula_map().items()
         if tag not in written and equation.function.rpartition(".")[2] not in names
     ] == []
+
+
+def test_a_planted_line_replaces_the_line_that_has_its_tag():
+    """`{"5.5": "surrogate = ..."}` in a lesson, its solutions too: Eq. (5.5) is a line that assigns `surrogate`."""
+    texts = NOTEBOOKS[0].parent.glob("text/*.md")
+    planted = [p for text in texts for p in re.findall(rf'\{{"({TAG})": "(\w+) =', text.read_text(encoding="utf-8"))]
+    assert len(planted) >= 3
+    assert [(tag, name) for tag, name in planted if name not in formula_map()[tag].names] == []
