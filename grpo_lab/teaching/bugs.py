@@ -12,6 +12,7 @@ import html
 import importlib
 import inspect
 import pkgutil
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_lab.base.display import display
+from grpo_lab.base.language import _
 from grpo_lab.formulas.lines import running, with_lines, without_markers
 
 BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"
@@ -75,10 +77,10 @@ def show_bugs(runs: Mapping[str, str]) -> None:
     for number, (run, name) in enumerate(runs.items()):
         bug = BUGS[name]
         address = f"{bug.module}.{bug.function}"
-        head = f"<details{'' if number else ' open'}><summary>Run {run}: {name}, in <code>{address}</code></summary>"
+        head = _(f"<details{'' if number else ' open'}><summary>Run {run}: {name}, in <code>{address}</code></summary>")
         lines = [f'<span style="{COLOURS[line[0]]}">{html.escape(line)}</span>' for line in bug.diff().splitlines()]
         code = f'<pre style="{BLOCK}">{chr(10).join(lines)}</pre>'
-        text = f"Run {run}: {name}, in {address}\n{bug.diff()}"
+        text = f"{re.sub('<[^>]+>', '', head)}\n{bug.diff()}"
         display({"text/html": f"{head}{code}</details>", "text/plain": text})
 
 
