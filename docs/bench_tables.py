@@ -21,9 +21,17 @@ MEASURES = {
 
 
 def records() -> dict[str, dict[str, Any]]:
-    """Read what each model's bench wrote, by the model's name on the page."""
-    files = {title: RUNS / f"bench_{model}.json" for model, title in MODELS.items()}
-    return {title: json.loads(file.read_text(encoding="utf-8")) for title, file in files.items() if file.exists()}
+    """Read what each model's bench wrote, by the model's name on the page.
+
+    Phases that were recorded without TRL, after the comparison, stand in a file of their own and go before its own.
+    """
+    reports = {}
+    for model, title in MODELS.items():
+        files = (RUNS / f"bench_{model}{kind}.json" for kind in ("", "_phases"))
+        read = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        if read:
+            reports[title] = read[0] | {"phases": read[-1]["phases"]}
+    return reports
 
 
 def bound(phases: dict[str, Any], phase: str) -> float:

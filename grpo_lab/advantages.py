@@ -1,4 +1,4 @@
-r"""Advantages: how much better was this completion than the others of its prompt?
+r"""Advantages: the reward of a completion relative to the others of its prompt.
 
 Axes: P prompts, G completions of a prompt, T tokens, K turns. Where this departs from the usual code, on purpose:
 rewards are first measured from one reward of their own group, Eq. (2.8). On paper this changes nothing, since it

@@ -195,10 +195,9 @@ def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
     """The reward of an episode by the task and by each of its functions: "reward: 1.1 (accuracy 1, format 1)"."""
     from grpo_lab.trainer.experience import reward_rollout
 
-    values = reward_rollout(rollout, [row], task_spec.reward_funcs)[1][0].tolist()
-    weights = task_spec.reward_weights or [1.0] * len(values)
-    parts = ", ".join(f"{name} {value:g}" for name, value in zip(task_spec.reward_names, values, strict=True))
-    return f"reward: {sum(weight * value for weight, value in zip(weights, values, strict=True)):g} ({parts})"
+    rewards = reward_rollout(rollout, [row], task_spec.reward_funcs, task_spec.reward_weights)
+    values = zip(task_spec.reward_names, rewards.rewards_per_func[0].tolist(), strict=True)
+    return f"reward: {rewards.total.item():g} ({', '.join(f'{name} {value:g}' for name, value in values)})"
 
 
 def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: list[dict]) -> None:

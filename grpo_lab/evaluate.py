@@ -1,4 +1,4 @@
-"""How good is a policy on problems it was not trained on? `python -m grpo_lab.evaluate --model DIR` prints JSON.
+"""Evaluate a policy on problems that it was not trained on: `python -m grpo_lab.evaluate --model DIR` prints JSON.
 
 What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
 """
@@ -195,8 +195,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
-    r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1] and does not collapse at the
-    ends.
+    r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1].
 
     c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.5}
     h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.6}

@@ -15,7 +15,7 @@ from grpo_lab.base.checks import check_at_least, check_dtype, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""How likely was the whole response?
+    r"""Log-probability of each whole completion: the sum over its tokens.
 
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.3}
 
@@ -36,7 +36,7 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
 
 
 def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) -> Float[Tensor, ""]:
-    r"""Which loss has the Monte-Carlo policy gradient as its gradient?
+    r"""Loss whose gradient is minus the Monte-Carlo estimate of the policy gradient.
 
     L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.10}
 
@@ -55,7 +55,7 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
 
 
 def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
-    r"""What does the policy earn on average, exactly?
+    r"""Exact expected reward of the policy: a sum over all sequences.
 
     J = \sum_y \pi(y) R(y) \tag{1.4}
 
@@ -71,7 +71,7 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
 
 
 def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
-    r"""What is the expectation of the REINFORCE estimate, exactly?
+    r"""Objective whose gradient is the exact expectation of the REINFORCE estimate.
 
     \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.11}
 

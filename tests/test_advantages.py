@@ -153,8 +153,8 @@ def test_one_step_is_outcome_supervision(shape, seed):
     last = torch.randint(0, T, (P, G, 1), generator=torch.Generator().manual_seed(seed))
     mask = torch.arange(T) == last
     advantages = process_advantages(outcome[..., None].expand(P, G, T), mask)
-    want = torch.where(torch.arange(T) <= last, group_advantages(outcome)[..., None], 0)
-    assert_near(advantages, want)
+    expected = torch.where(torch.arange(T) <= last, group_advantages(outcome)[..., None], 0)
+    assert_near(advantages, expected)
 
 
 def test_process_reads_only_where_a_step_ends():

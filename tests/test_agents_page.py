@@ -13,7 +13,7 @@ import pytest
 
 from grpo_lab.__main__ import main
 from grpo_lab.rollout.tools import ToolEnvironment
-from tests.sandbox.test_python import NO_BUBBLEWRAP
+from tests.support.bubblewrap import NO_BUBBLEWRAP
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
@@ -180,7 +180,7 @@ def test_the_game_of_others(workdir, world, monkeypatch):
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
     agent.sample(*world, rows, 1, 50)
-    secret = " ".join(map(str, agent._seats[0].environment.game.state.game_state["secret_code"]))
+    secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])

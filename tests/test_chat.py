@@ -34,10 +34,10 @@ def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
     seen = set()
     for seed in range(4):
         torch.manual_seed(seed)
-        want = by_hand(*tiny, "10+20+30=?", 12, 1.5)
+        expected = by_hand(*tiny, "10+20+30=?", 12, 1.5)
         torch.manual_seed(seed)
-        assert reply(*tiny, "10+20+30=?", 12, 1.5) == want
-        seen.add(want)
+        assert reply(*tiny, "10+20+30=?", 12, 1.5) == expected
+        seen.add(expected)
     assert len(seen) > 1
 
 

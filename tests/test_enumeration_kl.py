@@ -37,8 +37,8 @@ def test_kl_estimators_as_values(world):
 def test_kl_estimators_as_loss_terms(world, estimator):
     reverse, forward = world.gradient(kl_of_states(world)), world.gradient(kl_of_states(world, forward=True))
     assert (reverse - forward).abs().max() > 1e-2, "the two KLs pull differently here, so the table can be read"
-    want = {"k1": torch.zeros_like(reverse), "k2": reverse, "k3": forward, "k3+": reverse}[estimator]
-    assert_near(world.gradient(expected_estimate(world, estimator)), want)
+    expected = {"k1": torch.zeros_like(reverse), "k2": reverse, "k3": forward, "k3+": reverse}[estimator]
+    assert_near(world.gradient(expected_estimate(world, estimator)), expected)
 
 
 @everywhere
@@ -70,11 +70,11 @@ def test_the_kl_term_inside_the_loss(keywords, on_policy, exact):
     losses = world.row_losses(torch.zeros(V).double(), beta=1.0, **keywords)
     got = world.gradient((world.probability(world.old) * losses).sum())
     reverse, forward = world.gradient(kl_of_states(world)), world.gradient(kl_of_states(world, forward=True))
-    wants = {"reverse": reverse, "forward": forward, "zero": torch.zeros_like(got)}
+    expected_gradients = {"reverse": reverse, "forward": forward, "zero": torch.zeros_like(got)}
     if exact == "neither":
-        assert all((got - want).abs().max() > 1e-2 for want in wants.values())
+        assert all((got - expected).abs().max() > 1e-2 for expected in expected_gradients.values())
     else:
-        assert_near(got, wants[exact])
+        assert_near(got, expected_gradients[exact])
 
 
 @everywhere

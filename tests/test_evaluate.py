@@ -117,9 +117,9 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     result = evaluate(*make_world(), PLANTED_ROWS, **measure)
     assert result["accuracy"] is result["accuracy_ci95"] is result["pass_at_k"] is None
     means = {name: value for name, value in result.items() if name.startswith("rewards/")}
-    want = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
-    want["rewards/nowhere/frac_none"] = 1.0  # of the others there is no such share
-    assert means == want and json.dumps(result, allow_nan=False)
+    expected = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
+    expected["rewards/nowhere/frac_none"] = 1.0  # of the others there is no such share
+    assert means == expected and json.dumps(result, allow_nan=False)
 
 
 def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_completion_is_on_record(monkeypatch):

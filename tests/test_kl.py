@@ -64,12 +64,12 @@ def test_exact_kl_of_extreme_logits():
 def test_kl_in_the_reward_is_the_loop(shape, seed, beta):
     rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)
     mask = ragged_mask(*shape, seed)
-    want = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)
+    expected = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)
     charged = kl_in_reward(rewards, logp.requires_grad_(), ref_logp, mask, beta)
-    assert_near(charged, want)
+    assert_near(charged, expected)
     assert not charged.requires_grad, "the charge is a number to the gradient"
     garbage = [torch.where(mask, x, torch.nan) for x in (logp, ref_logp)]
-    assert_near(kl_in_reward(rewards, *garbage, mask, beta), want)
+    assert_near(kl_in_reward(rewards, *garbage, mask, beta), expected)
 
 
 def test_bad_input():

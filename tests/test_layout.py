@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
+from tests.support.layout import MATHEMATICS
 
 PACKAGE = Path(grpo_lab.__file__).parent
-# In reading order. Those that serve all parts stand first, and know nothing.
-MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")
 LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
 TRAINING = ("trainer", "task_options", "memory", "evaluate", "train", "chat")
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")

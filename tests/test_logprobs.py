@@ -45,8 +45,8 @@ def test_extreme_logits(dtype):
         lambda x: token_logprobs(x, ids), lambda x: oracles.token_logprobs(x, ids), logits, tolerance=tolerance
     )
     assert_agree(token_entropy, oracles.token_entropy, logits, tolerance=tolerance)
-    want = torch.tensor([[-2e4, -math.log(3), -math.log(2)]], dtype=dtype)
-    torch.testing.assert_close(token_logprobs(logits, ids), want, rtol=1e-7, atol=tolerance)
+    expected = torch.tensor([[-2e4, -math.log(3), -math.log(2)]], dtype=dtype)
+    torch.testing.assert_close(token_logprobs(logits, ids), expected, rtol=1e-7, atol=tolerance)
 
 
 @few

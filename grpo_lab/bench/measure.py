@@ -5,11 +5,12 @@ order, learning rate at each update, and the times of the steps. What each does 
 """
 
 import platform
-import statistics
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
+from statistics import median
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,7 +27,7 @@ from grpo_lab.train.engines.options import OURS, TRL, Engine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 
-STEPS_TRIED = 20  # for one in which rewards differ
+STEPS_TRIED = 20  # beyond those that are measured, where some have no rewards that differ
 BACKWARD, OPTIMIZER = 3, 10  # times over all weights: weights, gradient twice; Adam's four, three of them written, norm
 
 
@@ -57,57 +58,96 @@ def _setting(spec: dict) -> tuple:
 
 
 class TimedOptimizer(PolicyOptimizer):
+    """An optimizer whose phases are read by a clock. While it only counts, it drops the gradient instead of a step."""
+
     clock = None
+    only_counts = False
 
     def backward(self, loss):
         with self.clock("backward"):
             super().backward(loss)
 
     def step(self, lr, loss):
+        if self.only_counts:
+            self.adamw.zero_grad()
+            return 0.0
         with self.clock("optimizer"):
             return super().step(lr, loss)
 
 
+class TwoClocks(Clock):
+    """A clock beside which a second one runs, which reads something else."""
+
+    def __init__(self, device: torch.device, read: Callable[[], float], second: Callable[[], float]):
+        super().__init__(device, read)
+        self.second = Clock(device, second)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        with self.second(name), super().__call__(name):
+            yield
+
+
+def _by_phase(clock: Clock) -> dict[str, float]:
+    """What a clock has read in each of `PHASES`; all other phases are part of the rest."""
+    others = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
+    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": others + clock.seconds["rest"]}
+
+
 def phases(spec: dict) -> dict:
-    """Medians over the steps after the first; then what one more step computes and moves."""
+    """Medians over the steps after the first: their seconds; and what these very steps compute and move.
+
+    Each step is taken twice with the same weights, problems and random numbers: it is counted, without its update, then
+    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out. The rates are
+    medians, too, measured before each step: a busy machine is slower in both.
+    """
     model, tokenizer, rows, reward_func, config = _setting(spec)
     optimizer = TimedOptimizer(model, config)
     size = config.prompts_per_step
     calls = []
     model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
 
-    def step(number: int, read: Callable[[], float]) -> dict:
+    def step(number: int, clock: Clock) -> None:
         torch.manual_seed(number)
-        clock = optimizer.clock = Clock(model.device, read)
+        optimizer.clock = clock
         with clock("rest"):
             batch = [rows[index] for index in range(number * size, (number + 1) * size)]
             experience, _ = collect(model, tokenizer, batch, reward_func, config, clock)
             update(model, optimizer, experience, config, config.learning_rate, clock)
-        other_phases = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
-        return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
 
-    def step_with_gradient(first: int, read: Callable[[], float]) -> dict:
-        """A step in which rewards differ within a group: one without has nothing to score, and no backward pass."""
-        for number in range(first, first + STEPS_TRIED):
-            counted = step(number, read)
-            if counted["time/logprobs"] > 0:
-                break
-        return counted
+    def count_step(number: int) -> tuple[dict[str, float], dict[str, float]]:
+        """The operations of the products of each phase, and its forward passes of the layers."""
+        optimizer.only_counts = True
+        with FlopCounterMode(display=False) as counter:
+            clock = TwoClocks(model.device, counter.get_total_flops, lambda: len(calls))
+            step(number, clock)
+        optimizer.only_counts = False
+        return _by_phase(clock), _by_phase(clock.second)
 
-    steps = [step(number, time.process_time) for number in range(spec["steps"])][1:]
-    with FlopCounterMode(display=False) as counter:
-        flops = step_with_gradient(spec["steps"], counter.get_total_flops)
-    passes = step_with_gradient(spec["steps"], lambda: len(calls))
-    passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
     mode = PRECISIONS[spec["precision"]]
     products = mode.autocast or mode.weights
+    measured = []  # a step: seconds, operations, passes, rates
+    for number in range(spec["steps"] + STEPS_TRIED):
+        flops, passes = count_step(number)
+        clock = Clock(model.device, time.process_time)
+        rates_now = rates(products)
+        step(number, clock)
+        if number > 0 and flops["time/logprobs"] > 0:
+            measured.append((_by_phase(clock), flops, passes, rates_now))
+        if len(measured) == spec["steps"] - 1:
+            break
+    seconds, flops, passes, rate = (
+        {name: median(values[name] for values in of_steps) for name in of_steps[0]}
+        for of_steps in zip(*measured, strict=True)
+    )
+    passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
     return {
-        "seconds": {name: statistics.median(seconds[name] for seconds in steps) for name in PHASES},
+        "seconds": seconds,
         "flops": flops,
         "bytes": {name: passes[name] * weights for name in PHASES},
         "products": str(products).removeprefix("torch."),
-        "rates": rates(products),
+        "rates": rate,
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
     }
 

@@ -1,8 +1,9 @@
-"""What each fault looks like in a log: one small function a fault. faults.toml says what the faults mean.
+"""The condition of each fault: one small function that looks for it in a log. faults.toml says what the faults mean.
 
-A condition answers with the evidence, or with None; it raises `MissingMetric` where the log has too little of what it
-reads. (`rules.first_step` finds the step.) Nothing is decided by one step: "at first" and "at last" are means over the
-first and the last quarter of the steps, and a change counts where the noise of the steps does not explain it.
+A condition returns the evidence as a sentence, or None where the log has no such fault; it raises `MissingMetric` where
+the log has too few numbers of a metric that it reads. (`rules.first_step` finds the step.) Nothing is decided by one
+step: "at first" and "at last" are means over the first and the last quarter of the steps, and a change counts where the
+noise of the steps does not explain it.
 """
 
 from typing import NamedTuple
@@ -58,14 +59,14 @@ def components(log: Log) -> list[str]:
     return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]
 
 
-def levels(log: Log) -> list[float]:
-    """Each reward function at last."""
+def last_rewards(log: Log) -> list[float]:
+    """Return the mean of each reward function over the last quarter of the steps."""
     return [trend(log, name).last for name in components(log)]
 
 
-def solved(log: Log) -> bool:
-    """True if rewards that go up to 1 are nearly there."""
-    return min(levels(log)) >= 0.9
+def is_solved(log: Log) -> bool:
+    """True if all reward functions, which go up to 1, are at 0.9 or more at last."""
+    return min(last_rewards(log)) >= 0.9
 
 
 def updates_per_rollout(log: Log) -> int | None:
@@ -76,31 +77,40 @@ def updates_per_rollout(log: Log) -> int | None:
     accumulation_steps = settings.get("gradient_accumulation_steps") or 1
     update_rows = (settings.get("per_device_train_batch_size") or 0) * accumulation_steps
     rollout_rows = settings.get("generation_batch_size") or update_rows
-    updates = settings.get("steps_per_generation") or (rollout_rows // update_rows if update_rows else 1) or 1
-    return settings["num_iterations"] * updates
+    updates_per_pass = settings.get("steps_per_generation") or 0  # TRL's; ours follow from the sizes
+    if not updates_per_pass and update_rows:
+        updates_per_pass = rollout_rows // update_rows
+    return settings["num_iterations"] * max(updates_per_pass, 1)
 
 
 def no_spread(log: Log) -> Evidence:
-    """Nearly all groups at last, and the policy did not learn its way there."""
+    """Look for groups of which, at last, nearly all have equal rewards.
+
+    This is no fault where the policy has learnt its way there: its reward rises, and the task is solved.
+    """
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
-    if share.last < 0.95 or (reward.rises and solved(log)):
+    if share.last < 0.95 or (reward.rises and is_solved(log)):
         return None
     return f"{ZERO_STD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
 def no_spread_all_wrong(log: Log) -> Evidence:
-    return no_spread(log) if max(levels(log)) <= 0.05 else None
+    """Look for groups without a spread whose completions are all wrong."""
+    return no_spread(log) if max(last_rewards(log)) <= 0.05 else None
 
 
 def no_spread_all_right(log: Log) -> Evidence:
-    return no_spread(log) if solved(log) else None
+    """Look for groups without a spread whose completions are all right."""
+    return no_spread(log) if is_solved(log) else None
 
 
 def no_spread_equal(log: Log) -> Evidence:
-    return no_spread(log) if max(levels(log)) > 0.05 and not solved(log) else None
+    """Look for groups without a spread whose completions are equally good, neither all wrong nor all right."""
+    return no_spread(log) if max(last_rewards(log)) > 0.05 and not is_solved(log) else None
 
 
 def reward_component_still(log: Log) -> Evidence:
+    """Look for a reward function that gives the same reward in all steps while another one moves."""
     values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
     moving = [name for name in values if np.ptp(values[name])]
     if not moving:
@@ -113,28 +123,37 @@ def reward_component_still(log: Log) -> Evidence:
 
 
 def reward_component_falls(log: Log) -> Evidence:
-    """One reward function at the cost of another."""
-    trends, reward = [trend(log, name) for name in components(log)], trend(log, "reward")
+    """Look for a reward function that falls while the whole reward rises."""
+    trends = [trend(log, name) for name in components(log)]
+    reward = trend(log, "reward")
     falling = [each for each in trends if each.change < -max(3 * each.error, 0.2 * abs(each.first))]
-    return f"{falling[0]}, while {reward}" if falling and len(trends) > 1 and reward.rises else None
+    if not falling or len(trends) < 2 or not reward.rises:
+        return None
+    return f"{falling[0]}, while {reward}"
 
 
 def not_centred(log: Log) -> Evidence:
-    """Advantages of a group sum to 0: of the loss is left how the advantage goes with the length, below 1."""
-    loss, s = log.points("loss", MIN_STEPS)[1], log.settings
+    """Look for advantages that do not sum to 0 in their group, by a loss far below 0.
+
+    Where they do sum to 0, what is left of the loss comes from how the advantage varies with the length: less than 1.
+    """
+    _, loss = log.points("loss", MIN_STEPS)
     late = np.median(loss[len(loss) // 2 :])
-    if s.get("advantage", "group") != "group" or s.get("scale_rewards", "group") == "none" or late > -0.75:
+    is_centred = log.settings.get("advantage", "group") == "group"
+    is_scaled = log.settings.get("scale_rewards", "group") != "none"
+    if not (is_centred and is_scaled) or late > -0.75:
         return None
     return f"loss is {late:.2g} in the median step of the later half (above -0.75 expected where advantages sum to 0)"
 
 
 def usually_above(log: Log, metric: str, limit: float) -> Evidence:
+    """Return as evidence that the metric is above the limit in the median step; None if it is not."""
     usual = np.median(log.points(metric, 3)[1])
     return f"{metric} is {usual:.2g} in the median step (at most {limit:g} expected)" if usual > limit else None
 
 
 def world_trained(log: Log) -> Evidence:
-    """Tokens that an environment wrote are in the loss."""
+    """Look for tokens in the loss that an environment wrote."""
     steps, share = log.points(TRAINED_REPLIES, 1)
     if not share.any():
         return None
@@ -143,10 +162,12 @@ def world_trained(log: Log) -> Evidence:
 
 
 def ids_encoded_again(log: Log) -> Evidence:
-    """Some tokens are others than those sampled, by many nats, and the rest agree: no temperature, no shifted logits.
+    """Look for token ids that were made by encoding the text of a completion once more.
 
-    Five nats are more than rounding or another distribution explains; with logits of the wrong position, 9 of 10 tokens
-    are apart. Tokens that the environment wrote look alike, since their recorded log-probability is 0.
+    Some tokens are then others than those that were sampled, by many nats, and the rest agree. Neither a temperature
+    nor shifted logits look so: five nats are more than rounding or another distribution explains, and with logits of
+    the wrong position 9 of 10 tokens are apart. Tokens that the environment wrote look alike, since their recorded log-
+    probability is 0.
     """
     log.points(FRAC_LOGP_DIFFERENCE, 3)
     share, difference = log.column(FRAC_LOGP_DIFFERENCE), log.column(LOGP_DIFFERENCE_MAX)
@@ -159,22 +180,28 @@ def ids_encoded_again(log: Log) -> Evidence:
 
 
 def sampler_trainer_apart(log: Log) -> Evidence:
-    """By more nats than rounding explains: in half precision 0.6 in the worst token of a step, 0.1 in the mean."""
+    """Look for log-probabilities of sampler and trainer that differ by more than rounding explains.
+
+    In half precision rounding explains 0.6 nats in the worst token of a step, and 0.1 in the mean.
+    """
     if log.has(LOGP_DIFFERENCE_MEAN):
         return usually_above(log, LOGP_DIFFERENCE_MEAN, 0.1)
     return usually_above(log, LOGP_DIFFERENCE_MAX, 1e-3 if log.settings.get("precision") == "fp32" else 0.6)
 
 
 def kl_not_zero_at_start(log: Log) -> Evidence:
+    """Look for a KL before the first update, when policy and reference are the same."""
     steps, kl = log.points("kl", 1)
-    moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4 or (updates_per_rollout(log) or 1) > 1
-    if steps[0] != 1 or moved or abs(kl[0]) < (1e-6 if log.settings.get("precision") == "fp32" else 1e-4):
+    rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-4
+    has_moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4
+    several_updates = (updates_per_rollout(log) or 1) > 1
+    if steps[0] != 1 or has_moved or several_updates or abs(kl[0]) < rounding:
         return None
     return f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
 
 
 def kl_negative(log: Log) -> Evidence:
-    """k2 and k3 are at least 0 for each token."""
+    """Look for a negative KL of the estimators k2 and k3, which are at least 0 for each token."""
     steps, kl = log.points("kl", 1)
     rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-3
     if log.settings.get("kl_estimator", "k3") == "k1" or (kl >= -rounding).all():
@@ -183,7 +210,7 @@ def kl_negative(log: Log) -> Evidence:
 
 
 def kl_still(log: Log) -> Evidence:
-    """The policy learns, and does not leave what it is compared with."""
+    """Look for a policy whose reward rises although it does not leave its reference."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if not log.settings.get("beta") or not reward.rises or kl.last > min(0.005, 1.5 * kl.first + 1e-9):
         return None
@@ -191,6 +218,7 @@ def kl_still(log: Log) -> Evidence:
 
 
 def kl_explosion(log: Log) -> Evidence:
+    """Look for a policy that goes far from its reference and has no higher reward for it."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
         return None
@@ -198,31 +226,36 @@ def kl_explosion(log: Log) -> Evidence:
 
 
 def entropy_collapse(log: Log) -> Evidence:
+    """Look for a policy that has nearly stopped exploring before its task is solved."""
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
     quarter = 0.25 * entropy.first
     collapsed = entropy.last < min(quarter, 0.02)
     low = entropy.last < max(quarter, 0.02)
-    if solved(log) or not (collapsed or (low and not reward.rises)):
+    if is_solved(log) or not (collapsed or (low and not reward.rises)):
         return None
     return f"{entropy} nats a token, and nothing new is tried: {reward}"
 
 
 def clip_always(log: Log) -> Evidence:
+    """Look for a ratio that leaves the clip range at many tokens of the median step."""
     return usually_above(log, CLIPPED, 0.5 if log.settings.get("importance_sampling_level") == "sequence" else 0.2)
 
 
 def clip_never(log: Log) -> Evidence:
+    """Look for a ratio that never leaves the clip range, although the policy moves between the updates of a rollout."""
     updates = updates_per_rollout(log) or 1
     clipped = log.points(CLIPPED, MIN_STEPS)[1]
     ratio = log.points("ratio")[1]
     largest = np.abs(ratio - 1).max(initial=0)
-    if updates < 2 or clipped.any() or 1e-6 < largest < 0.02 or (not len(ratio) and still(log)):
-        return None  # small steps do not reach the clip range
+    moves_little = 1e-6 < largest < 0.02  # which does not reach the clip range
+    if updates < 2 or clipped.any() or moves_little or (not len(ratio) and is_still(log)):
+        return None
     detail = f", and ratio is off 1 by {largest:.2g} at most" if len(ratio) else ", though the policy moves"
     return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{detail}"
 
 
 def nonfinite_steps(log: Log) -> Evidence:
+    """Look for a metric that is not finite; else for updates whose loss or gradient was not."""
     if evidence := _not_finite(log):
         return evidence
     if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
@@ -237,18 +270,24 @@ def nonfinite_steps(log: Log) -> Evidence:
 
 
 def _not_finite(log: Log) -> Evidence:
-    """A mean over tokens in some step; a reward, which may apply to no completion of a step, in all of them."""
+    """Look for a metric that is NaN or infinite.
+
+    One step is enough for a mean over tokens. A reward may apply to no completion of a step, so it has to be so in all.
+    """
     rewards = [name for name in _names(log) if name.startswith("rewards/") and name.endswith("/mean")]
     for metric in (*MUST_BE_FINITE, *rewards, *(f"eval/{name}" for name in MUST_BE_FINITE)):
         values = [row[metric] for row in log.rows if metric in row]
         broken = int((~np.isfinite(values)).sum())
-        in_all = broken == len(values) >= (MIN_STEPS if metric in rewards else 1)
-        if broken and (in_all or not (metric in rewards or metric.endswith("reward"))):
+        least_steps = MIN_STEPS if metric in rewards else 1
+        in_all_steps = broken == len(values) >= least_steps
+        is_reward = metric in rewards or metric.endswith("reward")
+        if broken and (in_all_steps or not is_reward):
             return f"{metric} is NaN or infinite in {'all' if broken == len(values) else broken} of {len(values)} steps"
     return None
 
 
 def gradient_spikes(log: Log) -> Evidence:
+    """Look for a gradient that is far larger in one step than in the median step."""
     steps, norms = log.points(GRADIENT)
     steps, norms = steps[norms > 0], norms[norms > 0]
     if len(norms) < MIN_STEPS:
@@ -259,7 +298,7 @@ def gradient_spikes(log: Log) -> Evidence:
     return f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {usual:.3g} in the median step"
 
 
-def still(log: Log) -> bool:
+def is_still(log: Log) -> bool:
     """True if groups have spread, and yet the policy stays as it was: by its KL, else by its entropy and length."""
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
@@ -270,14 +309,15 @@ def still(log: Log) -> bool:
         kl = trend(log, "kl")
         return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:MIN_STEPS]))
     trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
-    detectable = [max(3 * each.error, 0.02 * each.first) for each in trends]  # the least change that this log can show
-    return bool(trends) and all(
-        abs(each.change) < least <= 0.05 * each.first for each, least in zip(trends, detectable, strict=True)
-    )
+    for each in trends:
+        detectable = max(3 * each.error, 0.02 * each.first)  # the least change that this log can show
+        if detectable > 0.05 * each.first or abs(each.change) >= detectable:
+            return False
+    return bool(trends)
 
 
 def no_weight_moves(log: Log) -> Evidence:
-    """By the learning rates alone: Adam moves a weight by about the rate at each update."""
+    """Look for learning rates at which no weight can move: Adam moves one by about the rate at each update."""
     rates = log.points("learning_rate")[1]
     farthest = rates.sum() * (updates_per_rollout(log) or 1)
     in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # the rates are yet to come
@@ -288,11 +328,11 @@ def no_weight_moves(log: Log) -> Evidence:
 
 
 def nothing_moves(log: Log) -> Evidence:
-    """The weights cannot have moved, or the policy stays as it was."""
+    """Look for weights that cannot have moved, or for a policy that stays as it was."""
     if evidence := no_weight_moves(log):
         return evidence
     log.points("reward", 3 * MIN_STEPS)  # a slow run moves late
-    if not still(log):
+    if not is_still(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
     at_rate = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
@@ -300,29 +340,34 @@ def nothing_moves(log: Log) -> Evidence:
 
 
 def updates_swallowed(log: Log) -> Evidence:
+    """Look for a policy that stays as it was because bf16 weights are rounded back after each update."""
     naive = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
     return nothing_moves(log) if naive else None
 
 
 def learning_rate_too_low(log: Log) -> Evidence:
-    """Without a KL in the log, of small steps alone: at other rates entropy and length are slow to show a change."""
+    """Look for a policy that stays as it was at a low learning rate.
+
+    Without a KL in the log only very low rates count: at others entropy and length are slow to show a change.
+    """
     path = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
     unsure = path > 5e-4 and not log.points("kl")[1].any()
     return None if unsure or updates_swallowed(log) else nothing_moves(log)
 
 
 def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """The means over an eighth of the steps, three at least; and how many steps that is."""
+    """Return the means over an eighth of the steps, three at least; and how many steps that is."""
     width = max(3, len(values) // 8)
     return np.convolve(values, np.ones(width) / width, "valid"), width
 
 
 def learning_rate_too_high(log: Log) -> Evidence:
-    """The reward falls from where it was, or is lost while the entropy halves or doubles."""
+    """Look for a reward that falls from its best, or is lost while the entropy halves or doubles."""
     return falls_from_its_best(log) or is_lost_from_the_start(log)
 
 
 def falls_from_its_best(log: Log) -> Evidence:
+    """Look for a reward that ends far below its best running mean."""
     steps, reward = log.points("reward", MIN_STEPS)
     means, width = running_mean(reward)
     earlier, last = means[:-width], means[-1]
@@ -333,6 +378,7 @@ def falls_from_its_best(log: Log) -> Evidence:
 
 
 def is_lost_from_the_start(log: Log) -> Evidence:
+    """Look for a reward that falls below a quarter of the first while the entropy halves or doubles."""
     reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None
@@ -345,6 +391,7 @@ def is_lost_from_the_start(log: Log) -> Evidence:
 
 
 def truncation(log: Log) -> Evidence:
+    """Look for completions that the length limit cuts off, often and no less often than at first."""
     cut = trend(log, TRUNCATED)
     if cut.last < 0.3 or not (cut.rises or cut.last > max(0.5, 0.8 * cut.first)):
         return None
@@ -352,6 +399,7 @@ def truncation(log: Log) -> Evidence:
 
 
 def length_without_gain(log: Log) -> Evidence:
+    """Look for completions that grow longer while the first reward function gains nothing."""
     log.points(LENGTH, 3 * MIN_STEPS)  # in a short run lengths wander
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
     if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
@@ -360,10 +408,16 @@ def length_without_gain(log: Log) -> Evidence:
 
 
 def held_out_falls_behind(log: Log) -> Evidence:
-    """Compare the later half of the evaluations: by more than before, or while held-out problems gain nothing."""
-    (eval_steps, held_out), (steps, reward) = log.points("eval/reward", 4), log.points("reward", MIN_STEPS)
-    width, half = 2 * max(2, len(reward) // 10), len(eval_steps) // 2
-    trained = np.array([reward[np.abs(steps - step).argsort()[:width]].mean() for step in eval_steps])
+    """Look for a reward in training that is ahead of the one on held-out problems in the later evaluations.
+
+    It has to be further ahead than in the earlier half, or the held-out reward has to have gained nothing since.
+    """
+    eval_steps, held_out = log.points("eval/reward", 4)
+    steps, reward = log.points("reward", MIN_STEPS)
+    half = len(eval_steps) // 2
+    width = 2 * max(2, len(reward) // 10)  # steps around an evaluation whose mean is compared with it
+    nearest_steps = [np.abs(steps - step).argsort()[:width] for step in eval_steps]
+    trained = np.array([reward[indices].mean() for indices in nearest_steps])
     gap = trained - held_out
     early = gap[:half].mean()
     late = gap[-half:].mean()

@@ -36,10 +36,11 @@ def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
 
     M = 2 \cdot \text{layers} \cdot \text{key heads} \cdot D_h \cdot e \cdot N \tag{8.20}
 
-    N is `tokens`, and e the bytes of one number; `shape.layers` counts the layers, and `shape.keys` is the width of all
-    key heads together. 12 KiB per token for Qwen2-0.5B in half precision. The result is an int, exact however large.
+    N is `tokens`, and e the bytes of one number; `shape.layers` counts the layers, and `shape.key_width` is the width
+    of all key heads together. 12 KiB per token for Qwen2-0.5B in half precision. The result is an int, exact however
+    large.
     """
-    return 2 * shape.layers * shape.keys * e * tokens  # scalar (8.20)
+    return 2 * shape.layers * shape.key_width * e * tokens  # scalar (8.20)
 
 
 def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
@@ -84,8 +85,8 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
     """
     D = shape.width
     norm = (4 + r) * D + 4  # scalar (8.12)
-    attention = 3 * e * shape.queries + 4 * shape.heads  # scalar (8.13)
-    mlp = 4 * e * shape.inner  # scalar (8.14)
+    attention = 3 * e * shape.query_width + 4 * shape.heads  # scalar (8.13)
+    mlp = 4 * e * shape.mlp_width  # scalar (8.14)
     return 2 * (norm + e * D) + attention + mlp + copies * e * D  # scalar (8.15)
 
 
@@ -96,4 +97,4 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
 
     Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
     """
-    return (3 * e * shape.inner + 4 * r * shape.width) * tokens  # scalar (8.16)
+    return (3 * e * shape.mlp_width + 4 * r * shape.width) * tokens  # scalar (8.16)

@@ -119,7 +119,7 @@ class PlannedRun:
     @cached_property
     def layer_copies(self) -> int:
         """The copies of the layers' linear maps in half precision, which autocast makes."""
-        return parts.weight_bytes(self.shape.linear, self.product_size) if self.mode.autocast else 0
+        return parts.weight_bytes(self.shape.linear_parameters, self.product_size) if self.mode.autocast else 0
 
     @cached_property
     def layer_activations(self) -> int:
@@ -133,7 +133,7 @@ class PlannedRun:
 
     def _key_copies(self, length: int) -> int:
         """How many times a row of so many tokens keeps each of its keys."""
-        heads_per_key = self.shape.queries // self.shape.keys
+        heads_per_key = self.shape.query_width // self.shape.key_width
         return key_copies(self.device_type, self.product, heads_per_key) if length > LONGEST_MASKED else 1
 
     @cached_property
@@ -141,7 +141,7 @@ class PlannedRun:
         """Bytes of the zeros before the queries of long rows, with their outputs, where each row is a call."""
         by_row = kernel_of_long_rows(self.device_type, self.product) == BY_ROW
         queries = self.rows * self.prompt_length if by_row and self.length - 1 > LONGEST_MASKED else 0
-        return 2 * queries * self.shape.queries * self.product_size
+        return 2 * queries * self.shape.query_width * self.product_size
 
     @cached_property
     def head_activations(self) -> int:
@@ -174,14 +174,14 @@ class PlannedRun:
         return queries * aligned_columns(length) if length <= LONGEST_MASKED else 0
 
     def _mask_bytes(self, cells: int) -> int:
-        return self.product_size * (self.shape.queries // self.shape.keys) * cells
+        return self.product_size * (self.shape.query_width // self.shape.key_width) * cells
 
 
 def resident(run: PlannedRun) -> Parts:
     """The bytes that stay for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
     weights = parts.weight_bytes(run.shape.parameters, run.weight_size)
     eight_bit = run.mode.optimizer == "adamw8bit"
-    moments = sum(map(parts.adam_8bit_bytes, run.shape.sizes)) if eight_bit else 2 * weights
+    moments = sum(map(parts.adam_8bit_bytes, run.shape.parameter_sizes)) if eight_bit else 2 * weights
     reference_device = run.config.ref_model_device
     has_reference = run.config.needs_reference and (
         reference_device is None or reference_device.split(":")[0] == run.device_type
@@ -247,21 +247,25 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
     forward = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.product_size)
     backward = parts.head_update_bytes(run.shape, run.completion_tokens, run.chunk, run.weight_size)
     # At work in a layer, beside all that it kept: in the MLP the gradients of product, activation and up.
-    working_memory = run.layer_activations + 2 * run.product_size * run.shape.inner * run.tokens
+    working_memory = run.layer_activations + 2 * run.product_size * run.shape.mlp_width * run.tokens
     last_layer = in_graph - run.head_activations + working_memory - (0 if checkpointing else run.layer_activations)
     layer_gradients = run.gradients if gradients_before else run.gradients - run.embedding
     sums = (run.shape.tied and run.chunk is None) + 1 if gradients_before else 0
-    sizes = (
-        (gradients_before, in_graph, run.layer_copies + run.head_copy, forward),
-        (gradients_before, in_graph, layer_copies + run.head_copy, backward),
-        (gradients_before, last_layer, layer_copies, run.head_gradient),
-        (layer_gradients, working_memory, 0, run.head_gradient),
-        (run.gradients, 0, 0, run.head_gradient + sums * run.embedding),
-    )
-    return [dict(zip(("gradients", "activations", "autocast cache", "head"), each, strict=True)) for each in sizes]
+    last_gradients = run.head_gradient + sums * run.embedding
+    return [
+        _moment(gradients_before, in_graph, run.layer_copies + run.head_copy, forward),
+        _moment(gradients_before, in_graph, layer_copies + run.head_copy, backward),
+        _moment(gradients_before, last_layer, layer_copies, run.head_gradient),
+        _moment(layer_gradients, working_memory, 0, run.head_gradient),
+        _moment(run.gradients, 0, 0, last_gradients),
+    ]
 
 
-def step(run: PlannedRun) -> list[Parts]:
+def _moment(gradients: int, activations: int, autocast_cache: int, head: int) -> Parts:
+    return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
+
+
+def optimizer_step(run: PlannedRun) -> list[Parts]:
     r"""The working memory of the optimizer, for a piece of the weights, of n numbers in all.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
@@ -270,8 +274,8 @@ def step(run: PlannedRun) -> list[Parts]:
     nothing.
     """
     eight_bit = run.mode.optimizer == "adamw8bit"
-    working_memory = 28 * min(sum(run.shape.sizes), PIECE) if eight_bit else 0  # scalar (8.11)
+    working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE) if eight_bit else 0  # scalar (8.11)
     return [{"gradients": run.gradients, "Adam at work": working_memory}]
 
 
-PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": step}
+PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": optimizer_step}

@@ -1,4 +1,4 @@
-"""A few tokens before a model is trained: are the log-probabilities of its samples what is computed again for them?
+"""Check of a model before it is trained: the log-probabilities of a few sampled tokens have to be computed alike again.
 
 The fast paths call the layers of a model with masks, positions and caches of ours, and the plain way relies on what
 transformers makes of padding and of a cache. Where an architecture has other habits, the sampler is another policy than
@@ -9,10 +9,10 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
+from grpo_lab.rollout.dispatch import sample_sequences
 from grpo_lab.rollout.fast_paths import context_length
-from grpo_lab.rollout.generate import Sampling, SamplingRequest
 from grpo_lab.rollout.inputs import Prompts, ScoreInputs
-from grpo_lab.rollout.sample import sample_sequences
+from grpo_lab.rollout.sampling import Sampling, SamplingRequest
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from

@@ -27,20 +27,20 @@ def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
 class ModelShape:
     """The sizes of a transformer of Qwen2's kind."""
 
-    sizes: tuple[int, ...]  # numbers in each parameter; tied ones once
-    linear: int  # numbers in the layers' linear maps: what autocast copies to half precision
+    parameter_sizes: tuple[int, ...]  # numbers in each parameter; tied ones once
+    linear_parameters: int  # numbers in the layers' linear maps: what autocast copies to half precision
     layers: int
     width: int  # D
-    queries: int  # heads x width of a head
-    keys: int  # key heads x width of a head
-    inner: int  # width inside the MLP, F
+    query_width: int  # heads x width of a head
+    key_width: int  # key heads x width of a head
+    mlp_width: int  # width inside the MLP, F
     heads: int
     vocabulary: int  # V
     tied: bool
 
     @property
     def parameters(self) -> int:
-        return sum(self.sizes)
+        return sum(self.parameter_sizes)
 
 
 def shape_of(model_config) -> ModelShape:
@@ -54,13 +54,13 @@ def shape_of(model_config) -> ModelShape:
             model = AutoModelForCausalLM.from_config(model_config)
         linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
         return ModelShape(
-            sizes=tuple(p.numel() for p in model.parameters()),
-            linear=sum(p.numel() for m in linear for p in m.parameters()),
+            parameter_sizes=tuple(p.numel() for p in model.parameters()),
+            linear_parameters=sum(p.numel() for m in linear for p in m.parameters()),
             layers=model_config.num_hidden_layers,
             width=model_config.hidden_size,
-            queries=head_width(model_config) * model_config.num_attention_heads,
-            keys=head_width(model_config) * model_config.num_key_value_heads,
-            inner=model_config.intermediate_size,
+            query_width=head_width(model_config) * model_config.num_attention_heads,
+            key_width=head_width(model_config) * model_config.num_key_value_heads,
+            mlp_width=model_config.intermediate_size,
             heads=model_config.num_attention_heads,
             vocabulary=model_config.vocab_size,
             tied=bool(model_config.tie_word_embeddings),

@@ -21,7 +21,7 @@ LEVELS = ("token", "sequence")
 def importance_ratio(
     logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
 ) -> Float[Tensor, "B #T"]:
-    r"""How much more likely has the policy become since it sampled?
+    r"""Ratio of each sampled token's probability under the policy to that under the policy that sampled it.
 
     \lambda_{b,t} = \log \pi_{b,t} - \mathrm{sg}[\log \pi^{\mathrm{old}}_{b,t}] \tag{5.6}
     r_{b,t} = e^{\lambda_{b,t}} \tag{5.7}
@@ -73,7 +73,7 @@ def clipped_surrogate(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Float[Tensor, "B #T"]:
-    r"""What does a token contribute, once the ratio has moved? To be maximised.
+    r"""Contribution of a token, clipped where the ratio leaves [1 - epsilon, 1 + epsilon_high]; to be maximised.
 
     \bar r_{b,t} = \mathrm{clip}(r_{b,t},\; 1 - \epsilon,\; 1 + \epsilon_{\mathrm{high}}) \tag{5.9}
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.10}
@@ -184,5 +184,5 @@ def vespo_surrogate(
 
 
 def per_token(advantages: Tensor) -> Tensor:
-    """(B,) becomes (B, 1). Left as it is, it would be read as (1, T) wherever B happens to equal T."""
+    """Make a column (B, 1) of (B,), which would be read as (1, T) wherever B happens to equal T."""
     return rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages

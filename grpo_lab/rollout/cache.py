@@ -94,6 +94,44 @@ class SlotCache:
                 layers[layer] = tensor.index_select(0, rows)
 
 
+class RoomyCache(SlotCache):
+    """A cache with memory for more rows than it holds, so that a row stays where it is when others come or go."""
+
+    def __init__(self, model, rows: int, most_rows: int, capacity: int, slot: Int[Tensor, "1"]):
+        super().__init__(model, most_rows, capacity, slot)
+        self._memory = (self.keys, self.values)
+        self.keys, self.values = ([tensor[:rows] for tensor in tensors] for tensors in self._memory)
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> None:
+        """Keep these rows alone, some of them perhaps twice. One that leaves its place goes where none is kept."""
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        sources = rows[moved]
+        for layers, tensors in zip((self.keys, self.values), self._memory, strict=True):
+            for layer, tensor in enumerate(tensors):
+                written = tensor[:, :, : self.columns]
+                if len(moved):
+                    written.index_copy_(0, moved, written.index_select(0, sources))
+                layers[layer] = tensor[: len(rows)]
+
+
+def places_kept(parent: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
+    """An order of new rows in which as many as can be have the place of their parent.
+
+    parent: the row that each new row goes on from, ascending. The first child of a row stays in its place, if that is
+    among the first R; the others take places whose own row has no child. So no place is read after it was written.
+    """
+    count = len(parent)
+    is_first = torch.ones_like(parent, dtype=torch.bool)
+    is_first[1:] = parent[1:] != parent[:-1]
+    stays = is_first & (parent < count)
+    is_free = torch.ones_like(stays)
+    is_free[parent[stays]] = False
+    place = torch.empty_like(parent)
+    place[stays] = parent[stays]
+    place[~stays] = is_free.nonzero()[:, 0]
+    return place.argsort()
+
+
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
     """One query a head. The R heads that share a key head stand in line as R queries of it, so nothing is repeated."""
     rows, heads, _, width = query.shape

@@ -7,7 +7,8 @@ is written yet. `GraphDecoder` (static.py) repeats this step as a CUDA graph.
 `CpuDecoder` samples from the same distributions with less work. A step of 32 rows takes a CPU half as long as one of
 64, so rows that have drawn the same tokens so far are one row of the batch until they part, and rows that have ended
 leave it; attention reads the columns that are written; and one random number a row is drawn, not one for each token of
-the vocabulary.
+the vocabulary. With a large model the vocabulary is multiplied and searched in blocks, and prefixes keep their place
+in the cache. How it computes follows from shapes alone, so a run that is resumed computes as it did.
 """
 
 from functools import partial
@@ -16,12 +17,18 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.cache import SlotCache, autocast_copies, decoding
-from grpo_lab.rollout.generate import NOT_FINITE, Sampling, entropy_of
+from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
+from grpo_lab.rollout.cache import RoomyCache, SlotCache, attention_dtype, autocast_copies, decoding, places_kept
+from grpo_lab.rollout.fast_paths import head_width
 from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, entropy_of
 from grpo_lab.rollout.turns import DRAWN, Turns
+
+LARGE_ROW = 2**20  # bytes of a row of the cache; larger ones are not copied when others come or go
+SEARCH_BLOCK = 128  # tokens
 
 
 class Decoder:
@@ -59,7 +66,7 @@ class Decoder:
         self.sampling = sampling
         self.turns = turns
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
-        self.cache = SlotCache(model, prefixes, columns, self.slot)
+        self.cache = self._new_cache(prefixes, rows, columns)
         self.autocast_weights = autocast_copies(model)
         ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
         self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
@@ -83,6 +90,10 @@ class Decoder:
         # Where this is a part of a rollout: how many rows that has, and the numbers of these rows among them.
         self.rollout_rows = rollout_rows or rows
         self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
+
+    def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
+        """A cache for the prefixes to begin with, of which there will be one a row at most."""
+        return SlotCache(self.model, prefixes, columns, self.slot)
 
     @torch.no_grad()
     def load(self, prompts: Prompts, prefix, first_row: int = 0) -> None:
@@ -161,9 +172,14 @@ class Decoder:
         keywords = {"attention_mask": self._mask(), "position_ids": self.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding(self.model):
-            out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
+            logits = self._forward(keywords)
         ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
-        return self.sampling.warp(ids, out.logits[:, -1].float())
+        return self.sampling.warp(ids, logits.float())
+
+    def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
+        """The model's logits after the last token of each prefix."""
+        out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
+        return out.logits[:, -1]
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
         """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
@@ -178,6 +194,21 @@ class CpuDecoder(Decoder):
     """Decoding on a CPU: each prefix that several rows have is computed once, and rows that have ended leave."""
 
     shares_prefixes = True
+
+    def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
+        config = self.model.config
+        numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config) * columns
+        if numbers * attention_dtype(self.model).itemsize < LARGE_ROW:
+            return super()._new_cache(prefixes, rows, columns)
+        return RoomyCache(self.model, prefixes, rows, columns, self.slot)
+
+    def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
+        head = self.model.get_output_embeddings()
+        is_large = len(head.weight) > LARGE_VOCABULARY and not self.autocast_weights
+        if not is_large or type(head) is not torch.nn.Linear or head.bias is not None:
+            return super()._forward(keywords)
+        hidden = self.model.base_model(self.token, **keywords).last_hidden_state
+        return head_logits(hidden[:, -1], head.weight)
 
     def run(self, max_steps: int) -> int:
         for steps in range(1, max_steps + 1):
@@ -198,6 +229,9 @@ class CpuDecoder(Decoder):
         # A prefix and the token after it, as one number.
         extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
+        if isinstance(self.cache, RoomyCache):
+            order = places_kept(new_prefixes // vocab_size)
+            new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
         self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
         if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
@@ -222,8 +256,26 @@ def inverse_cdf(
 
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
+    if pi.shape[1] <= LARGE_VOCABULARY:
+        token, *_ = _first_above(pi, u, distribution)
+    else:  # the block, then the token in it: all cumulative sums would be ten times the work of the sums of blocks
+        blocks = pad(pi, (0, -pi.shape[1] % SEARCH_BLOCK)).unflatten(1, (-1, SEARCH_BLOCK))
+        block, point, stacked_cdf = _first_above(blocks.sum(-1), u, distribution)
+        block = block.clamp(0, blocks.shape[1] - 1)
+        index = distribution * blocks.shape[1] + block
+        lower = torch.where(block > 0, stacked_cdf[index - 1], distribution)
+        u_in_block = ((point - lower) / (stacked_cdf[index] - lower)).clamp(0, 1)
+        rows = torch.arange(len(u), device=u.device)
+        token, *_ = _first_above(blocks[distribution, block], u_in_block, rows)
+        token += block * SEARCH_BLOCK
+    return token.clamp(0, pi.shape[1] - 1)  # where NaN stands; the log-probability tells
+
+
+def _first_above(
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+) -> tuple[Int[Tensor, " B"], Float64[Tensor, " B"], Float64[Tensor, " MV"]]:
+    """The first v whose cumulative probability is above u; and u and all of these, on the line of `inverse_cdf`."""
     cdf = pi.cumsum(-1, dtype=torch.float64)
     stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
     point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
-    token = torch.searchsorted(stacked_cdf, point, right=True) - distribution * pi.shape[1]
-    return token.clamp(0, pi.shape[1] - 1)  # where NaN stands; the log-probability tells
+    return torch.searchsorted(stacked_cdf, point, right=True) - distribution * pi.shape[1], point, stacked_cdf

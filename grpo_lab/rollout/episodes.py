@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
-from grpo_lab.rollout.generate import SamplingRequest
+from grpo_lab.rollout.dispatch import sample_sequences
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating
-from grpo_lab.rollout.sample import Rollout, checked_sampling, opened_thoughts, sample_sequences, with_room
+from grpo_lab.rollout.sample import Rollout, checked_sampling, opened_thoughts, with_room
+from grpo_lab.rollout.sampling import SamplingRequest
 from grpo_lab.rollout.tags import seen_text, tag_tokens
 from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 

@@ -1,7 +1,6 @@
 """Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
 
-`sample_sequences` is the door to the ways of drawing tokens: transformers' `generate` for any model (`generate.py`);
-for the families of `fast_paths.py` a loop of ours (`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
+From prompts as text to a `Rollout`; `dispatch.py` picks the sampler that draws the tokens.
 
 A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
 """
@@ -12,21 +11,15 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
-from grpo_lab.base.checks import RunError, check_at_least, check_choice
+from grpo_lab.base.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.decoder import CpuDecoder, Decoder
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.generate import NOT_FINITE, Sampling, SamplingRequest, sample_by_generate
+from grpo_lab.rollout.dispatch import sample_sequences
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.prompt_checks import check_room
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
+from grpo_lab.rollout.sampling import Sampling, SamplingRequest
 from grpo_lab.rollout.tags import after_opened, opened_thought, tag_tokens, text_with_tags
-
-DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 
 
 @dataclass(frozen=True)
@@ -165,104 +158,6 @@ def with_room(model, prompts: Prompts, max_completion_length: int) -> Prompts:
 def opened_thoughts(tokenizer, prompts: Prompts) -> list[str]:
     """The beginning of a thought with which each prompt ends; "" for a prompt that opens none."""
     return [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
-
-
-def sample_sequences(
-    model, request: SamplingRequest, cache_implementation: str | None = None
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw token ids in the way that is right for the model and quick on its device.
-
-    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
-    """
-    if cache_implementation == "dynamic" or not is_fast(model):
-        return sample_by_generate(model, request)
-    prompts, length = request.prompts.ids.shape
-    parts = 1
-    if request.turns is None:
-        parts = parts_that_fit(model, prompts, request.num_generations, length + request.max_completion_length)
-    return _sample_part(model, request)[:3] if parts == 1 else _sample_in_parts(model, request, parts)
-
-
-def _sample_in_parts(
-    model, request: SamplingRequest, parts: int
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw the completions of some prompts after the others, the very ones that would be drawn all at once.
-
-    So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
-    that of the part that took the most steps.
-    """
-    results = []
-    start_state = random_state(model.device)
-    for part, part_request in enumerate(request.chunks(parts)):
-        set_random_state(model.device, start_state)
-        result = _sample_part(model, part_request, request.rows, part * request.rows // parts)
-        results.append((*result, random_state(model.device)))
-    sequences, logp, entropy, steps, end_states = zip(*results, strict=True)
-    set_random_state(model.device, end_states[steps.index(max(steps))])
-    return _stacked(sequences, request.sampling.pad_token_id), _stacked(logp, 0), _stacked(entropy, 0)
-
-
-def _stacked(parts: tuple[Tensor, ...], padding: int) -> Tensor:
-    """The parts below one another, padded on the right to the longest."""
-    longest = max(part.shape[1] for part in parts)
-    return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
-
-
-def random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def set_random_state(device: torch.device, state: Tensor) -> None:
-    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
-
-
-def _sample_part(
-    model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """Draw the completions of these prompts, all of a rollout or some; the last of the results is the steps taken.
-
-    rollout_rows, first_row: where these are some, as `Decoder` and its `load` take them.
-    """
-    prompts, length = request.prompts.ids.shape
-    read_at_once = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
-    # None where every prompt of a part is one token long.
-    prefix = packed_prompts(model, read_at_once) if read_at_once.mask.any() else None
-    decoder_class = DECODERS.get(model.device.type, Decoder)
-    is_captured = decoder_class is GraphDecoder
-    columns = length + request.max_completion_length
-    if is_captured:
-        columns = fixed_columns(length, request.max_completion_length)
-    arguments = (model, prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
-    if not is_captured:
-        decoder = decoder_class(*arguments)
-        decoder.load(request.prompts, prefix, first_row)
-        return _run_decoder(decoder, length, request.max_completion_length)
-    with graph_decoder(*arguments) as decoder:
-        decoder.load(request.prompts, prefix, first_row)
-        *results, steps = _run_decoder(decoder, length, request.max_completion_length)
-        sequences, logp, entropy = (tensor.clone() for tensor in results)
-        del decoder, results  # or its memory could not be given back
-    return sequences, logp, entropy, steps
-
-
-def _run_decoder(
-    decoder: Decoder, length: int, max_steps: int
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"], int]:
-    """Sequences, log-probabilities and entropies up to the last token of any row; and the steps that were taken.
-
-    length: columns of the prompts, which the decoder has loaded.
-    """
-    steps = decoder.run(max_steps)
-    turns = decoder.turns
-    completions = decoder.sequences[:, length : length + steps]
-    is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
-    if turns is not None:  # of what the environment writes it does not matter how probable it is
-        is_token = turns.tensors(0, is_token.device)[2]
-    end = length + (steps if turns is not None else int(is_token.any(0).sum()))
-    sequences, logp, entropy = decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end]
-    if not (logp if turns is None else logp[is_token]).isfinite().all():
-        raise RunError(NOT_FINITE)
-    return sequences, logp, entropy, steps
 
 
 def read_sequences(

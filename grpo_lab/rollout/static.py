@@ -24,7 +24,7 @@ from grpo_lab.base.display import GIB
 from grpo_lab.rollout.cache import attention_dtype
 from grpo_lab.rollout.decoder import Decoder
 from grpo_lab.rollout.fast_paths import head_width
-from grpo_lab.rollout.generate import Sampling
+from grpo_lab.rollout.sampling import Sampling
 from grpo_lab.rollout.turns import Turns
 
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy

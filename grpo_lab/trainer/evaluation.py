@@ -60,7 +60,7 @@ def sample_and_reward(
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
-            rewards = reward_rollout(rollout, batch, reward_funcs, config, log)
+            rewards = reward_rollout(rollout, batch, reward_funcs, config and config.reward_weights, log)
             marks = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
                 marks = reward_rollout(rollout, batch, without_penalty).total

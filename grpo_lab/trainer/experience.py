@@ -99,7 +99,7 @@ def collect(
         )
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards = reward_rollout(rollout, rows, reward_funcs, config, log)
+        rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
     metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, rewards)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
@@ -126,15 +126,16 @@ def reward_rollout(
     rollout: Rollout,
     rows: list[dict],
     reward_funcs: Callable | list | None,
-    config: GRPOConfig | None = None,
+    weights: list[float] | None = None,
     log: RewardLog | None = None,
 ) -> Rewards:
-    """Reward the completions of these rows, as `score_completions` does. Without a config each weighs 1.
+    """Reward the completions of these rows, as `score_completions` does.
 
     An environment that has a reward of its own is one more function, which weighs 1.
+    weights: one for each of `reward_funcs`; without them each weighs 1.
     log: for what the functions log; without it nobody keeps that.
     """
-    functions, weights = list_rewards(reward_funcs, rollout), None if config is None else config.reward_weights
+    functions = list_rewards(reward_funcs, rollout)
     if weights is not None:
         weights = [*weights, *[1.0] * (len(functions) - len(weights))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)

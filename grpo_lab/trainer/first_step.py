@@ -1,4 +1,4 @@
-"""Does the update arrive in the weights? Asked of the weights themselves, after the first step of a run."""
+"""Check that the first update of a run arrives in the weights, which are compared with those before it."""
 
 from collections.abc import Callable
 

@@ -68,11 +68,11 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
         except RuntimeError as error:
             return recorded | {"stopped": str(error), "metrics": _columns(history)}
         if samples:  # as the run sees them
-            experience, _ = collect(model, tokenizer, rows[:2], accuracy_reward, config)
+            experience, _ = collect(model, tokenizer, rows[:8], accuracy_reward, config)
             paid = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
-            questions = [rows[0]["prompt"][-1]["content"], rows[1]["prompt"][-1]["content"]]
+            questions = [row["prompt"][-1]["content"] for row in rows[:2]]
             recorded["samples"] = [
-                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i % 8 < 3
+                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i < 16 and i % 8 < 3
             ]
     torch.manual_seed(1)
     held_out, base = addition_problems("test", 200, seed=1), load_policy("tiny", device="cpu")[0]

@@ -23,14 +23,14 @@ BOUNDS = {  # below and above 1
     "both open": (1.0, OPEN),
 }  # fmt: skip
 BONUS = {"entropy bonus": 0.2}  # with 0.2 and 0.2; each number drawn earns -0.2 log pi more, whose mean is the entropy
-CONTROL = {"one inner step": {"num_iterations": 1}}  # with 0.2 and 0.2, where no ratio leaves 1: no bound acts
+CONTROL = "one inner step"  # with 0.2 and 0.2, and as many updates in all: no ratio leaves 1, so no bound acts
 PAY = {  # prompts and reward; with 0.2 and 0.2
     "right positions": ("none", lambda x, y: (x.sort(-1).values == y).sum(-1).float()),
     "all or nothing": ("none", toy.exact_reward),
     "gameable": ("only", toy.sorting_reward),
     "repaired": ("only", toy.repaired_reward),
 }
-ARMS = [*BOUNDS, *BONUS, *CONTROL, *PAY]
+ARMS = [*BOUNDS, *BONUS, CONTROL, *PAY]
 SETTINGS = {
     "4 steps": {"num_iterations": 4, "learning_rate": 5e-3, "rounds": 640},
     "8 steps": {"num_iterations": 8, "learning_rate": 5e-3, "rounds": 640},
@@ -56,7 +56,10 @@ def run(arm: str, setting: str) -> dict:
     numbers = 8 if duplicates == "only" else 10
     prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
     loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
-    how = SETTINGS[setting] | CONTROL.get(arm, {}) | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
+    how = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
+    if arm == CONTROL:  # a point of its curves comes after as many updates as the same point of the others
+        inner = how["num_iterations"]
+        how |= {"num_iterations": 1, "rounds": inner * how["rounds"], "eval_every": inner * EVERY}
     training = toy.train_sorting(prompts, reward=reward, **how)
     greedy = toy.greedy_responses(training.policy, prompts.held_out)
     wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt

@@ -1,13 +1,14 @@
-"""Record what old answers cost the tiny model, in staleness.json, for notebook 10.
+"""Record what stale completions cost the tiny model, in staleness.json, for notebook 10.
 
     python notebooks/runs/record_staleness.py                 ten arms, 144 updates, five seeds: 60 minutes on one core
     python notebooks/runs/record_staleness.py --part second   seven, half the rate, 96 updates, three seeds: 15 minutes
     python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
 
-The sampler is a copy of the policy from `age` updates ago; in the first updates, from the beginning.
-Arms of one seed share their problems and the random numbers of each update. `way` is what the trainer does about it:
-"ignored" takes the answers for its own; "truncated" weighs each token by Eq. (10.12) cut at 3, "untruncated" with
-no cut, "sequences" each answer as a whole; "clipped" takes the ratio to the sampler and clips, as in notebook 05.
+The sampler is a copy of the policy from `staleness` updates ago; in the first updates, from the beginning.
+Arms of one seed share their problems and the random numbers of each update. `correction` is what the trainer does:
+"uncorrected": it takes the completions for its own. "truncated": it weights each token by Eq. (10.12), capped at 3;
+"untruncated": without a cap; "sequences": each completion as a whole. "clipped": it takes the ratio to the sampler and
+clips it, as in notebook 05.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from collections import deque
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -38,23 +40,37 @@ from grpo_lab.trainer.run import Run
 HERE = Path(__file__).parent
 UPDATES, EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
-ARMS = [(age, "ignored") for age in (0, 1, 4, 16)] + [(4, "truncated"), (16, "truncated"), (16, "clipped")]
-MORE = [(1, "truncated"), (16, "untruncated"), (16, "sequences")]
-# what is recorded: arms, seeds, times the learning rate, times the updates
-PARTS = {"runs": (ARMS + MORE, 5, 1, 3), "second": (ARMS, 3, 0.5, 2)}
+UNCORRECTED = [(staleness, "uncorrected") for staleness in (0, 1, 4, 16)]
+CORRECTED = [(4, "truncated"), (16, "truncated"), (16, "clipped")]
+CORRECTED_IN_RUNS = [(1, "truncated"), (16, "untruncated"), (16, "sequences")]
+
+
+class Part(NamedTuple):
+    """What one part of the record holds. The factors multiply the learning rate of `COMMON`, and `UPDATES`."""
+
+    arms: list[tuple[int, str]]  # staleness and correction
+    seeds: int
+    rate_factor: float
+    update_factor: int
+
+
+PARTS = {
+    "runs": Part([*UNCORRECTED, *CORRECTED, *CORRECTED_IN_RUNS], seeds=5, rate_factor=1, update_factor=3),
+    "second": Part([*UNCORRECTED, *CORRECTED], seeds=3, rate_factor=0.5, update_factor=2),
+}
 WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
 
 problems = cache(addition_problems)
 
 
-def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
+def run(staleness: int, correction: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
     with contextlib.redirect_stdout(io.StringIO()):
         model, tokenizer = load_policy("tiny", device="cpu")
     sampler = copy.deepcopy(model)
     config = GRPOConfig(
         reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
     )
-    versions = deque(maxlen=age + 1)
+    versions = deque(maxlen=staleness + 1)
     curves = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), REWARDS, config) as training:
         for step in training.steps():
@@ -63,10 +79,10 @@ def run(age: int, way: str, seed: int, updates: int, held_out: list[dict], **cha
             experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
             mask, sampled = experience.mask, experience.rollout.logp
             logp = all_logprobs(model, experience, config)
-            if way == "clipped":
+            if correction == "clipped":
                 experience = replace(experience, old_logp=sampled)
-            elif way in WEIGHTS:
-                level, cap = WEIGHTS[way]
+            elif correction in WEIGHTS:
+                level, cap = WEIGHTS[correction]
                 weights = truncate_weights(importance_weights(logp, sampled, mask, level), cap)
                 experience = replace(experience, advantages=experience.advantages[:, None] * weights.expand_as(mask))
             difference = (logp - sampled)[mask]
@@ -98,16 +114,17 @@ def main(arguments: list[str] | None = None) -> None:
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
     record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
     runs = record.setdefault(args.part, [])
-    arms, count, rate, times = PARTS[args.part]
-    updates, changes = times * UPDATES, {"learning_rate": rate * COMMON["learning_rate"]}
-    done = {(recorded["age"], recorded["way"], recorded["seed"]) for recorded in runs}
-    for seed in args.seeds[: 1 if args.fast else count]:
-        for age, way in arms:
-            if (age, way, seed) not in done:
-                recorded = run(age, way, seed, 2 if args.fast else updates, held_out, **changes)
-                runs.append({"age": age, "way": way, "seed": seed} | recorded)
+    part = PARTS[args.part]
+    updates = 2 if args.fast else part.update_factor * UPDATES
+    learning_rate = part.rate_factor * COMMON["learning_rate"]
+    done = {(recorded["staleness"], recorded["correction"], recorded["seed"]) for recorded in runs}
+    for seed in args.seeds[: 1 if args.fast else part.seeds]:
+        for staleness, correction in part.arms:
+            if (staleness, correction, seed) not in done:
+                recorded = run(staleness, correction, seed, updates, held_out, learning_rate=learning_rate)
+                runs.append({"staleness": staleness, "correction": correction, "seed": seed} | recorded)
                 write_json(path, record)
-                print(age, way, seed, recorded["accuracy"], flush=True)
+                print(staleness, correction, seed, recorded["accuracy"], flush=True)
 
 
 if __name__ == "__main__":

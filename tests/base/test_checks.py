@@ -11,9 +11,9 @@ from grpo_lab.base.checks import InputError, InputFileError, combine_errors
 from grpo_lab.kl import kl_in_reward
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import clipped_surrogate, policy_loss
-from tests.formulas.test_shapes import CALLS, made_up
 from tests.support.equations import formula_map
-from tests.test_layout import MATHEMATICS
+from tests.support.formula_calls import CALLS, made_up_arguments
+from tests.support.layout import MATHEMATICS
 
 OF_TOYS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
 NAMES = sorted({e.function for e in formula_map().values()})
@@ -24,7 +24,7 @@ CHECKED = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.e
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
     function = pkgutil.resolve_name(name)
-    arguments = made_up(function, {}) | CALLS.get(function.__name__, [{}])[0]
+    arguments = made_up_arguments(function, {}) | CALLS.get(function.__name__, [{}])[0]
     tensors = {p: value for p, value in arguments.items() if isinstance(value, torch.Tensor) and p != "num_items"}
     for place, (argument, value) in enumerate(tensors.items()):
         faults = {"has shape .*; expected ": value[None], "is a list; expected a tensor ": value.tolist()}

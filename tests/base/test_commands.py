@@ -58,24 +58,24 @@ def raises(error: BaseException):
 
 
 def test_an_error_names_the_option_as_it_is_typed():
-    for option, argument, want in [
+    for option, argument, expected in [
         ("--epsilon", "epsilon", "--epsilon is -1; it must be positive"),
         ("--time-limit", "time_limit", "--time-limit is -1; it must be positive"),
         ("--model", "name", "--model is -1; it must be positive"),
         ("--other", "epsilon", "epsilon is -1; it must be positive"),  # nor an option of the command before
     ]:
-        assert refused(made_of(lambda argument=argument: check_positive(argument, -1), option)) == NAME + want
+        assert refused(made_of(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
 
 
 def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
-    for error, want in [
+    for error, expected in [
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
         (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {WHERE}"),
         (ConnectionError("the hub\n  is away"), "the hub is away"),
         (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {WHERE}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),
     ]:
-        assert refused(made_of(raises(error))) == NAME + want
+        assert refused(made_of(raises(error))) == NAME + expected
     assert len(refused(made_of(raises(InputError("said much " * 300))))) < 1300
 
 
@@ -199,11 +199,11 @@ def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
     for called, usage in (("bin/grpo-lab", "grpo-lab "), ("train.py", "python -m grpo_lab.")):
         monkeypatch.setattr(sys, "argv", [called])
         for name in COMMANDS:
-            for option, want in (("--version", version_line()), ("--help", f"usage: {usage}{name}")):
+            for option, expected in (("--version", version_line()), ("--help", f"usage: {usage}{name}")):
                 with pytest.raises(SystemExit) as stop:
                     grpo_lab_command([name, option])
                 overview = " ".join(capsys.readouterr().out.split())
-                assert stop.value.code == 0 and (want in overview or name == "lessons")
+                assert stop.value.code == 0 and (expected in overview or name == "lessons")
 
 
 def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):

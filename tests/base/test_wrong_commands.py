@@ -49,14 +49,14 @@ def refusal(words: list[str]) -> str:
 
 def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
     before = everything(places)
-    for typed, want in WRONG.items():
+    for typed, expected in WRONG.items():
         line = refusal([word.format(tmp=places.as_posix()) for word in shlex.split(typed)])
-        assert want in line and len(line) < 1000, typed
+        assert expected in line and len(line) < 1000, typed
         assert everything(places) == before, typed
 
 
 def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
-    for number, (typed, file, content, want) in enumerate([
+    for number, (typed, file, content, expected) in enumerate([
         ("evaluate --n 1 --model", "config.json", "{", ", whose config.json is damaged; download it again"),
         ("evaluate --n 1 --model", "tokenizer.json", "{}", ", whose tokenizer cannot be loaded"),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
@@ -65,5 +65,9 @@ def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
         (folder / file).write_text(content, encoding="utf-8")
         assert grpo_lab_command([*typed.split(), str(folder)]) == 2
         *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded
-        assert line.startswith(f"python -m grpo_lab.{typed.split()[0]}: error: ") and want in line and "damaged" in line
+        assert (
+            line.startswith(f"python -m grpo_lab.{typed.split()[0]}: error: ")
+            and expected in line
+            and "damaged" in line
+        )
         assert not (places / "run").exists()

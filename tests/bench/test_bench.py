@@ -99,12 +99,12 @@ def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub
 
 def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for option, value, want in [
+    for option, value, expected in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),
         ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
         ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
     ]:
-        assert want in refused(command.main, "--against", "trl", option, value)
+        assert expected in refused(command.main, "--against", "trl", option, value)
     monkeypatch.setattr(command, "find_spec", lambda package: None)
     assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
 
@@ -133,16 +133,40 @@ def test_a_measurement_has_a_process_of_its_own_with_its_threads_and_says_how_it
         in_a_process(looked_at, {})
 
 
-def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(monkeypatch):
-    monkeypatch.setattr(measure, "rates", lambda dtype: {"flops": 1e9, "bytes": 1e9, "dtype": dtype})
-    began = time.process_time()
-    measured = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
-    assert 0 < sum(measured["seconds"].values()) < time.process_time() - began
+@pytest.fixture(scope="module")
+def two_steps():
+    """The phases of two steps of the tiny model; of each, counted and then timed: what it drew, and the weights."""
+    drawn, sums, dtypes, collect = [], [], [], measure.collect
+
+    def collected(model, *arguments):
+        sums.append(sum(weight.double().sum().item() for weight in model.parameters()))
+        experience, metrics = collect(model, *arguments)
+        drawn.append(experience.rollout.completion_ids.tolist())
+        return experience, metrics
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "collect", collected)
+        patch.setattr(measure, "rates", lambda dtype: dtypes.append(dtype) or {"flops": 1e9, "bytes": 2e9})
+        began = time.process_time()
+        measured = measure.phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
+    return measured, time.process_time() - began, dtypes, drawn, sums
+
+
+def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(two_steps):
+    measured, passed, dtypes, *_ = two_steps
+    assert 0 < sum(measured["seconds"].values()) < passed
     products = measured["flops"]
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
     assert measured["bytes"]["backward"] == 3 * measured["bytes"]["time/logprobs"] > 0 and products["optimizer"] == 0
     assert tables.phase_table(measured).count("\n") == len(tables.PHASES) + 2
-    assert measured["rates"]["dtype"] is torch.float32 and measured["products"] == "float32"
+    assert {*dtypes} == {torch.float32} and measured["products"] == "float32"
+    assert measured["rates"] == {"flops": 1e9, "bytes": 2e9}
+
+
+def test_a_step_is_counted_and_timed_with_the_same_tokens(two_steps):
+    *_, drawn, sums = two_steps
+    assert drawn[::2] == drawn[1::2] and drawn[0] != drawn[2], "counted, then timed"
+    assert sums[::2] == sums[1::2] and sums[0] != sums[2], "a step that is counted leaves the weights"
 
 
 IN_PARTS = {

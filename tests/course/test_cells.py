@@ -16,7 +16,7 @@ from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cells import CELLS
 from grpo_lab.course.exercises import of_notebook
 from tests.course.submitted import solution, submit
-from tests.course.test_check import scaled_mean
+from tests.course.toys import scaled_mean
 
 RIGHT = """\
 import torch

@@ -15,12 +15,7 @@ from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import lines
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercises import EXERCISES, exercise
-from tests.course.toys import MEAN, not_masked, scaled_mean
-
-
-def written_differently(values, mask, scale=1.0):
-    rows = [scale * row[keep].sum() / max(int(keep.sum()), 1) for row, keep in zip(values, mask, strict=True)]
-    return torch.stack(rows)
+from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -43,10 +38,6 @@ def test_the_smallest_failing_case_is_shown_in_short_and_the_rest_on_request():
     assert r"y_b = \frac{s}{n_b}" in verdict.details and "0 of 2 cases right" in verdict.details
     page = verdict._repr_html_()
     assert page.index("The mask is not used.") < page.index("<details>") < page.index("1.0000  3.0000")
-
-
-def stub(values, mask, scale=1.0):
-    raise NotImplementedError("scaled_mean is not written yet")
 
 
 def test_a_stub_is_not_started_and_an_unfinished_branch_is_wrong():

@@ -127,11 +127,11 @@ TOGETHER = [
 ]
 
 
-@pytest.mark.parametrize(("name", "function", "want"), TOGETHER)
-def test_mistakes_that_come_together_are_named(name, function, want):
+@pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
+def test_mistakes_that_come_together_are_named(name, function, expected):
     task = exercise(name)
     got = outcomes(task, function)
-    assert not matching(task, got, 0) and {mistake.name for mistake in likely(task, got, 0)} == want
+    assert not matching(task, got, 0) and {mistake.name for mistake in likely(task, got, 0)} == expected
 
 
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():

@@ -10,8 +10,7 @@ from grpo_lab.course import check, finished, hint, progress
 from grpo_lab.course import exercises as registry
 from grpo_lab.course.checking import session
 from grpo_lab.course.exercise import Case
-from tests.course.test_check import stub, written_differently
-from tests.course.toys import MEAN, not_masked
+from tests.course.toys import MEAN, not_masked, stub, written_differently
 
 # Of a notebook that has no exercises of its own.
 ALONE = replace(MEAN, notebook="99")

@@ -17,15 +17,11 @@ from grpo_lab.sandbox import walls
 from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
 from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
+from tests.support.bubblewrap import needs_bubblewrap
 
 SEED, ROOT = 20_011, Path(__file__).parents[2]
 attacks = SimpleNamespace(**yaml.safe_load(Path(__file__).with_name("attacks.yaml").read_text(encoding="utf-8")))
 RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
-# Not by strongest_wall, which would go on to ask for weaker walls, of each process that collects the tests.
-NO_BUBBLEWRAP = walls._fails([*walls._bubblewrap([], "/"), "true"])
-needs_bubblewrap = pytest.mark.skipif(
-    bool(NO_BUBBLEWRAP), reason="bubblewrap is not installed, or may not be used here"
-)
 
 
 def hand_in(folder: Path) -> None:

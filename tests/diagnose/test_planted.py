@@ -13,7 +13,7 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import planted
 from grpo_lab.trainer import experience as experience_module
 from grpo_lab.trainer import train
-from tests.rollout.test_episodes import STOPS, answers
+from tests.support.text_episodes import STOPS, answers
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 OF_TOKENS = {"world_trained", "ids_encoded_again"}

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.rollout import static as static_module
-from tests.rollout.test_decoder import assert_same
 from tests.support.known_shape import make_tokenizer, random_policy
-from tests.support.sampling import SETTINGS, sample
+from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
 from tests.support.worlds import make_world
 
 pytestmark = pytest.mark.gpu
@@ -28,12 +27,12 @@ def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch)
     captured = [static(world, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
-        assert_same(rollout, static(world, length=length, generations=20, **settings))
+        assert_same_rollouts(rollout, static(world, length=length, generations=20, **settings))
 
 
 def test_capturing_draws_no_random_numbers():
     world = on_card()
-    assert_same(static(world), static(world), tolerance=1e-12)
+    assert_same_rollouts(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
     static_module.GraphDecoder(world[0], 4, 1, 64, static_module.Sampling((0,), 0))

@@ -7,8 +7,8 @@ from grpo_lab.rollout import packing
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.long_rows import VARLEN, kernel_of_long_rows
 from grpo_lab.rollout.score import score_logprobs
-from tests.rollout.test_long_rows import batch
 from tests.support.known_shape import random_policy
+from tests.support.score_inputs import unequal_rows
 
 pytestmark = pytest.mark.gpu
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 def outcome(dtype):
     """Log-probabilities and the gradient of the first layer's query projection, in float64."""
     model = random_policy("small", dtype=torch.float64).to("cuda", dtype)
-    inputs = [tensor.cuda() for tensor in batch()]
+    inputs = [tensor.cuda() for tensor in unequal_rows()]
     logp, _ = score_logprobs(model, *inputs, with_entropy=False)
     weights = torch.linspace(-1, 1, logp.numel(), device="cuda").view_as(logp)
     (logp * weights)[inputs[3]].sum().backward()

@@ -10,8 +10,8 @@ from grpo_lab.base.display import GIB
 from grpo_lab.bench.process import in_a_process
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import RESERVE
-from tests.gpu.test_card_training import needs
 from tests.support import known_shape
+from tests.support.known_shape import skip_unless_possible
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 measured: dict[str, dict] = {}
@@ -28,7 +28,7 @@ def spec_of(mode):
 
 def measure(mode):
     """Once a mode, and only where the card is large enough."""
-    needs(mode)
+    skip_unless_possible(mode)
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory
         planned = known_shape.plan_for(spec_of(mode)).peak
@@ -51,6 +51,6 @@ def test_bf16_stays_below_five_and_a_half_gib():
 
 
 def test_eight_gb_are_enough():
-    needs("bf16")
+    skip_unless_possible("bf16")
     cell = in_a_process(known_shape.measure, spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
     assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= known_shape.CAP

@@ -7,21 +7,16 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support import known_shape
 from tests.support.axe import Killed
-from tests.support.known_shape import random_policy
+from tests.support.known_shape import random_policy, skip_unless_possible
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
 
 pytestmark = pytest.mark.gpu
 
 
-def needs(mode):
-    if mode not in known_shape.modes_of(torch.device("cuda")):
-        pytest.skip("this card has no bf16")
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("mode", PRECISIONS)
 def test_each_mode_trains(mode, checkpointing):
-    needs(mode)
+    skip_unless_possible(mode)
     spec = known_shape.SHORT | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
     done = known_shape.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
     assert done["steps"] == 3 and done["finite"] and done["nonfinite_steps"] == 0
@@ -43,8 +38,8 @@ def test_the_gradient_is_that_of_the_cpu(checkpointing):
         experience = known_shape.make_experience(spec, model.config.vocab_size, device)
         accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
         gradients.append({name: p.grad.cpu() for name, p in model.named_parameters()})
-    for name, want in gradients[0].items():
-        assert (gradients[1][name] - want).norm() < 1e-3 * want.norm() + 1e-7, name
+    for name, expected in gradients[0].items():
+        assert (gradients[1][name] - expected).norm() < 1e-3 * expected.norm() + 1e-7, name
 
 
 def card_run(callback=None, **settings):

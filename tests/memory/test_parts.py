@@ -15,8 +15,9 @@ QWEN = shape_of(shape_config("qwen2"))
 def test_the_shape_of_qwen2():
     layer = (896 * 896 + 896) + 2 * (896 * 128 + 128) + 896 * 896 + 3 * 896 * 4864
     assert QWEN.parameters == 494_032_768 == 151_936 * 896 + 24 * (layer + 2 * 896) + 896
-    assert QWEN.linear == 24 * layer
-    assert (QWEN.layers, QWEN.width, QWEN.queries, QWEN.keys, QWEN.inner, QWEN.heads) == (24, 896, 896, 128, 4864, 14)
+    assert QWEN.linear_parameters == 24 * layer
+    assert (QWEN.layers, QWEN.heads, QWEN.width) == (24, 14, 896)
+    assert (QWEN.query_width, QWEN.key_width, QWEN.mlp_width) == (896, 128, 4864)
     assert QWEN.vocabulary == 151_936 and QWEN.tied
 
 
@@ -46,9 +47,9 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
     assert phases.update(s)[3]["activations"] - s.layer_activations == 19_456 * s.tokens
     fp32 = replace(s, mode=PRECISIONS["fp32"])
     assert phases.resident(fp32)["Adam's moments"] == 3_952_262_144
-    assert phases.step(fp32)[0]["Adam at work"] == 0
-    assert phases.step(s)[0]["Adam at work"] == 117_440_512
-    assert phases.step(replace(s, shape=replace(QWEN, sizes=(1000,))))[0]["Adam at work"] == 28_000
+    assert phases.optimizer_step(fp32)[0]["Adam at work"] == 0
+    assert phases.optimizer_step(s)[0]["Adam at work"] == 117_440_512
+    assert phases.optimizer_step(replace(s, shape=replace(QWEN, parameter_sizes=(1000,))))[0]["Adam at work"] == 28_000
 
 
 def test_chunks_of_logits():

@@ -61,12 +61,12 @@ def test_the_cache_takes_what_the_real_ones_take():
 @pytest.mark.parametrize("settings", [{"beta": 0.1}, {"log_kl": True}], ids=str)
 def test_what_stays_of_a_reference(settings):
     config = make_config(**settings)
-    for device, want in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
+    for device, expected in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         with_reference = replace(config, ref_model_device=device)
         memory_plan = plan(shape_config("small"), with_reference, prompt_length=16, precision="bf16")
-        assert all(part["reference"] == want * part["weights"] for part in memory_plan.phases.values())
+        assert all(part["reference"] == expected * part["weights"] for part in memory_plan.phases.values())
         computed = "head" in memory_plan.phases["logprobs"] or "activations" in memory_plan.phases["logprobs"]
-        assert computed == (bool(want) or config.log_kl), "to measure the KL, the policy reads here too"
+        assert computed == (bool(expected) or config.log_kl), "to measure the KL, the policy reads here too"
     assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.phases.values())

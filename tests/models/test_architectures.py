@@ -13,9 +13,9 @@ from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.fast_paths import FAST_FAMILIES, is_fast
-from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.sampling import Sampling
 from grpo_lab.rollout.static import GraphDecoder
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
@@ -96,14 +96,14 @@ def test_the_gradient_is_that_of_whole_rows_one_by_one(name, checkpointing):
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
     silence_dropout(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    want = torch.autograd.grad(own_logp(model, rollout).sum(), trained, materialize_grads=True)
+    expected = torch.autograd.grad(own_logp(model, rollout).sum(), trained, materialize_grads=True)
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
     logp, _ = logprobs_of(model, rollout)
     got = torch.autograd.grad(logp[rollout.mask].sum(), trained, materialize_grads=True)
-    largest = max(gradient.abs().max() for gradient in want)
-    assert all((g - w).abs().max() < 1e-4 * largest for g, w in zip(got, want, strict=True))
+    largest = max(gradient.abs().max() for gradient in expected)
+    assert all((g - w).abs().max() < 1e-4 * largest for g, w in zip(got, expected, strict=True))
 
 
 # ---- the document

@@ -7,7 +7,6 @@ that fetches it; in .ci/run and wherever CI is set they fail.
 import contextlib
 import filecmp
 import gc
-import hashlib
 import json
 import os
 import re
@@ -16,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -29,6 +27,7 @@ from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from tests.support.axe import Killed
+from tests.support.model_files import digest, state_of
 from tests.support.worlds import without_times
 
 pytestmark = pytest.mark.slow
@@ -57,10 +56,6 @@ def is_required(variables) -> bool:
     return any(variables.get(name) for name in ("CI", "GRPO_LAB_REQUIRE_SMOLLM2"))
 
 
-def state_of(model_folder: Path) -> dict:
-    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in model_folder.iterdir()}
-
-
 def load(model_folder: Path):
     return load_policy(model_folder, device="cpu", precision="fp32")
 
@@ -69,14 +64,6 @@ def load(model_folder: Path):
 def policy(folder):
     """As it was fetched; not to be trained."""
     return load(folder)
-
-
-def digest(tensors: dict[str, torch.Tensor]) -> str:
-    hasher = hashlib.sha256()
-    for name in sorted(tensors):
-        hasher.update(name.encode())
-        hasher.update(tensors[name].contiguous().numpy())
-    return hasher.hexdigest()
 
 
 # ---- what was fetched
@@ -162,9 +149,9 @@ def test_it_trains_and_every_number_of_it_is_right(folder, trained):
     for step, metrics in enumerate(history):
         rows = seen[8 * step : 8 * (step + 1)]
         texts = tokenizer.batch_decode([ids for ids, _, _ in rows], skip_special_tokens=True)
-        want = last_number_reward(texts, [answer for _, answer, _ in rows])
-        assert want == [earned for _, _, earned in rows]
-        assert metrics["rewards/last/mean"] == pytest.approx(sum(want) / 8, abs=1e-6)
+        expected = last_number_reward(texts, [answer for _, answer, _ in rows])
+        assert expected == [earned for _, _, earned in rows]
+        assert metrics["rewards/last/mean"] == pytest.approx(sum(expected) / 8, abs=1e-6)
         assert metrics["rewards/brief/mean"] == pytest.approx(-sum(map(len, texts)) / 800, rel=1e-5)
         assert metrics["sampling/logp_difference_max"] < 1e-4
         assert metrics["completions/max_length"] <= 8 and metrics["grad_norm"] > 0
@@ -177,7 +164,7 @@ def test_it_trains_and_every_number_of_it_is_right(folder, trained):
 
 
 def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_path):
-    want, history, _ = trained
+    expected, history, _ = trained
     out = tmp_path / "out"
     with contextlib.ExitStack() as at_the_end:
         at_the_end.callback(shutil.rmtree, out, ignore_errors=True)
@@ -187,7 +174,7 @@ def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_pa
         assert (out / "checkpoint-2").is_dir() and not (out / "model.safetensors").exists()
         resumed, _, _ = run(folder, out, resume=True)
         assert without_times(resumed) == without_times(history)
-        tensors = sorted(path.relative_to(want) for path in want.rglob("*.safetensors"))
+        tensors = sorted(path.relative_to(expected) for path in expected.rglob("*.safetensors"))
         assert tensors == sorted(path.relative_to(out) for path in out.rglob("*.safetensors")) and len(tensors) >= 3
         for name in tensors:
-            assert filecmp.cmp(out / name, want / name, shallow=False), name
+            assert filecmp.cmp(out / name, expected / name, shallow=False), name

@@ -22,6 +22,8 @@ TELLING = {
     "trainer/loop": ("trainer/test_step.py",),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "rollout/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/sampling": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
     "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),

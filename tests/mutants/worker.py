@@ -89,10 +89,10 @@ class Session:
         Each time those of the last file come first: they are short, and there because the other files let one through.
         """
         files = mutant.tests[-1:] + mutant.tests[:-1]
-        wanted = {i.nodeid: i for file in files for i in self.items if i.nodeid.startswith(file + "::")}
-        killers = [nodeid for nodeid in self.killers.get(mutant.group, []) if nodeid in wanted]
-        callers = [nodeid for nodeid in wanted if mutant.function in self.names[nodeid]]
-        return [wanted[nodeid] for nodeid in dict.fromkeys([*killers, *callers, *wanted])]
+        item_by_id = {i.nodeid: i for file in files for i in self.items if i.nodeid.startswith(file + "::")}
+        killers = [nodeid for nodeid in self.killers.get(mutant.group, []) if nodeid in item_by_id]
+        callers = [nodeid for nodeid in item_by_id if mutant.function in self.names[nodeid]]
+        return [item_by_id[nodeid] for nodeid in dict.fromkeys([*killers, *callers, *item_by_id])]
 
     def is_healthy(self, item) -> bool:
         """Whether the test passes on the code as it is; asked before its first use, which sets up what it shares."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from grpo_lab.course.exercises import NAMES
-from tests.notebooks.test_notebook_formulas import shown
+from tests.support.notebook_cells import shown
 
 ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))

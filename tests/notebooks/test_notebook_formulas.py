@@ -5,7 +5,6 @@ is a step of a derivation: its number is used once, by a notebook of its chapter
 written in some notebook.
 """
 
-import ast
 import json
 import re
 import runpy
@@ -14,15 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.equations import formula_map
+from tests.support.notebook_cells import cells, shown
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 ANY = r"\d+"  # the chapter of an equation: in further.ipynb, any
 TAG = r"\d+\.\d+"
 CITATION = re.compile(rf"Eqs?\.[\s~]*\({TAG}\)(?:(?:,|,? and|,? or|,? to| ?[-–])\s*\({TAG}\))*")
-
-
-def cells(notebook: dict, kind: str) -> list[str]:
-    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
 def prose(notebook: dict) -> list[str]:
@@ -49,21 +45,6 @@ def tagged(notebook: dict) -> list[tuple[str, str]]:
         if match := re.search(r"\\tag\{([^}]*)\}", block):
             found.append((match[1], block.replace(match[0], "")))
     return found
-
-
-def shown(notebook: dict) -> set[str]:
-    """Names of the functions that code cells hand to `show` or `trace`."""
-    names = set()
-    for text in cells(notebook, "code"):
-        tree = ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()))
-        for call in [node for node in ast.walk(tree) if isinstance(node, ast.Call)]:
-            if last_name(call.func) in ("show", "trace"):
-                names.update(filter(None, map(last_name, call.args)))
-    return names
-
-
-def last_name(node: ast.expr) -> str | None:
-    return getattr(node, "attr", getattr(node, "id", None))
 
 
 def words(latex: str) -> list[str]:

@@ -69,9 +69,9 @@ def test_loss_is_the_loops(loss_type, shape, seed, keywords, distance, form):
         logp,
     )
     metrics = policy_loss(logp, advantages, mask, old, ref, **keywords)[1]
-    want = oracles.policy_loss(logp, advantages, mask, old, ref, **keywords)[1]
-    for name in metrics.keys() & want.keys():
-        assert metrics[name] == pytest.approx(want[name], rel=1e-6), name
+    expected = oracles.policy_loss(logp, advantages, mask, old, ref, **keywords)[1]
+    for name in metrics.keys() & expected.keys():
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-6), name
 
 
 @few

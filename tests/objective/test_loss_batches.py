@@ -26,7 +26,7 @@ def settings(loss_type, level, **more):
 def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
     logp, old, ref, advantages, mask = batch(4, 5, 1)
     keywords = settings(loss_type, level, kl_bias_correction=True)
-    want, [want_gradient] = value_and_gradients(
+    expected, [expected_gradient] = value_and_gradients(
         lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp]
     )
     values = torch.where(mask, logp, garbage)
@@ -40,8 +40,8 @@ def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
         loss, [gradient] = value_and_gradients(
             lambda x, s=soiled: policy_loss(x, advantages, mask, s[1], s[2], **keywords)[0], [soiled[0]]
         )
-        assert_near(loss, want)
-        assert_near(gradient, want_gradient)
+        assert_near(loss, expected)
+        assert_near(gradient, expected_gradient)
         metrics = policy_loss(soiled[0], advantages, mask, soiled[1], soiled[2], **keywords)[1]
         assert all(math.isfinite(x) for x in metrics.values()), metrics
 
@@ -62,14 +62,16 @@ def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):
         ]
         return sum(parts)
 
-    whole, [want] = value_and_gradients(lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp])
+    whole, [expected] = value_and_gradients(lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp])
     for cut in (8, 4, 2, 1, [5, 3], [1, 7]):
         loss, [gradient] = value_and_gradients(lambda x, c=cut: added_up(x, c), [logp])
         if loss_type == "bnpo" and cut != 8:
-            assert (gradient - want).abs().max() > 1e-3, "bnpo divides by the tokens of each part: by design it differs"
+            assert (gradient - expected).abs().max() > 1e-3, (
+                "bnpo divides by the tokens of each part: by design it differs"
+            )
         else:
             assert_near(loss, whole)
-            assert_near(gradient, want)
+            assert_near(gradient, expected)
 
 
 def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():

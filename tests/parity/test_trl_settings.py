@@ -67,9 +67,9 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
         rise = transformers_rates("constant_with_warmup", warmup_steps, max_steps, updates)
         for step in range(max_steps):
             rising = step < warmup_steps and kind != "constant"
-            want = rise[(step + 1) * updates] if rising else theirs[step * updates]
+            expected = rise[(step + 1) * updates] if rising else theirs[step * updates]
             got = learning_rate(step, 0.3, warmup_steps, max_steps, kind)
-            assert got == pytest.approx(want, rel=1e-12), (warmup_steps, max_steps, updates, step)
+            assert got == pytest.approx(expected, rel=1e-12), (warmup_steps, max_steps, updates, step)
 
 
 def test_what_the_table_says_of_weight_decay_is_so():

@@ -13,7 +13,7 @@ from grpo_lab.rewards.named import check_columns, find_rewards
 from grpo_lab.rewards.programs import Case, last_block, read_tests
 from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.sandbox import python
-from tests.sandbox.test_python import needs_bubblewrap
+from tests.support.bubblewrap import needs_bubblewrap
 
 DOUBLE = "def double(n):\n    return 2 * n\n"
 PRINTS = "print(2 * int(input()))\n"

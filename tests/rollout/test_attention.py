@@ -140,5 +140,5 @@ def test_attention_of_one_query_against_literal_sums():
         for h in range(H):
             k = h // (H // K)
             weight = [float(visible[b, s]) * (0.3 * query[b, h, 0] @ keys[b, k, s]).exp() for s in range(S)]
-            want = sum(weight[s] * values[b, k, s] for s in range(S)) / sum(weight)
-            torch.testing.assert_close(got[b, 0, h], want)
+            expected = sum(weight[s] * values[b, k, s] for s in range(S)) / sum(weight)
+            torch.testing.assert_close(got[b, 0, h], expected)

@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import sample as sample_module
+from grpo_lab.rollout import dispatch
 from grpo_lab.rollout import static as static_module
-from grpo_lab.rollout.generate import Sampling
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.sampling import Sampling
 from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import train
-from tests.rollout.test_decoder import assert_same
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
-from tests.support.sampling import PROMPTS, SETTINGS, sample
+from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, sample
 from tests.support.tape import Tape, address, capture_on_the_cpu, no_question, refuse_questions
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
@@ -37,8 +36,8 @@ def tapes(monkeypatch):
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 def test_a_captured_step_does_what_the_step_does(settings, tapes):
     world = make_world(pad_is_end=True)
-    want = sample(*world, cache_implementation="dynamic", **settings)
-    assert_same(want, static(world, **settings))
+    expected = sample(*world, cache_implementation="dynamic", **settings)
+    assert_same_rollouts(expected, static(world, **settings))
     assert len(tapes) == 1
 
 
@@ -46,7 +45,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
     monkeypatch.setattr(static_module, "CHECK_EVERY", every)
     world, steps = make_world(), []
-    assert_same(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
+    assert_same_rollouts(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
     model, tokenizer = world
     model.generation_config.eos_token_id = list(range(len(tokenizer)))
     replay = Tape.replay
@@ -94,10 +93,10 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
         return weights(model), without_times(history)
 
     monkeypatch.setattr(static_module, "has_room", lambda device, size: False)
-    want, _ = run(), tapes.clear()
+    expected, _ = run(), tapes.clear()
     monkeypatch.setattr(static_module, "has_room", lambda device, size: size > 0)
     (got, history), captures = run(), len(tapes)
-    assert same_weights(got, want[0]) and history == want[1]
+    assert same_weights(got, expected[0]) and history == expected[1]
     assert captures == 2
 
 
@@ -113,20 +112,20 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         assert len(tapes) == 4
         again = static((model, tokenizer), generations=3)
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
-        assert_same(again, static((model, tokenizer), generations=3), 1e-12)
+        assert_same_rollouts(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
     assert not static_module._open_graphs
-    assert_same(first, static((model, tokenizer)), 1e-12)
+    assert_same_rollouts(first, static((model, tokenizer)), 1e-12)
 
 
 def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
     whole = static((model, tokenizer), PROMPTS[:4])
-    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: 4)
+    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
     with static_module.kept_graphs():
-        assert_same(whole, static((model, tokenizer), PROMPTS[:4]))
+        assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
 
 

@@ -8,17 +8,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout import decoder as decoder_module
-from grpo_lab.rollout import sample as sample_module
+from grpo_lab.rollout import dispatch
 from grpo_lab.rollout.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.dispatch import DECODERS
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.generate import entropy_of
-from grpo_lab.rollout.sample import DECODERS
+from grpo_lab.rollout.sampling import entropy_of
 from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
-from tests.support.sampling import PROMPTS, SETTINGS, logprobs_of, sample
+from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
-FIELDS = ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated")
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
 
@@ -36,14 +35,6 @@ def both_ways(model, tokenizer, *arguments, **settings):
 def race(decoder, log_pi, pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
     return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
-
-
-def assert_same(first, second, tolerance=1e-4):
-    for name in FIELDS:
-        assert torch.equal(getattr(first, name), getattr(second, name)), name
-    assert first.texts == second.texts
-    for values in (first.logp - second.logp, first.entropy - second.entropy):
-        assert values.abs().max() < tolerance
 
 
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
@@ -136,7 +127,7 @@ def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_c
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
     assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]
     monkeypatch.setattr(CpuDecoder, "regroup_rows", all_apart)
-    assert_same(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
+    assert_same_rollouts(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
 
@@ -147,7 +138,7 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
     dynamic, after_dynamic, static, after_static = both_ways(model, tokenizer, generations=20, **settings)
     lengths = static.mask.sum(-1)
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
-    assert_same(dynamic, static)
+    assert_same_rollouts(dynamic, static)
     assert torch.equal(after_dynamic, after_static), "the same numbers were drawn, and as many"
 
 
@@ -157,9 +148,9 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
     monkeypatch.delitem(DECODERS, "cpu")
     model, tokenizer = make_world(pad_is_end=True)
     for length in (1, 6, 20):
-        want = sample(model, tokenizer, length=length, cache_implementation="dynamic", **settings)
+        expected = sample(model, tokenizer, length=length, cache_implementation="dynamic", **settings)
         state = torch.get_rng_state()
-        assert_same(want, sample(model, tokenizer, length=length, **settings))
+        assert_same_rollouts(expected, sample(model, tokenizer, length=length, **settings))
         assert torch.equal(state, torch.get_rng_state())
     model.lm_head.weight.data.fill_(torch.nan)
     with pytest.raises(RunError, match="logits are not finite"):
@@ -171,7 +162,7 @@ def test_every_size_is_drawn_and_computed_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         dynamic, _, static, _ = both_ways(model, tokenizer, prompts, length=length, generations=generations)
-        assert_same(dynamic, static)
+        assert_same_rollouts(dynamic, static)
         logp, _ = logprobs_of(model, static)
         assert (logp - static.logp)[static.mask].abs().max() < 1e-4
 
@@ -183,7 +174,7 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
         model, tokenizer = make_world(**sizes)
         model.set_attn_implementation(attention)
         dynamic, _, static, _ = both_ways(model, tokenizer)
-        assert_same(dynamic, static)
+        assert_same_rollouts(dynamic, static)
         assert model.config._attn_implementation == attention, "put back"
 
 
@@ -199,7 +190,7 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
         logp, _ = logprobs_of(model, ours)
     assert copies["lm_head.weight"].dtype == dtype and copies["model.layers.0.self_attn.q_proj.bias"].dtype == dtype
     assert not any("embed" in name or "norm" in name for name in copies), "autocast leaves these in float32"
-    assert_same(ours, by_autocast, tolerance=1e-12)
+    assert_same_rollouts(ours, by_autocast, tolerance=1e-12)
     assert (logp - ours.logp)[ours.mask].abs().mean() < 0.05
     assert autocast_copies(model) == {}, "without autocast there is nothing to round"
 
@@ -218,8 +209,8 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
 def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
     model, tokenizer = make_world()
     whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
-    monkeypatch.setattr(sample_module, "parts_that_fit", lambda *sizes: parts)
-    assert_same(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
+    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: parts)
+    assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -242,7 +233,7 @@ def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
         load(cache, prefix, copies)
 
     monkeypatch.setattr(SlotCache, "load", poisoned)
-    assert_same(clean, sample(model, tokenizer), tolerance=1e-9)
+    assert_same_rollouts(clean, sample(model, tokenizer), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -12,17 +12,11 @@ from grpo_lab.trainer.experience import make_experience, rollout_metrics
 from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.tape import capture_on_the_cpu
+from tests.support.text_episodes import STOPS, answers
 from tests.support.worlds import END, make_config, make_exact, make_world
 
 G, T = 8, 24
 WAYS = [None, "dynamic"]
-STOPS = ("=", "b+", END)  # PAD ends an episode, END a turn
-
-
-def answers(texts):
-    """Replies of several lengths, of none, and ends; made from the text alone."""
-    replies = ["ab0", "", "=", None, "c" + "d" * 3, "f"]
-    return [replies[len(text) % len(replies)] for text in texts]
 
 
 def episodes(model, tokenizer, respond=answers, seed=0, stop_strings=STOPS, length=T, generations=G, **settings):

@@ -22,17 +22,10 @@ from grpo_lab.rollout.packing import packed_prompts
 from grpo_lab.rollout.score import score_logprobs
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from tests.support.known_shape import random_policy
-from tests.support.score_inputs import score_inputs
+from tests.support.score_inputs import unequal_rows
 from tests.support.worlds import make_world
 
-L, T = 9, 14
-
-
-def batch(lengths=(T, 3, 1, 8, T)):
-    """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
-    inputs = score_inputs((L, 5, 1), lengths, (0, 1, 1, 2, 0), vocabulary=4096)
-    inputs.completion_ids[4, :6] = inputs.completion_ids[0, :6]
-    return inputs
+L, T = 9, 14  # of `unequal_rows`: the longest prompt, the longest completion
 
 
 def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, **keywords):
@@ -72,7 +65,7 @@ def values_and_gradients(checkpointing=False):
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
-    inputs = batch()
+    inputs = unequal_rows()
     logp, entropy = score_logprobs(model, *inputs)
     weights = torch.linspace(-1, 1, logp.numel(), dtype=torch.float64).view_as(logp)
     ((logp - entropy) * weights)[inputs.mask].sum().backward()
@@ -94,7 +87,7 @@ def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, check
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
     model = random_policy("small", dtype=torch.float64)
-    prompts = Prompts(batch().prompt_ids, batch().prompt_mask)
+    prompts = Prompts(unequal_rows().prompt_ids, unequal_rows().prompt_mask)
     with torch.no_grad():
         expected, index = packed_prompts(model, prompts)
         monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
@@ -106,7 +99,7 @@ def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch
 
 
 def test_lengths_and_indices_of_rows_against_a_literal_loop():
-    mask = batch().mask
+    mask = unequal_rows().mask
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
     rows = long_rows.long_rows(prefix_index, is_token, T - 1, torch.float32)
@@ -126,7 +119,7 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
 
 
 def test_rows_of_one_token_each_need_no_attention(monkeypatch):
-    model, inputs = random_policy("small", dtype=torch.float64), batch(lengths=(1, 1, 1, 1, 1))
+    model, inputs = random_policy("small", dtype=torch.float64), unequal_rows(completion_lengths=(1, 1, 1, 1, 1))
     expected = score_logprobs(model, *inputs)[0][:, 0]
     monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
     torch.testing.assert_close(score_logprobs(model, *inputs)[0][:, 0], expected, rtol=0, atol=1e-12)
@@ -144,7 +137,7 @@ def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
     row_length = L + T - 1  # the last token predicts no other
     for longest, expected in ((row_length, [L, row_length]), (row_length - 1, [L]), (L - 1, [])):
         monkeypatch.setattr(packing, "LONGEST_MASKED", longest)
-        score_logprobs(random_policy("small"), *batch())
+        score_logprobs(random_policy("small"), *unequal_rows())
         assert lengths == expected
         lengths.clear()
 

@@ -19,7 +19,7 @@ from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer.experience import reward_rollout
 from grpo_lab.trainer.reports import in_turns, turn_texts
-from tests.sandbox.test_python import needs_bubblewrap
+from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 
 WORLD = '''

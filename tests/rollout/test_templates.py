@@ -9,15 +9,8 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import encode_prompt
 from grpo_lab.rollout.templates import templated
+from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 
-SYSTEM = {"role": "system", "content": "Think first."}
-EXAMPLE = [
-    {"role": "user", "content": "1+1=?"},
-    {"role": "assistant", "content": "<think>one and one</think>\n<answer>2</answer>"},
-]
-CHAT = [SYSTEM, *EXAMPLE, {"role": "user", "content": "2+2=?"}]
-OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + OPEN
 WITHOUT_SYSTEM = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
 FIRST_SYSTEM_GONE = PLAIN.replace(
     "{% for m in messages %}",
@@ -33,12 +26,6 @@ QUESTION_GONE = PLAIN.replace("{% for m in messages %}", "{% for m in messages i
 LAST_ONLY = PLAIN.replace("{% for m in messages %}", "{% for m in messages[-1:] %}")
 AS_JSON = PLAIN.replace("{{ m.content }}", "{{ m.content | tojson }}")
 SYSTEM_NOWHERE = "{% for m in messages %}{{ m.content.split('Think first.')[-1] }}{% endfor %}" + OPEN
-
-
-def with_template(tiny, template: str):
-    tokenizer = copy.deepcopy(tiny[1])
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 @pytest.mark.parametrize("template", [WITHOUT_SYSTEM, FIRST_SYSTEM_GONE, THOUGHTS_GONE, TRIMMED, BOTH_GONE])

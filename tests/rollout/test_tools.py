@@ -10,38 +10,22 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.rollout.tools import ToolEnvironment, environment
+from grpo_lab.rollout.tools import ToolEnvironment
 from tests.support.sampling import logprobs_of
-from tests.support.tool_worlds import END, ROWS, TEMPLATE, add, call, make_tool_world, scripted
+from tests.support.tool_worlds import (
+    END,
+    ROWS,
+    TEMPLATE,
+    World,
+    add,
+    call,
+    make_tool_world,
+    scripted,
+    soon,
+    writes_much,
+)
 
 T = 400
-
-
-class World:
-    """Counts up to a number of the row."""
-
-    def reset(self, answer: str, **row) -> str:
-        self.goal, self.count, self.said = int(answer), 0, []
-        return f" (to {answer})"
-
-    def step(self, by: int) -> str:
-        """Count on.
-
-        Args:
-            by: how far
-        """
-        self.count += by
-        return f"now {self.count}"
-
-    def fail(self) -> str:
-        """Fail."""
-        raise RuntimeError("the world is on fire")
-
-    def get_reward(self) -> float:
-        return float(self.count == self.goal)
-
-    def _hidden(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -108,15 +92,6 @@ def leaves() -> str:
     raise SystemExit("bye")
 
 
-def writes_much(n: int) -> str:
-    """Write.
-
-    Args:
-        n: characters
-    """
-    return "x" * n
-
-
 def gives(kind: str):
     """Give something.
 
@@ -124,16 +99,6 @@ def gives(kind: str):
         kind: which
     """
     return {"none": None, "dict": {"a": 1}, "list": [1, "b"], "number": 2.5}[kind]
-
-
-async def soon(text: str) -> str:
-    """Answer later.
-
-    Args:
-        text: what
-    """
-    await asyncio.sleep(0.01)
-    return text.upper()
 
 
 async def never() -> str:
@@ -196,7 +161,7 @@ def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, world):
         "3"
     ]
     again = play(monkeypatch, world, [[call("add", a=1, b=1) + END, "so" + END]] * 2, agent)
-    assert results_of(again) == ["2"], "the next episode has a seat of its own"
+    assert results_of(again) == ["2"], "the next episode has a thread of its own"
 
 
 def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world):
@@ -219,7 +184,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
 
 def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
-    monkeypatch.setattr(environment, "MAX_RESULT_CHARACTERS", 50)
+    monkeypatch.setattr("grpo_lab.rollout.tools.episode.MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 

@@ -12,12 +12,7 @@ import pytest
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.sandbox import python, walls
 from grpo_lab.sandbox.python import Execution, check_walls, execute, run_python
-
-# Not by strong_wall, which would go on to ask Docker, of each process that collects the tests.
-NO_BUBBLEWRAP = walls._fails([*walls._bubblewrap([], "/"), "true"])
-needs_bubblewrap = pytest.mark.skipif(
-    bool(NO_BUBBLEWRAP), reason="bubblewrap is not installed, or may not be used here"
-)
+from tests.support.bubblewrap import needs_bubblewrap
 
 
 @needs_bubblewrap

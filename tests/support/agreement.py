@@ -39,15 +39,15 @@ def value_and_gradients(function, inputs, cotangent_seed=0):
 
 
 def assert_agree(ours, oracle, *inputs, tolerance=1e-12):
-    (value, gradients), (want, want_gradients) = (value_and_gradients(f, inputs) for f in (ours, oracle))
-    assert value.shape == want.shape
-    assert_near(value, want, tolerance)
-    for gradient, want_gradient in zip(gradients, want_gradients, strict=True):
-        assert_near(gradient, want_gradient, tolerance)
+    (value, gradients), (expected, expected_gradients) = (value_and_gradients(f, inputs) for f in (ours, oracle))
+    assert value.shape == expected.shape
+    assert_near(value, expected, tolerance)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert_near(gradient, expected_gradient, tolerance)
 
 
-def assert_near(value, want, tolerance=1e-12):
-    torch.testing.assert_close(value, want, rtol=tolerance, atol=tolerance, check_dtype=False)
+def assert_near(value, expected, tolerance=1e-12):
+    torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance, check_dtype=False)
 
 
 def batch(B, T, seed, distance=0.5):

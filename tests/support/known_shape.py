@@ -7,6 +7,7 @@ weights. With a cap, torch refuses every allocation beyond it, so that a large c
 import math
 from functools import partial
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -168,3 +169,9 @@ def watch_gradients(model) -> set[str]:
 def plan_for(spec: dict) -> planning.MemoryPlan:
     machine = {"precision": spec["mode"], "device_type": spec["device"]}
     return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
+
+
+def skip_unless_possible(mode: str) -> None:
+    """Skip the test of a precision that this GPU does not have."""
+    if mode not in modes_of(torch.device("cuda")):
+        pytest.skip("this GPU has no bf16")

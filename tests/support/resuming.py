@@ -114,11 +114,11 @@ def newest(folder: Path) -> str | None:
 
 def assert_same_end(run, expected_run):
     """Each is a folder, its model and its history."""
-    (folder, model, history), (want_folder, want_model, want_history) = run, expected_run
-    assert same_weights(weights(model), weights(want_model))
-    assert without_times(history) == without_times(want_history) == without_times(metrics_in(folder))
-    assert files(folder) == files(want_folder)
+    (folder, model, history), (expected_folder, expected_model, expected_history) = run, expected_run
+    assert same_weights(weights(model), weights(expected_model))
+    assert without_times(history) == without_times(expected_history) == without_times(metrics_in(folder))
+    assert files(folder) == files(expected_folder)
     tensors = [name for name in files(folder) if name.endswith(".safetensors")]
     assert any("optimizer" in name for name in tensors)
     for name in tensors:
-        assert (folder / name).read_bytes() == (want_folder / name).read_bytes()
+        assert (folder / name).read_bytes() == (expected_folder / name).read_bytes()

@@ -45,3 +45,12 @@ def tokens_of(rollout, b):
 @torch.no_grad()
 def next_logits(model, prefix):
     return model(torch.tensor([prefix]), use_cache=False).logits[0, -1]
+
+
+def assert_same_rollouts(first, second, tolerance=1e-4):
+    """The tokens are equal; log-probabilities and entropies, in nats, are within the tolerance."""
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated"):
+        assert torch.equal(getattr(first, name), getattr(second, name)), name
+    assert first.texts == second.texts
+    for values in (first.logp - second.logp, first.entropy - second.entropy):
+        assert values.abs().max() < tolerance

@@ -22,3 +22,10 @@ def score_inputs(
         mask=torch.arange(T) < torch.tensor(completion_lengths)[:, None],
         prompt_of_row=torch.tensor(prompt_of_row),
     )
+
+
+def unequal_rows(completion_lengths: tuple[int, ...] = (14, 3, 1, 8, 14)) -> ScoreInputs:
+    """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
+    inputs = score_inputs((9, 5, 1), completion_lengths, (0, 1, 1, 2, 0), vocabulary=4096)
+    inputs.completion_ids[4, :6] = inputs.completion_ids[0, :6]
+    return inputs

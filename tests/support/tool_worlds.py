@@ -1,8 +1,10 @@
 """Worlds with tools: a tokenizer in whose vocabulary whole calls are tokens, so that a random model makes some."""
 
+import asyncio
 import copy
 import functools
 import json
+import random
 from collections.abc import Callable
 
 import torch
@@ -10,7 +12,7 @@ from tokenizers import AddedToken
 
 from grpo_lab.models import load_policy
 from grpo_lab.rollout import episodes
-from tests.support.worlds import make_model
+from tests.support.worlds import make_config, make_model
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system{% for tool in tools %} {{ tool.function.name }}{% endfor %}
@@ -110,3 +112,79 @@ def scripted(monkeypatch, scripts: list[list[str]]) -> None:
         return None, zeros, zeros
 
     monkeypatch.setattr(episodes, "sample_sequences", sample)
+
+
+class Adder:
+    """A world whose state is what was added in it; it draws a number when it is reset."""
+
+    def reset(self, answer: str, **row) -> str:
+        self.total, self.start = 0, random.randrange(3)
+        return f" from {self.start}"
+
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first
+            b: the second
+        """
+        self.total += a + b
+        return self.total
+
+    def get_reward(self) -> float:
+        return self.total + self.start / 10
+
+
+def length_reward(completions, **kwargs):
+    return [float(len(messages)) for messages in completions]
+
+
+def tool_config(**settings):
+    usual = {"max_completion_length": 130, "num_generations": 4, "generation_batch_size": 8, "max_steps": 3}
+    return make_config(**(usual | settings))
+
+
+class World:
+    """Counts up to a number of the row."""
+
+    def reset(self, answer: str, **row) -> str:
+        self.goal, self.count, self.said = int(answer), 0, []
+        return f" (to {answer})"
+
+    def step(self, by: int) -> str:
+        """Count on.
+
+        Args:
+            by: how far
+        """
+        self.count += by
+        return f"now {self.count}"
+
+    def fail(self) -> str:
+        """Fail."""
+        raise RuntimeError("the world is on fire")
+
+    def get_reward(self) -> float:
+        return float(self.count == self.goal)
+
+    def _hidden(self) -> None:
+        pass
+
+
+def writes_much(n: int) -> str:
+    """Write.
+
+    Args:
+        n: characters
+    """
+    return "x" * n
+
+
+async def soon(text: str) -> str:
+    """Answer later.
+
+    Args:
+        text: what
+    """
+    await asyncio.sleep(0.01)
+    return text.upper()

@@ -1,7 +1,6 @@
 """Training in environments: the loss of the policy's tokens alone, what rewards get, what is written, resuming."""
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
@@ -14,45 +13,15 @@ from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
 from grpo_lab.trainer.experience import make_experience
-from tests.rollout.test_episodes import STOPS, answers
 from tests.support.axe import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
-from tests.support.tool_worlds import ROWS, add, make_tool_world
+from tests.support.text_episodes import STOPS, answers
+from tests.support.tool_worlds import ROWS, Adder, add, length_reward, make_tool_world, tool_config
 from tests.support.worlds import ROWS as LETTER_ROWS
 from tests.support.worlds import letter_reward, make_config, make_exact, make_world
 
 TEXTS = TextEnvironment(answers, STOPS)
-
-
-class Adder:
-    """A world whose state is what was added in it; it draws a number when it is reset."""
-
-    def reset(self, answer: str, **row) -> str:
-        self.total, self.start = 0, random.randrange(3)
-        return f" from {self.start}"
-
-    def add(self, a: int, b: int) -> int:
-        """Add two numbers.
-
-        Args:
-            a: the first
-            b: the second
-        """
-        self.total += a + b
-        return self.total
-
-    def get_reward(self) -> float:
-        return self.total + self.start / 10
-
-
-def length_reward(completions, **kwargs):
-    return [float(len(messages)) for messages in completions]
-
-
-def tool_config(**settings):
-    usual = {"max_completion_length": 130, "num_generations": 4, "generation_batch_size": 8, "max_steps": 3}
-    return make_config(**(usual | settings))
 
 
 # The loss.
@@ -243,18 +212,19 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("reward", "limit", "arguments", "words"),
     [
-        ({"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it or tools"),
-        ({"limit": 2}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
-        ({"reward": None, "tools": [add]}, "reward_funcs is None; expected at least one"),
+        (length_reward, None, {"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it"),
+        (length_reward, 2, {}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
+        (None, None, {"tools": [add]}, "reward_funcs is None; expected at least one"),
     ],
 )
-def test_arguments_that_do_not_fit_each_other(arguments, words):
+def test_arguments_that_do_not_fit_each_other(reward, limit, arguments, words):
+    """The parameters are only read: a session of mutants runs a test many times with the same objects."""
     model, tokenizer = make_tool_world()
-    config = tool_config(max_tool_calling_iterations=arguments.pop("limit", None))
+    config = tool_config(max_tool_calling_iterations=limit)
     with pytest.raises(InputError, match=words):
-        train(model, tokenizer, ROWS, arguments.pop("reward", length_reward), config, **arguments)
+        train(model, tokenizer, ROWS, reward, config, **arguments)
 
 
 def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():

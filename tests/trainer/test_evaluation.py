@@ -89,7 +89,7 @@ def test_the_numbers_are_those_of_what_was_sampled():
         marks, lengths = half_marks(None, ids), [len(row) for row in ids]
         rewarded = [length for length in lengths if length > 1]
         rewards = torch.tensor([x + (n if n > 1 else 0) for x, n in zip(marks, lengths, strict=True)])
-        want = {
+        expected = {
             "reward": rewards.mean().item(),
             "reward_std": rewards.std().item(),
             "accuracy": sum(x == 1 for x in marks) / 10,
@@ -98,9 +98,9 @@ def test_the_numbers_are_those_of_what_was_sampled():
             "completions/mean_length": sum(lengths) / 10,
             "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         }
-        want |= {"rewards/none_for_some/frac_none": 1 - len(rewarded) / 10} if len(rewarded) < 10 else {}
+        expected |= {"rewards/none_for_some/frac_none": 1 - len(rewarded) / 10} if len(rewarded) < 10 else {}
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
-        assert got == pytest.approx(want, rel=1e-6)
+        assert got == pytest.approx(expected, rel=1e-6)
 
 
 def test_accuracy_is_of_the_first_function_where_its_one_means_right():
@@ -148,5 +148,5 @@ def test_rows_without_gradient_are_measured_too():
         for t, token in enumerate(completion):
             d = (logits[1][t, token] - logits[0][t, token]).item()
             values.append(math.exp(d) - 1 - d)
-    want = sum(values) / len(values)
-    assert kl_to_reference(model, reference, experience, config) == pytest.approx(want, rel=1e-4)
+    expected = sum(values) / len(values)
+    assert kl_to_reference(model, reference, experience, config) == pytest.approx(expected, rel=1e-4)

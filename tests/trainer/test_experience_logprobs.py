@@ -37,9 +37,9 @@ def test_the_order_of_rows_saves_passes_and_changes_no_gradient(loss_type, inact
 def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
     experience = ragged_experience(ALTERNATING)
     model = make_exact(make_world()[0])
-    for rows, want in [([0, 2], (4, 2, 5)), ([5], (9, 1, 22)), ([1, 7], (9, 2, 24))]:
+    for rows, expected in [([0, 2], (4, 2, 5)), ([5], (9, 1, 22)), ([1, 7], (9, 2, 24))]:
         logp, _ = completion_logprobs(model, experience[torch.tensor(rows)], make_config())
-        assert shapes.pop() == want
+        assert shapes.pop() == expected
         for row, got in zip(rows, logp, strict=True):
             assert got.dtype == torch.float64 and got.sum() != 0
             alone = completion_logprobs(model, experience[row : row + 1], make_config())[0][0]

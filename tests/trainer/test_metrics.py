@@ -43,7 +43,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
         whole = [len(row) for row in ids if row not in cut]
         entropies = [x for row, n in zip(rollout.entropy.tolist(), lengths, strict=True) for x in row[:n]]
         tokens += sum(lengths) + 4 * int(rollout.prompt_mask.sum())
-        want = {
+        expected = {
             "reward": np.mean(rewards),
             "reward_std": np.std(rewards, ddof=1),
             "frac_reward_zero_std": np.mean([len(set(group)) == 1 for group in groups]),
@@ -59,7 +59,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             "entropy": np.mean(entropies),
             "num_tokens": tokens,
         }
-        for name, value in want.items():
+        for name, value in expected.items():
             assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
         assert metrics["sampling/logp_difference_max"] < 1e-4
         assert metrics["step_time"] > 0 and metrics["tokens_per_second"] > 0 and metrics["grad_norm"] > 0

@@ -56,10 +56,10 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
         check_rewards_and_advantages(experience, config)
         check_batches(batches, config)
         slow.step(step, experience, batches, history[step]["learning_rate"])
-        want = weights(slow.model)
+        expected = weights(slow.model)
         for parameter, value in weights_after[step].items():
-            torch.testing.assert_close(value, want[parameter], rtol=0, atol=1e-9, msg=f"{parameter} at {step + 1}")
-        assert max((want[parameter] - start[parameter]).abs().max() for parameter in want) > 1e-3
+            torch.testing.assert_close(value, expected[parameter], rtol=0, atol=1e-9, msg=f"{parameter} at {step + 1}")
+        assert max((expected[parameter] - start[parameter]).abs().max() for parameter in expected) > 1e-3
     if name == "dapo":
         assert max(metrics["clip_ratio/high_mean"] for metrics in history) > 0, "epsilon_high bounds no ratio"
 
@@ -72,8 +72,8 @@ def check_rewards_and_advantages(experience, config):
     assert torch.equal(experience.rewards, rewards)
     groups = rewards.double().view(-1, config.num_generations)
     rloo = config.advantage == "rloo"
-    want = oracles.rloo_advantages(groups) if rloo else oracles.group_advantages(groups, config.scale_rewards)
-    torch.testing.assert_close(experience.advantages.double(), want.flatten(), rtol=1e-5, atol=1e-5)
+    expected = oracles.rloo_advantages(groups) if rloo else oracles.group_advantages(groups, config.scale_rewards)
+    torch.testing.assert_close(experience.advantages.double(), expected.flatten(), rtol=1e-5, atol=1e-5)
 
 
 def check_batches(batches, config):
@@ -187,8 +187,10 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
 def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut_with_their_rows():
     model, experience = make_experience(cut("dapo", 1))
     of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
-    (want, metrics), (got, token_metrics) = (gradient(model, rows, cut("dapo", 1)) for rows in (experience, of_tokens))
-    assert want.abs().max() > 0 and torch.equal(got, want) and token_metrics == metrics
+    (expected, metrics), (got, token_metrics) = (
+        gradient(model, rows, cut("dapo", 1)) for rows in (experience, of_tokens)
+    )
+    assert expected.abs().max() > 0 and torch.equal(got, expected) and token_metrics == metrics
     advantages = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     experience = replace(experience, advantages=advantages)
     whole, _ = gradient(model, experience, cut("dapo", 1))
@@ -205,6 +207,6 @@ def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     got, metrics = gradient(model, own, config)
     logp, _ = experience_logprobs.completion_logprobs(model, own, config)
     loss = 0.5 * torch.where(own.mask, (logp - logp.detach()).exp(), 0).sum() / own.mask.sum()
-    want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
-    assert metrics["loss"] == pytest.approx(0.5) and want.abs().max() > 1e-3
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+    assert metrics["loss"] == pytest.approx(0.5) and expected.abs().max() > 1e-3
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)

@@ -80,8 +80,8 @@ def test_a_signal_while_files_are_written_waits_for_them(undisturbed, tmp_path, 
 
 def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
     model, tokenizer = make_world()
-    want = make_world()[0]
-    train(want, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
+    expected = make_world()[0]
+    train(expected, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     with pytest.raises(KeyboardInterrupt, match="^Stopped after step 2 of 5 by Ctrl-C. Nothing is saved .output_dir"):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
-    assert same_weights(weights(model), weights(want))
+    assert same_weights(weights(model), weights(expected))

@@ -16,13 +16,12 @@ from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_epi
 from grpo_lab.toys.guess.world import episode_rewards, turn_states
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.experience import compute_advantages, make_experience
-from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids
-from tests.rollout.test_episodes import STOPS, answers
+from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids, token_advantages
 from tests.support.resuming import assert_same_end
-from tests.support.tool_worlds import ROWS, make_tool_world
+from tests.support.text_episodes import STOPS, answers
+from tests.support.tool_worlds import END, ROWS, Adder, call, length_reward, make_tool_world, scripted, tool_config
 from tests.support.worlds import ROWS as LETTER_ROWS
 from tests.support.worlds import letter_reward, make_config, make_world
-from tests.trainer.test_environments import Adder, length_reward, tool_config
 
 BY_TURN = ["turn", "state", "gigpo"]
 WORLD = GuessWorld(5, 3)
@@ -106,38 +105,59 @@ def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_rewar
     assert [episode.environment.asked for episode in experience.rollout.episodes] == [1] * 8
 
 
-def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_the_rest():
-    _, experience, _ = collected("gigpo")
-    _, whole, _ = collected("trajectory")
-    rollout = experience.rollout
-    assert torch.equal(rollout.completion_ids, whole.rollout.completion_ids)
-    assert torch.equal(experience.rewards, whole.rewards)
-    turn_rewards, turn_mask = rewards_of_turns(rollout, experience.rewards)
-    torch.testing.assert_close(turn_rewards.sum(-1), experience.rewards)
+class StartsAtTwo(Counted):
+    """As `Counted`, without chance: its reward is 0.2 at first."""
+
+    def reset(self, answer: str, **row) -> str:
+        observation = super().reset(answer, **row)
+        self.start = 2
+        return observation
+
+
+def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_the_rest(monkeypatch):
+    """Two episodes written by hand: one calls twice, to a total of 3 and of 45, and the other one not at all."""
+    model, tokenizer = make_tool_world()
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    scripted(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
+    environment = ToolEnvironment(environment_factory=StartsAtTwo)
+    rollout = environment.sample(model, tokenizer, ROWS[:1], 2, 400, by_turn=True)
+    twice, never = rollout.episodes
+    assert twice.reward == 45.2 and twice.turn_rewards == pytest.approx([3.2, 42.0])
+    assert never.reward == 0.2 and never.turn_rewards == []
+    assert (twice.environment.asked, never.environment.asked) == (3, 1)  # after each turn with a call, and at the end
+    assert twice.states == [(2, 0), (2, 3), (2, 45)] and never.states == [(2, 0)]
+
+    rewards = torch.tensor([50.2, 1.2])  # with those of reward functions: 5 and 1
+    turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
+    assert turn_mask.tolist() == [[True, True, True], [True, False, False]]
+    torch.testing.assert_close(turn_rewards, torch.tensor([[3.2, 42.0, 5.0], [1.2, 0.0, 0.0]]))
+    assert state_ids(rollout).tolist() == [[0, 1, 2], [0, -1, -1]]
+
+    # Rewards to go: 50.2, 47 and 5; 1.2. The episodes differ from their mean by 24.5, and so do their first turns,
+    # which begin in the same state. The other two turns are alone in theirs.
+    config = tool_config(turn_advantage="gigpo", scale_rewards="none", num_generations=2, generation_batch_size=2)
+    advantages = token_advantages(rollout, rewards, config)
+    for row, expected in ((0, [49.0, 24.5, 24.5]), (1, [-49.0])):
+        for turn, advantage in enumerate(expected):
+            tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
+            assert tokens.any() and advantages[row, tokens].tolist() == pytest.approx([advantage] * int(tokens.sum()))
+    assert (advantages[~rollout.policy_mask] == 0).all()
+
+
+def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
+    _, by_turn, _ = collected("gigpo")
+    _, at_the_end, _ = collected("trajectory")
+    rollout = by_turn.rollout
+    assert torch.equal(rollout.completion_ids, at_the_end.rollout.completion_ids)
+    assert torch.equal(by_turn.rewards, at_the_end.rewards)
+    turn_rewards, turn_mask = rewards_of_turns(rollout, by_turn.rewards)
+    torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
     assert len({episode.environment.asked for episode in rollout.episodes}) > 1
-    states = state_ids(rollout)
-    seen = set()
-    for row, episode in enumerate(rollout.episodes):
-        world, totals, results = episode.environment, [0], iter(episode.messages)
-        for message in results:
-            if message["role"] == "assistant" and any(m["role"] == "tool" for m in episode.messages):
-                totals.append(totals[-1])
-            elif message["role"] == "tool" and message["content"].isdigit():
-                totals[-1] = int(message["content"])  # what the tool says is the total
-        count = int(turn_mask[row].sum())
-        assert turn_mask[row].tolist() == [k < count for k in range(turn_mask.shape[1])]
-        gained = [world.start / 10, *[0] * count]
-        for k in range(count - 1):
-            assert turn_rewards[row, k].item() == pytest.approx(totals[k + 1] - totals[k] + gained[k], abs=1e-5)
-        assert episode.states[:count] == [(world.start, total) for total in [0, *totals[1:]][:count]]
-        seen |= {(s, n) for s, n in zip(episode.states[:count], states[row].tolist(), strict=False)}
-    assert len(seen) == len({s for s, _ in seen}) == len({n for _, n in seen}) > 2  # one number a state
-    inputs = [x.view(2, 4, -1) for x in (turn_rewards, turn_mask, states)]
+    inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
     expected = TURN_ADVANTAGES["gigpo"](*inputs, scale="group").view(8, -1)
-    for row, k in turn_mask.nonzero().tolist():
-        tokens = (rollout.turn[row] == k) & rollout.policy_mask[row]
-        assert (experience.advantages[row, tokens] == expected[row, k]).all()
-    assert (experience.advantages[~rollout.policy_mask] == 0).all()
+    for row, turn in turn_mask.nonzero().tolist():
+        tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
+        assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()
 
 
 def run(folder, resume=False, **settings):

@@ -194,7 +194,7 @@ NUMBERS = 7
 
 
 def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: Int[Tensor, "N T"]) -> float:
-    """How often is the likeliest answer right? Called in the middle of training, which goes on afterwards.
+    """Share of likeliest answers that are right, measured in the middle of training, which goes on afterwards.
 
     Args:
         model: takes token ids (N, L) and returns logits (N, L, V), those at a place for the token behind it.

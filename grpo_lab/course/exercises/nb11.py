@@ -456,7 +456,7 @@ class Recalling(GuessPolicy):
         return self.logits[position, second_last, last].masked_fill(forbidden, FORBIDDEN)
 
     def trained(self) -> tuple[list[bool], bool, bool]:
-        """Compare with the start: which turns' guesses were trained, were words, was anything behind the end?"""
+        """Compare with the start: the turns whose guesses were trained; whether words or tokens behind the end were."""
         position, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
         is_reply = (last > self.world.numbers) & (last < self.world.found)
         is_guess = (position % 2 == 0) & (is_reply | (position == 0))

@@ -150,7 +150,7 @@ class Dialogue:
         return InputError(CHAT_TEMPLATE, None, expected, found=problem)
 
     def _check_reading(self) -> None:
-        """Read a call that the template writes: is it the same?"""
+        """Raise InputError where a call that the template writes is read as another one, or not at all."""
         prompt_text = self._text(QUESTION, add_generation_prompt=True)
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.

@@ -9,9 +9,6 @@ whose result has no room left counts as truncated.
 """
 
 import inspect
-import itertools
-import math
-import numbers
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,19 +19,18 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
-from grpo_lab.rollout.episodes import Episode, sample_turns
+from grpo_lab.rollout.episodes import sample_turns
 from grpo_lab.rollout.prompt_checks import check_prompts
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.sample import Rollout
 from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.rollout.tools.dialogue import Dialogue
-from grpo_lab.rollout.tools.seat import Seat
+from grpo_lab.rollout.tools.episode import ToolEpisode, call_environment, tool_methods
+from grpo_lab.rollout.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Rows
 
-NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
-MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
 TOOL_TIMEOUT = 30.0  # seconds
 
 
@@ -63,18 +59,18 @@ class ToolEnvironment:
         for tool in self.tools:
             check_walls("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
-        self._seats: list[Seat] = []
+        self._threads: list[WorkerThread] = []
         self.environment_class: type | None = None
         methods: list[Callable] = []
         if environment_factory is not None:
             if not callable(environment_factory):
                 expected = "expected a class, or another function without arguments that returns an environment"
                 raise InputTypeError("environment_factory", environment_factory, expected)
-            first = self._new_seat()
-            self._seats = [first]
+            first = self._new_thread()
+            self._threads = [first]
             self.environment_class = type(first.environment)
             self._check_environment_class()
-            methods = _methods(first.environment)
+            methods = tool_methods(first.environment)
         self.schemas = _schemas([*self.tools, *methods])
 
     @property
@@ -137,69 +133,70 @@ class ToolEnvironment:
         rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.environment_class)
         with _seeded():
-            seats = self._take_seats(len(rows))
-            prompts = [self._begin(seat, row) for seat, row in zip(seats, rows, strict=True)]
+            threads = self._take_threads(len(rows))
+            prompts = [self._reset(thread, row) for thread, row in zip(threads, rows, strict=True)]
             # The episodes of a group share their prompt, unless `reset` has given each one of its own.
             is_shared = all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
             per_prompt = num_generations if is_shared else 1
             encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
             prompt_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            players = [
-                _Player(self, seat, dialogue, prompt_ids[i // per_prompt], by_turn) for i, seat in enumerate(seats)
+            tool_episodes = [
+                ToolEpisode(
+                    thread,
+                    dialogue,
+                    prompt_ids[index // per_prompt],
+                    self.tools,
+                    self.tool_timeout,
+                    has_reward=self.has_reward,
+                    has_state=self.has_state,
+                    by_turn=by_turn,
+                )
+                for index, thread in enumerate(threads)
             ]
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
                 model, tokenizer, encoded, per_prompt, max_completion_length,
-                lambda turns: _reply(players, turns),
+                lambda turns: _reply(tool_episodes, turns),
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1, **sampling,
             )  # fmt: skip
-            episodes = [
-                player.episode(rollout, number, None if prompt == row["prompt"] else prompt)
-                for number, (player, prompt, row) in enumerate(zip(players, prompts, rows, strict=True))
-            ]
+            episodes = []
+            for index, row in enumerate(rows):
+                changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]
+                episodes.append(tool_episodes[index].summary(rollout, index, changed_prompt))
         group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group=group)
 
-    def _new_seat(self) -> Seat:
-        seat = Seat()
+    def _new_thread(self) -> WorkerThread:
+        thread = WorkerThread()
         if self.environment_factory is not None:
             try:
-                seat.environment = seat.run(self.environment_factory)
+                thread.environment = thread.run(self.environment_factory)
             except (Exception, SystemExit) as error:
                 problem = f"cannot be made: {type(error).__name__}: {error}"
                 raise RunError("environment_factory", self.environment_factory, found=problem) from error
-        return seat
+        return thread
 
-    def _take_seats(self, count: int) -> list[Seat]:
-        """Return a seat for each episode; one whose call never came back is replaced, and so is its environment."""
-        self._seats = [self._new_seat() if seat.is_lost else seat for seat in self._seats]
-        self._seats += [self._new_seat() for _ in range(count - len(self._seats))]
-        return self._seats[:count]
+    def _take_threads(self, count: int) -> list[WorkerThread]:
+        """Return a thread for each episode; one whose call never came back is replaced, and so is its environment."""
+        self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
+        self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
+        return self._threads[:count]
 
-    def _begin(self, seat: Seat, row: dict) -> list[dict]:
+    def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
         """Reset the environment of an episode; returns the prompt, with what the environment says at its end."""
         prompt = row["prompt"]
-        if seat.environment is None:
+        if thread.environment is None:
             return prompt
-        observation = self._call(seat, "reset", **row)
+        observation = call_environment(thread, "reset", **row)
         if observation is None:
             return prompt
         if not isinstance(observation, str):
+            name = f"{self.environment_class.__name__}.reset"
             problem = f"returned {observation!r:.60}"
-            raise InputTypeError(
-                f"{self.environment_class.__name__}.reset", observation, "expected a text, or None", found=problem
-            )
+            raise InputTypeError(name, observation, "expected a text, or None", found=problem)
         return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
-
-    def _call(self, seat: Seat, method: str, **keywords) -> Any:
-        """A method that only the trainer calls; what it raises ends the run."""
-        try:
-            return seat.run(getattr(seat.environment, method), keywords)
-        except (Exception, SystemExit) as error:
-            problem = f"failed: {type(error).__name__}: {error}"
-            raise RunError(f"{self.environment_class.__name__}.{method}", found=problem) from error
 
     def _check_environment_class(self) -> None:
         if not callable(getattr(self.environment_class, "reset", None)):
@@ -212,7 +209,7 @@ class ToolEnvironment:
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:
-            inspect.signature(self._seats[0].environment.reset).bind(**row)
+            inspect.signature(self._threads[0].environment.reset).bind(**row)
         except TypeError as error:
             problem = (
                 f"has the columns {sorted(row)}, which {self.environment_class.__name__}.reset cannot take: {error}"
@@ -225,128 +222,6 @@ class ToolEnvironment:
             problem = f"makes a {self.environment_class.__name__}, which changes {changed[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
-
-
-class _Player:
-    """One episode: its seat, what was said in it, and how its calls went."""
-
-    def __init__(
-        self, owner: ToolEnvironment, seat: Seat, dialogue: Dialogue, prompt_ids: list[int], by_turn: bool = False
-    ):
-        self.owner = owner
-        self.seat = seat
-        self.dialogue = dialogue
-        self.prompt_ids = prompt_ids
-        functions = [*owner.tools, *([] if seat.environment is None else _methods(seat.environment))]
-        self.functions = {function.__name__: function for function in functions}
-        self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
-        self.calls = self.failures = 0
-        self.by_turn = by_turn
-        self.cumulative_rewards = [0.0]  # of the episode so far, before each turn
-        self.states = []
-        self._record_state()
-
-    def start(self, turn: Turn) -> list[tuple[str, Any]]:
-        """Read a turn and begin its calls: for each a name, with its future, its result as a text, or an error."""
-        message, problem = self._read(turn.ids, turn.earlier_ids)
-        self.turns.append((message, []))
-        calls = message.get("tool_calls") or ()
-        self.calls += len(calls) + bool(problem)
-        if problem:
-            return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
-        return [self._start(call["function"]["name"], call["function"]["arguments"]) for call in calls]
-
-    def _read(self, ids: list[int], earlier_ids: list[int]) -> tuple[dict, str]:
-        return self.dialogue.read(ids, self.prompt_ids + earlier_ids)
-
-    def _start(self, name: str, arguments: Any) -> tuple[str, Any]:
-        function = self.functions.get(name)
-        limit = self.owner.tool_timeout
-        if function is None:
-            return name, ValueError(f"Tool {name} not found.")
-        if self.seat.is_lost:
-            return name, RuntimeError("an earlier call has not come back")
-        future = self.seat.start(function, arguments, limit)
-        # Asynchronous calls of several episodes run at the same time; others one by one, in order, so that a run that
-        # is repeated has the same results.
-        return name, future if inspect.iscoroutinefunction(function) else self._text(future)
-
-    def _text(self, future) -> str | Exception:
-        try:
-            return _shortened(str(self.seat.result(future, self.owner.tool_timeout)))
-        except (Exception, SystemExit) as error:
-            return error
-
-    def finish(self, started: list[tuple[str, Any]]) -> list[int] | None:
-        """Wait for the results of a turn's calls, and write them; None where there was no call: the episode is over."""
-        results = []
-        for name, outcome in started:
-            result = outcome if isinstance(outcome, str | BaseException) else self._text(outcome)
-            if isinstance(result, BaseException):
-                self.failures += 1
-                result = _shortened(str({"error": str(result)}))
-            results.append({"role": "tool", "name": name, "content": result})
-        if not results:
-            return None
-        self.turns[-1][1].extend(results)
-        if self.by_turn and self.owner.has_reward:
-            self.cumulative_rewards.append(self._reward_so_far())
-        self._record_state()
-        return self.dialogue.write(results)
-
-    def episode(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
-        """Sum up a finished episode; a tool result that had no room is not among its messages."""
-        length = int(rollout.mask[row].sum())
-        ids = rollout.completion_ids[row, :length].tolist()
-        turn = rollout.turn[row, :length].tolist()
-        is_policy = rollout.policy_mask[row, :length].tolist()
-        messages = []
-        for number, (message, results) in enumerate(self.turns):
-            messages.append(message)
-            if any(t == number and not policy for t, policy in zip(turn, is_policy, strict=True)):
-                messages += results
-        last_turn = [index for index, number in enumerate(turn) if number == len(self.turns)]
-        if last_turn:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
-            messages.append(self._read(ids[last_turn[0] :], ids[: last_turn[0]])[0])
-        environment = self.seat.environment
-        reward = None
-        if self.owner.has_reward and not self.seat.is_lost:
-            reward = self.owner._call(self.seat, "get_reward")
-        turn_rewards = [new - old for old, new in itertools.pairwise(self.cumulative_rewards)]
-        return Episode(
-            calls=self.calls,
-            failures=self.failures,
-            prompt=prompt,
-            messages=messages,
-            environment=environment,
-            reward=reward,
-            turn_rewards=turn_rewards,
-            states=self.states,
-            reply_tokens=is_policy.count(False),
-        )
-
-    def _reward_so_far(self) -> float:
-        """The reward of the episode after a turn; None adds nothing, nor does an environment whose call is lost."""
-        reward = None if self.seat.is_lost else self.owner._call(self.seat, "get_reward")
-        if reward is None:
-            return self.cumulative_rewards[-1]
-        if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-            name, expected = f"{self.owner.environment_class.__name__}.get_reward", "expected a finite number, or None"
-            raise InputTypeError(name, reward, expected, found=f"returned {reward!r:.60}")
-        return float(reward)
-
-    def _record_state(self) -> None:
-        """Record the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
-        if not self.by_turn or not self.owner.has_state:
-            return
-        state = object() if self.seat.is_lost else self.owner._call(self.seat, "get_state")
-        try:
-            hash(state)
-        except TypeError as error:
-            name = f"{self.owner.environment_class.__name__}.get_state"
-            expected = "expected a text, a number or a tuple of them"
-            raise InputTypeError(name, state, expected, found=f"returned {state!r:.60}") from error
-        self.states.append(state)
 
 
 def pick_environment(
@@ -367,9 +242,10 @@ def pick_environment(
     return environment
 
 
-def _reply(players: list[_Player], turns: list[Turn]) -> list[list[int] | None]:
-    started = [players[turn.row].start(turn) for turn in turns]
-    return [players[turn.row].finish(calls) for turn, calls in zip(turns, started, strict=True)]
+def _reply(episodes: list[ToolEpisode], turns: list[Turn]) -> list[list[int] | None]:
+    """Begin the calls of all turns, and only then wait for their results: asynchronous ones run at the same time."""
+    started_calls = [episodes[turn.row].start_calls(turn) for turn in turns]
+    return [episodes[turn.row].finish_calls(calls) for turn, calls in zip(turns, started_calls, strict=True)]
 
 
 def _listed_tools(tools: Any) -> list[Callable]:
@@ -378,12 +254,6 @@ def _listed_tools(tools: Any) -> list[Callable]:
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
         raise InputTypeError("tools", tools, "expected a list of functions")
     return list(tools)
-
-
-def _methods(environment: Any) -> list[Callable]:
-    """The public methods of an environment, which are its tools. Looked for in the class: a property is not asked."""
-    names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
-    return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
 
 
 def _schemas(functions: list[Callable]) -> list[dict]:
@@ -405,13 +275,6 @@ def _schemas(functions: list[Callable]) -> list[dict]:
             argument = "environment_factory" if inspect.ismethod(function) else "tools"
             raise InputTypeError(argument, function, expected, found=problem) from error
     return list(schemas.values())
-
-
-def _shortened(text: str) -> str:
-    """A result that the policy can read, which says where it was cut."""
-    if len(text) <= MAX_RESULT_CHARACTERS:
-        return text
-    return f"{text[:MAX_RESULT_CHARACTERS]} ... [cut: the first {MAX_RESULT_CHARACTERS:,} of {len(text):,} characters]"
 
 
 def _class_state(environment_class: type | None) -> dict[str, str]:

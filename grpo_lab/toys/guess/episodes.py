@@ -23,7 +23,7 @@ def greedy_episodes(policy: GuessPolicy) -> Int[Tensor, "n T"]:
 
 
 def greedy_reward(policy: GuessPolicy) -> float:
-    """How many of all secrets do the most likely guesses find? A multiple of 1 / n."""
+    """Share of all secrets that the most likely guesses find, a multiple of 1 / n."""
     return (greedy_episodes(policy) == policy.world.found).any(-1).float().mean().item()
 
 

@@ -24,7 +24,7 @@ Credit = Callable[..., Tensor]
 
 
 def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
-    r"""How often does the policy find the secret, exactly?
+    r"""Exact probability that the policy finds the secret.
 
     J = \frac{1}{N} \sum_h \pi(h) \sum_{x = \ell_h}^{u_h} \pi(x \mid h) \tag{11.3}
 

@@ -37,7 +37,7 @@ class GuessRun:
 
 
 def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max_length: int) -> Float[Tensor, ""]:
-    r"""How open is the policy at its own tokens? An entropy to be maximised, divided as "dr_grpo" divides the loss.
+    r"""Entropy of the policy at its own tokens, divided as "dr_grpo" divides the loss; to be maximised.
 
     H = -\frac{1}{B \, T_{\max}} \sum_{b,t} m_{b,t} \sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{11.4}
 

@@ -64,7 +64,7 @@ class Histories(NamedTuple):
 
 
 def policy_mask(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-    """Which tokens did the policy write? True at guesses, False at the world's words and at padding."""
+    """Mask of the tokens that the policy wrote: True at guesses, False at the world's words and at padding."""
     check_shapes(tokens=(tokens, "B T"))
     is_guess = torch.arange(tokens.shape[1], device=tokens.device) % 2 == 0
     return is_guess & (tokens != PAD)

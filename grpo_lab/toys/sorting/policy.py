@@ -36,7 +36,7 @@ def position_logprobs(
     encode: Float[Tensor, "S T D D"],
     decode: Float[Tensor, "S T D D"],
 ) -> Float[Tensor, "S P T V"]:
-    r"""The policy: how likely is each number at each position of the response?
+    r"""Log-probability of each number at each position of the response: the policy itself.
 
     e_{p,t} = E_{x_{p,t}} \tag{3.15}
     z_p = \sum_t e_{p,t} W_t \tag{3.16}
@@ -83,7 +83,7 @@ def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P
 
 
 def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S P G T"]) -> Float[Tensor, "S P G T"]:
-    r"""How likely was each number that was drawn?
+    r"""Log-probability of each number that was drawn.
 
     \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.22}
 

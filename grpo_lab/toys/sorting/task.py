@@ -47,7 +47,7 @@ def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -
 
 
 def ascending_pairs(responses: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    r"""How many neighbours are in order?
+    r"""Number of neighbouring pairs that are in order.
 
     O_b = \sum_{t<T} \mathbb{1}\big[\, y_{b,t} \le y_{b,t+1} \big] \tag{3.1}
 

@@ -54,7 +54,7 @@ def gradient_weight(
 def token_weights(
     mask: Bool[Tensor, "B T"], loss_type: str, max_completion_length: int | None = None
 ) -> Float[Tensor, "B T"]:
-    r"""How much does one token count in the loss, before ratio and advantage?
+    r"""Weight of one token in the loss, before its importance ratio and its advantage.
 
     \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.25}
 

@@ -6,7 +6,7 @@ from grpo_lab.teaching.notebook import fast_or_full, profile
 
 
 def test_a_variable_chooses_and_without_it_pytest_is_fast(monkeypatch):
-    for variable, by_pytest, want in [
+    for variable, by_pytest, expected in [
         (None, False, "full"),
         (None, True, "fast"),
         ("full", True, "full"),
@@ -19,7 +19,7 @@ def test_a_variable_chooses_and_without_it_pytest_is_fast(monkeypatch):
             monkeypatch.delenv(name, raising=False)
             if value:
                 monkeypatch.setenv(name, value)
-        assert profile() == want and fast_or_full("fast", "full") == want
+        assert profile() == expected and fast_or_full("fast", "full") == expected
     monkeypatch.setenv("GRPO_LAB_PROFILE", "quick")
     with pytest.raises(ValueError, match="GRPO_LAB_PROFILE is 'quick'; expected one of 'fast', 'full'"):
         profile()

@@ -15,8 +15,8 @@ from tests.support.agreement import assert_agree, draw, few, numbers_of, seeds
 
 def test_update_weights_are_those_of_advantages():
     rewards = numbers_of((4, 5), 8, seed=2).float()
-    want = [rewards, group_advantages(rewards, scale="none"), group_advantages(rewards)]
-    for mode, expected in zip(UPDATE_WEIGHTS, want, strict=True):
+    expected_weights = [rewards, group_advantages(rewards, scale="none"), group_advantages(rewards)]
+    for mode, expected in zip(UPDATE_WEIGHTS, expected_weights, strict=True):
         assert torch.equal(update_weights(rewards, mode), expected)
 
 

@@ -70,18 +70,18 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
     loss.backward()
     for weight, trained in zip(policy, run.policy, strict=True):
         # Adam's first step has the size of the learning rate, whatever the gradient's
-        want = weight.detach() - 0.02 * weight.grad / (weight.grad.abs() + 1e-8)
-        assert_near(trained, want, tolerance=1e-5)
+        expected = weight.detach() - 0.02 * weight.grad / (weight.grad.abs() + 1e-8)
+        assert_near(trained, expected, tolerance=1e-5)
 
 
 def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts():
     policy, prompts = init_policy(4, 2, 3, dice(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
     batch = collect(policy, prompts, repaired_reward, "centred", 4, dice(7, 8))
-    want = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()
+    expected = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()
     assert not any(part.requires_grad for part in batch)
     with torch.no_grad():
         policy.decode.mul_(2)  # what is kept is no view of anything that moves
-    assert torch.equal(batch.old_logp, want)
+    assert torch.equal(batch.old_logp, expected)
     for s, p, i in [(0, 0, 0), (1, 4, 3), (0, 3, 2), (1, 1, 1)]:
         assert batch.rewards[s, p, i] == repaired_reward(prompts[s, p][None], batch.responses[s, p, i][None])[0]
     assert_near(batch.advantages, batch.rewards - batch.rewards.mean(-1, keepdim=True), tolerance=1e-6)

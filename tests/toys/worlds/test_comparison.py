@@ -23,8 +23,8 @@ def test_coefficient_is_the_closed_form_of_the_clipped_loss(seed):
         for t in range(5):
             r, a = (logp - old)[b, t].exp().item(), advantages[b].item()
             alive = r < 1.2 if a > 0 else r > 0.8
-            want = a * r * alive * mask[b, t].item() / max(mask.sum().item(), 1)
-            assert coefficient[b, t].item() == pytest.approx(want, rel=1e-9, abs=1e-12)
+            expected = a * r * alive * mask[b, t].item() / max(mask.sum().item(), 1)
+            assert coefficient[b, t].item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert isinstance(loss, float) and "ratio" in metrics
 
 
@@ -51,7 +51,7 @@ def test_weights_of_gradients_in_closed_form(seed):
 
 def test_weights_of_a_batch_of_two():
     mask = torch.tensor([[True, False, False, False], [True, True, True, False]])
-    want = {"grpo": (1 / 2, 1 / 6), "dr_grpo": (1 / 20, 1 / 20), "dapo": (1 / 4, 1 / 4), "bnpo": (1 / 4, 1 / 4)}
-    for loss_type, (short, long) in (want | {"luspo": (1 / 2, 1 / 2)}).items():
+    expected = {"grpo": (1 / 2, 1 / 6), "dr_grpo": (1 / 20, 1 / 20), "dapo": (1 / 4, 1 / 4), "bnpo": (1 / 4, 1 / 4)}
+    for loss_type, (short, long) in (expected | {"luspo": (1 / 2, 1 / 2)}).items():
         got = token_weights(mask, loss_type, max_completion_length=10)
         assert_near(got, torch.tensor([[short, 0, 0, 0], [long, long, long, 0]]), 1e-6)

@@ -13,21 +13,9 @@ from grpo_lab.train.engines.settings import differences, rows_of_a_process
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.torchrun import ROOT, torchrun
-from tests.support.worlds import letter_reward, make_config, save_world
+from tests.support.two_processes import CONFIG, FUNCTIONS, LORA, ROWS, WAYS
+from tests.support.worlds import make_config, save_world
 
-ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
-FUNCTIONS = [letter_reward]
-CONFIG = {
-    "max_steps": 3, "num_iterations": 2, "beta": 0.1, "loss_type": "dapo", "weight_decay": 0.1, "max_grad_norm": 0.5,
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
-}  # fmt: skip
-LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
-WAYS = {
-    "DDP": {"fsdp": False, "lora": None},
-    "FSDP2": {"fsdp": True, "lora": None},
-    "LoRA": {"fsdp": False, "lora": LORA},
-    "FSDP2 and LoRA": {"fsdp": True, "lora": LORA},
-}
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
 
 
@@ -56,12 +44,12 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
-    for number, (one, other, wanted) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
+    for number, (one, other, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
         assert (one["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
         assert all(all(map(torch.equal, one[key], other[key])) for key in ("gradients", "weights"))
         # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
         atol = 3e-7 if number == 0 else 3e-5
-        torch.testing.assert_close(one["gradients"], wanted["gradients"], rtol=1e-3, atol=atol)
+        torch.testing.assert_close(one["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
     if WAYS[way]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
     trained, _ = load_policy(tmp_path / "out", precision="fp32")  # what two wrote, one process reads

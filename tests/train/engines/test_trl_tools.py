@@ -20,10 +20,9 @@ from grpo_lab.rollout.tools.named import load_agent
 from grpo_lab.trainer import experience, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
-from tests.rollout.test_tools import World, soon, writes_much
-from tests.sandbox.test_python import needs_bubblewrap
+from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.replay import updates
-from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
+from tests.support.tool_worlds import END, ROWS, World, add, call, make_tool_world, scripted, soon, writes_much
 from tests.support.worlds import make_config, weights
 
 installed("trl")
@@ -201,7 +200,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
     agent = {"tools": [*tools, calculator]}
-    with monkeypatch.context() as patch, updates() as wanted:
+    with monkeypatch.context() as patch, updates() as expected:
         patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
@@ -218,7 +217,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
     assert torch.equal(output["completion_mask"].bool(), rollout.mask)
     assert torch.equal(output["completion_ids"][rollout.mask], rollout.completion_ids[rollout.mask])
     assert torch.equal((output["completion_mask"] * output["tool_mask"]).bool(), rollout.policy_mask)
-    torch.testing.assert_close(found[0]["gradients"], wanted[0]["gradients"], rtol=2e-3, atol=5e-6)
+    torch.testing.assert_close(found[0]["gradients"], expected[0]["gradients"], rtol=2e-3, atol=5e-6)
     for name in ("loss", "reward", "tools/call_frequency", "tools/failure_frequency"):
         assert theirs[name] == pytest.approx(ours[name], rel=1e-3, abs=1e-5), name
 

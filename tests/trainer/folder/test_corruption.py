@@ -142,7 +142,7 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
     [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
 )
 def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
-    changes, want = counted
+    changes, expected = counted
     message = (
         rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
     )
@@ -154,7 +154,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_pa
         except OSError as error:
             assert re.match(message, str(error)) and error.errno == fault, (failing_change, str(error))
             assert "\n" not in str(error)
-            assert_same_end(cheap_run(folder), want)
+            assert_same_end(cheap_run(folder), expected)
         else:
             last_changes = 16 if fault == FULL else 3
             assert failing_change >= changes - last_changes, "only renames and tidying at the very end do without"

@@ -155,14 +155,14 @@ def kept(folder):
 
 def test_the_newest_stay(tmp_path):
     steps = list(range(1, 13))
-    for limit, want in {1: steps[-1:], 3: steps[-3:], 99: steps, None: steps}.items():
+    for limit, expected in {1: steps[-1:], 3: steps[-3:], 99: steps, None: steps}.items():
         for step in steps:
             (tmp_path / f"checkpoint-{step}").mkdir(exist_ok=True)
         run = RunFolder(make_config(output_dir=str(tmp_path), save_total_limit=limit), {})
         run.manifest = {"checkpoints": {f"checkpoint-{step}": {"files": {}} for step in steps}}
         assert (
-            list(run._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in want]
-            and kept(tmp_path) == want
+            list(run._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in expected]
+            and kept(tmp_path) == expected
         )
 
 

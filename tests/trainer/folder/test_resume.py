@@ -27,14 +27,14 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
 def test_killed_before_any_change_to_the_file_system(every, counted, tmp_path):
-    changes, want = counted
+    changes, expected = counted
     assert changes > 100, "the axe sees every change"
     for at in range(0, changes, every):
         folder = tmp_path / str(at) / "out"
         with pytest.raises(Killed):
             cheap_run_under(folder, at)
         assert_nothing_lost(folder)
-        assert_same_end(cheap_run(folder), want)
+        assert_same_end(cheap_run(folder), expected)
 
 
 def assert_nothing_lost(folder):
@@ -50,7 +50,7 @@ def assert_nothing_lost(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
 def test_killed_again_while_resuming(share, counted, tmp_path):
-    changes, want = counted
+    changes, expected = counted
     for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
         with pytest.raises(Killed):
@@ -58,9 +58,9 @@ def test_killed_again_while_resuming(share, counted, tmp_path):
         try:
             end = cheap_run_under(folder, again)[1]
         except Killed:
-            assert_same_end(cheap_run(folder), want)
+            assert_same_end(cheap_run(folder), expected)
         else:
-            return assert_same_end(end, want)
+            return assert_same_end(end, expected)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     """In 8 bits with several pieces a parameter, too; the rounding draws its noise anew."""
     monkeypatch.setattr(optim_8bit, "PIECE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
-    want = real_run(tmp_path / "whole", **short)
+    expected = real_run(tmp_path / "whole", **short)
     if "world_settings" in settings:
         saved = load_file(tmp_path / "whole" / "checkpoint-3" / "optimizer.safetensors")
         assert sum(tensor.dtype == torch.uint8 for tensor in saved.values()) >= 24, "moments in 8 bits"
     run_until_killed(tmp_path / "out", 2, **short)
-    assert_same_end(real_run(tmp_path / "out", resume=True, **short), want)
+    assert_same_end(real_run(tmp_path / "out", resume=True, **short), expected)
 
 
 def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
@@ -131,11 +131,11 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):
     """Whoever resumes with the output folder's model would otherwise hold it to itself."""
     frozen = {"ref_model_sync_steps": None, "max_steps": 3, "save_steps": 1} | ONE_UPDATE
-    want = real_run(tmp_path / "whole", **frozen)
+    expected = real_run(tmp_path / "whole", **frozen)
     run_until_killed(tmp_path / "out", 2, **frozen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.resuming.make_world", lambda seed: (saved, make_world()[1]))
         saved = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "checkpoint-2", local_files_only=True)
         for parameter in saved.parameters():  # out of the file's own memory, whose alignment changes how sums round
             parameter.data = parameter.data.clone()
-        assert_same_end(real_run(tmp_path / "out", resume=True, **frozen), want)
+        assert_same_end(real_run(tmp_path / "out", resume=True, **frozen), expected)

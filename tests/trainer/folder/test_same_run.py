@@ -67,11 +67,11 @@ def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_t
     parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
     first, then = reversed(parts) if begins else parts
     short = {"max_steps": 3} | ONE_UPDATE
-    want = real_run(tmp_path / "whole", **short)
+    expected = real_run(tmp_path / "whole", **short)
     run_until_killed(tmp_path / "out", 2, **short, **first)
     folder, model, history = real_run(tmp_path / "out", resume=True, **short, **then)
-    assert same_weights(weights(model), weights(want[1]))
-    assert [m["loss"] for m in history] == [m["loss"] for m in want[2]]
+    assert same_weights(weights(model), weights(expected[1]))
+    assert [m["loss"] for m in history] == [m["loss"] for m in expected[2]]
     assert ["eval/reward" in metrics for metrics in history] == [not begins, not begins, begins]
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
     assert saved["eval_steps"] == then.get("eval_steps") and not saved["resume_from_checkpoint"]
@@ -84,7 +84,7 @@ def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_t
 def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     """With a schedule that falls to zero, the steps already made were those of the shorter run; so it is said."""
     settings = {"lr_scheduler_type": schedule, "max_steps": 6}
-    want = cheap_run(tmp_path / "whole", **settings)
+    expected = cheap_run(tmp_path / "whole", **settings)
     cheap_run(tmp_path / "out", **settings | {"max_steps": 4})
     capsys.readouterr()
     folder, model, history = cheap_run(tmp_path / "out", **settings)
@@ -92,7 +92,7 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     assert "Resumed at step 4 of 6" in said and len(history) == 6
     assert ("max_steps was 4: from here on the linear schedule is that of 6" in said) == (schedule == "linear")
     if schedule == "constant":
-        assert_same_end((folder, model, history), want)
+        assert_same_end((folder, model, history), expected)
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
     assert saved["max_steps"] == 6
     assert_same_end(cheap_run(folder, **settings), (folder, model, history))

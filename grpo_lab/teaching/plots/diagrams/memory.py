@@ -11,23 +11,24 @@ from grpo_lab.teaching.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
 if TYPE_CHECKING:
     from grpo_lab.memory import MemoryPlan
 
-# name: colour, of `OKABE_ITO` or its own, and hatch; no hue twice. Pieces of other names take the last line.
+# name: colour, of `OKABE_ITO` or its own, and hatch; no two of one hue are both plain. Other pieces: `OTHER`.
 LOOKS = {
     "weights": ("blue", ""),
     "Adam's moments": ("sky", "//"),
     "reference": ("purple", "xx"),
     "gradients": ("green", ""),
-    "activations": ("vermillion", ""),
+    "activations": ("vermillion", "--"),
     "head": ("orange", ""),
     "autocast cache": ("black", "..."),
     "KV cache": ("#F0E442", "\\\\"),  # Okabe and Ito's yellow: too pale for a line, right for a bar
-    "sampling": ("#A6761D", ""),
+    "sampling": ("#4D4D4D", ""),
 }
 STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("#7570B3", "")
 FAINT = 0.55  # of a colour: text on a piece stays readable
 CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
 ROOM = 0.0125  # of the axis, for one letter of a label
+TOO_THIN = 0.2  # GiB: what is never thicker over a step is not found in the picture, so it is not named below it
 
 
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
@@ -90,11 +91,12 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
         times, table = _corners(plan)
         fill, hatch = zip(*map(_look, table), strict=True)
         areas = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
-        patches |= dict(zip(table, areas, strict=True))
+        patches |= {piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > TOO_THIN}
         heights = np.cumsum(list(table.values()), axis=0)
         for (piece, thick), height in zip(table.items(), heights, strict=True):
-            if piece not in labelled and max(thick) > 0.05 * sum(tops):
-                thickest = np.flatnonzero(np.array(thick) > 0.9 * max(thick))
+            thickest, known = np.flatnonzero(np.array(thick) > 0.9 * max(thick)), piece in labelled
+            # a name that is known from above fits into less height, where the piece stays as thick for a while
+            if max(thick) > 0.05 * sum(tops) or (known and max(thick) > 0.025 * sum(tops) and len(thickest) > 2):
                 corner = thickest[(len(thickest) - 1) // 4]
                 ax.text(times[corner], height[corner] - thick[corner] / 2, piece, **CENTRED, fontsize=9)
                 labelled.add(piece)

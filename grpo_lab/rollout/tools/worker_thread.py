@@ -17,8 +17,8 @@ from typing import Any
 POLL_SECONDS = 1.0  # how long a wait may keep Ctrl-C waiting; and what an asynchronous tool gets beyond its limit
 
 
-class Seat:
-    """A thread in which one row's calls run, one after the other; an environment may live in it.
+class WorkerThread:
+    """A thread in which the calls of one row run, one after the other; an environment may live in it.
 
     is_lost: whether a call has not come back in time. Nobody can end a thread, so it is left behind.
     """
@@ -40,7 +40,7 @@ class Seat:
         return future
 
     def result(self, future: Future, limit: float | None = None) -> Any:
-        """Return or raise what a call returned or raised; after `limit` seconds TimeoutError, and the seat is lost."""
+        """Return or raise what a call returned or raised; after `limit` seconds TimeoutError: the thread is lost."""
         waited = 0.0
         while True:
             timeout = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit + POLL_SECONDS - waited)
@@ -60,7 +60,7 @@ class Seat:
 
 
 def _work(calls: queue.SimpleQueue) -> None:
-    """Make the calls of a seat until there is none any more."""
+    """Make the calls of a thread in their order, until None comes."""
     loop = None
     while (call := calls.get()) is not None:
         future, function, arguments, limit = call

@@ -1,0 +1,136 @@
+"""The choice of a sampler for a model and a device, and of how many prompts it takes at a time.
+
+transformers' `generate` is for any model (`generate.py`). For the families of `fast_paths.py` there is a loop of ours
+(`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from grpo_lab.base.checks import RunError
+from grpo_lab.logprobs import completion_mask
+from grpo_lab.rollout.decoder import CpuDecoder, Decoder
+from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.generate import sample_by_generate
+from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.packing import packed_prompts
+from grpo_lab.rollout.sampling import NOT_FINITE, SamplingRequest
+from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
+
+DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
+
+
+class Samples(NamedTuple):
+    """What a decoder of ours has drawn, and how many token steps that took."""
+
+    sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
+    logp: Float[Tensor, "B T"]  # means nothing after the end
+    entropy: Float[Tensor, "B T"]
+    steps: int
+
+
+def sample_sequences(
+    model, request: SamplingRequest, cache_implementation: str | None = None
+) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Draw token ids in the way that is right for the model and quick on its device.
+
+    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
+    """
+    if cache_implementation == "dynamic" or not is_fast(model):
+        return sample_by_generate(model, request)
+    parts = 1
+    if request.turns is None:
+        prompts, length = request.prompts.ids.shape
+        parts = parts_that_fit(model, prompts, request.num_generations, length + request.max_completion_length)
+    samples = _sample_part(model, request) if parts == 1 else _sample_in_parts(model, request, parts)
+    return samples.sequences, samples.logp, samples.entropy
+
+
+def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
+    """Draw the completions of some prompts after the others, the very ones that would be drawn all at once.
+
+    So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
+    that of the part that took the most steps.
+    """
+    samples: list[Samples] = []
+    end_states = []
+    start_state = random_state(model.device)
+    for part, part_request in enumerate(request.chunks(parts)):
+        set_random_state(model.device, start_state)
+        first_row = part * request.rows // parts
+        samples.append(_sample_part(model, part_request, rollout_rows=request.rows, first_row=first_row))
+        end_states.append(random_state(model.device))
+    steps = [part.steps for part in samples]
+    set_random_state(model.device, end_states[steps.index(max(steps))])
+    return Samples(
+        _stacked([part.sequences for part in samples], request.sampling.pad_token_id),
+        _stacked([part.logp for part in samples], 0),
+        _stacked([part.entropy for part in samples], 0),
+        max(steps),
+    )
+
+
+def _stacked(parts: list[Tensor], padding: int) -> Tensor:
+    """The parts below one another, padded on the right to the longest."""
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
+
+
+def random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+
+
+def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0) -> Samples:
+    """Draw the completions of these prompts: all of a rollout, or some of them.
+
+    rollout_rows, first_row: of some, as `Decoder` and its `load` take them.
+    """
+    prompts, length = request.prompts.ids.shape
+    # All tokens of the prompts but the last are read at once; there are none where every prompt is one token long.
+    read_at_once = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
+    prefix = packed_prompts(model, read_at_once) if read_at_once.mask.any() else None
+    decoder_class = DECODERS.get(model.device.type, Decoder)
+    is_captured = decoder_class is GraphDecoder
+    columns = length + request.max_completion_length
+    if is_captured:
+        columns = fixed_columns(length, request.max_completion_length)
+    arguments = (model, prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
+    if not is_captured:
+        decoder = decoder_class(*arguments)
+        decoder.load(request.prompts, prefix, first_row)
+        return _run_decoder(decoder, length, request.max_completion_length)
+    with graph_decoder(*arguments) as decoder:
+        decoder.load(request.prompts, prefix, first_row)
+        samples = _run_decoder(decoder, length, request.max_completion_length)
+        copies = Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
+        del decoder, samples  # or its memory could not be given back
+    return copies
+
+
+def _run_decoder(decoder: Decoder, length: int, max_steps: int) -> Samples:
+    """Run a decoder that has loaded its prompts; returns views of its tensors up to the last token of any row.
+
+    length: columns of the prompts.
+    """
+    steps = decoder.run(max_steps)
+    if decoder.turns is None:
+        completions = decoder.sequences[:, length : length + steps]
+        is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
+        end = length + int(is_token.any(0).sum())
+        checked_logp = decoder.logp[:, length:end]
+    else:
+        end = length + steps
+        _, _, is_policy, _ = decoder.turns.tensors(0, decoder.logp.device)
+        # How probable the tokens of the environment are does not matter.
+        checked_logp = decoder.logp[:, length:end][is_policy]
+    if not checked_logp.isfinite().all():
+        raise RunError(NOT_FINITE)
+    return Samples(decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end], steps)

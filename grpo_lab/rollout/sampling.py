@@ -1,0 +1,84 @@
+"""What all samplers share: the distribution that a token is drawn from, and the request to draw completions."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import LogitsProcessor
+from transformers.generation import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from grpo_lab.base.checks import check_sampling
+from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.turns import Turns
+
+NOT_FINITE = (
+    "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
+    "bounds in training (look at learning_rate, and go on from an earlier checkpoint)"
+)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn, and which of them end a completion."""
+
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int  # fills a row after its end
+    temperature: float = 1.0
+    top_k: int = 0  # 0, 1 and 1 are neutral
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self):
+        check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
+
+    @cached_property
+    def _warpers(self) -> list[LogitsProcessor]:
+        settings = (
+            (RepetitionPenaltyLogitsProcessor, float(self.repetition_penalty), 1.0),
+            (TemperatureLogitsWarper, float(self.temperature), 1.0),
+            (TopKLogitsWarper, self.top_k, 0),
+            (TopPLogitsWarper, self.top_p, 1.0),
+        )
+        return [warper(value) for warper, value, neutral in settings if value != neutral]
+
+    def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
+
+        ids: the tokens so far, for the repetition penalty. Padding is best replaced by a token of the row itself.
+        """
+        for warper in self._warpers:
+            logits = warper(ids, logits)
+        return logits
+
+
+@dataclass(frozen=True)
+class SamplingRequest:
+    """A request to draw G completions of each prompt, of at most so many tokens, and how."""
+
+    prompts: Prompts
+    num_generations: int
+    max_completion_length: int
+    sampling: Sampling
+    # For episodes only. Supplies the environment's tokens and says which rows have finished.
+    turns: Turns | None = None
+
+    @property
+    def rows(self) -> int:
+        """B = P * G."""
+        return len(self.prompts.ids) * self.num_generations
+
+    def chunks(self, parts: int) -> list["SamplingRequest"]:
+        """The request cut into parts of some prompts each."""
+        prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
+        return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
+
+
+def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
+    """The entropy of each row in nats; a token that cannot come (minus infinity) adds nothing."""
+    return -log_pi.clamp(min=-1e9).mul_(pi).sum(-1)

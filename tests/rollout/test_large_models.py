@@ -1,0 +1,125 @@
+"""How a CPU decodes a large model: the vocabulary in blocks, prefixes that keep their place; the same draws."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_lab import logprobs
+from grpo_lab.rollout import decoder
+from grpo_lab.rollout.cache import RoomyCache, SlotCache, places_kept
+from grpo_lab.rollout.decoder import inverse_cdf
+from tests.support.resuming import real_run
+from tests.support.sampling import SETTINGS, logprobs_of, sample
+from tests.support.worlds import make_world, same_weights, weights
+
+MODULES = {"LARGE_VOCABULARY": (logprobs, decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (decoder,)}
+
+
+@pytest.fixture
+def as_large(monkeypatch):
+    """Let the small model of the tests be computed as a large one."""
+    for (name, modules), value in zip(MODULES.items(), (4, 5, 3), strict=True):
+        for module in modules:
+            monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(decoder, "LARGE_ROW", 0)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, request):
+    model, tokenizer = make_world()
+    small = sample(model, tokenizer, length=12, **settings)
+    request.getfixturevalue("as_large")
+    calls, select_rows = [], RoomyCache.select_rows
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoomyCache, "select_rows", lambda *arguments: (calls.append(1), select_rows(*arguments)))
+        large = sample(model, tokenizer, length=12, **settings)
+    assert calls and torch.equal(small.completion_ids, large.completion_ids) and small.texts == large.texts
+    assert torch.equal(small.mask, large.mask)
+    torch.testing.assert_close(large.logp, small.logp, rtol=0, atol=1e-5)
+    torch.testing.assert_close(large.entropy, small.entropy, rtol=0, atol=1e-5)
+    if settings.keys() <= {"temperature"}:
+        scored = logprobs_of(model, large, **settings)[0]
+        assert (scored - large.logp)[large.mask].abs().max() < 1e-4
+
+
+@pytest.mark.usefixtures("as_large")
+def test_a_large_run_is_resumed_to_the_bit(tmp_path):
+    settings = {"max_steps": 3, "save_steps": 1}
+    _, through, _ = real_run(tmp_path / "through", **settings)
+    real_run(tmp_path / "stopped", **settings | {"max_steps": 1})
+    _, resumed, _ = real_run(tmp_path / "stopped", resume=True, **settings)
+    assert same_weights(weights(through), weights(resumed))
+
+
+@pytest.mark.parametrize("vocabulary", [4097, 5120, 9000])
+def test_a_head_in_blocks_is_the_product_in_float32_alone(vocabulary, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    h, weight = (torch.randn(size, 24, generator=generator, dtype=torch.float64) for size in (9, vocabulary))
+    torch.testing.assert_close(
+        logprobs.head_logits(h.float(), weight.float()).double(), h @ weight.T, rtol=1e-5, atol=2e-5
+    )
+    monkeypatch.setattr(torch, "mm", None)
+    assert torch.equal(logprobs.head_logits(h, weight), h @ weight.T)
+    few = weight[:4096].float()
+    assert torch.equal(logprobs.head_logits(h.float(), few), h.float() @ few.T)
+
+
+@pytest.mark.parametrize("vocabulary", [4097, 6000, 8192])
+def test_a_search_in_blocks_draws_what_one_search_draws(vocabulary):
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = 4 * torch.randn(6, vocabulary, generator=generator)
+    logits[:, ::3] = -torch.inf  # what cannot come does not
+    pi = logits.softmax(-1)
+    distribution = torch.arange(3000) % 6
+    u = torch.rand(3000, dtype=torch.float64, generator=generator)
+    u[:12] = torch.tensor([0.0, 1 - 2**-53]).repeat_interleave(6)
+    token = inverse_cdf(pi, u, distribution)
+    cdf = pi.double().cumsum(-1)
+    cdf = (cdf / cdf[:, -1:])[distribution]
+    above = cdf.gather(1, token[:, None])[:, 0]
+    below = above - pi.double()[distribution, token]
+    assert (pi[distribution, token] > 0).all()
+    assert (below <= u + 1e-6).all() and (u - 1e-6 <= above).all()
+    assert (token == (cdf <= u[:, None]).sum(-1)).double().mean() > 0.99
+
+
+def test_a_rare_token_of_a_large_vocabulary_comes_as_often_as_its_probability():
+    pi = torch.zeros(1, 8192, dtype=torch.float64)
+    pi[0, [5, 7, 8000]] = torch.tensor([1 - 2**-29, 2**-30, 2**-30], dtype=torch.float64)
+    u = torch.tensor([0, 1 - 2**-29 - 2**-40, 1 - 2**-29 + 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
+    assert inverse_cdf(pi, u, torch.zeros(4, dtype=torch.long)).tolist() == [5, 5, 7, 8000]
+
+
+@given(st.integers(1, 9), st.data())
+def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(before, data):
+    parent = torch.tensor(sorted(data.draw(st.lists(st.integers(0, before - 1), min_size=1, max_size=12))))
+    order = places_kept(parent)
+    placed = parent[order]
+    assert order.sort().values.tolist() == list(range(len(parent)))
+    moved = placed != torch.arange(len(placed))
+    assert all(place in placed[~moved].tolist() for place in set(parent.tolist()) if place < len(parent))
+    assert not set(placed[moved].tolist()) & set(moved.nonzero()[:, 0].tolist())
+
+
+def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_the_plan():
+    model, _ = make_world()
+    slot = torch.zeros(1, dtype=torch.long)
+    roomy, copied = RoomyCache(model, 3, 12, 8, slot), SlotCache(model, 3, 8, slot)
+    planned = 2 * model.config.num_hidden_layers * 12 * copied.keys[0][0].nbytes
+    assert sum(memory.nbytes for tensors in roomy._memory for memory in tensors) == planned
+    generator = torch.Generator().manual_seed(0)
+    rows = 3
+    for column in range(8):
+        roomy.columns = copied.columns = column + 1
+        slot.fill_(column)
+        shape = (rows, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
+        for layer in range(model.config.num_hidden_layers):
+            new = torch.randn(2, *shape, generator=generator)
+            for ours, theirs in zip(roomy.update(*new, layer), copied.update(*new, layer), strict=True):
+                assert torch.equal(ours, theirs)
+        parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
+        kept = parent[places_kept(parent)]
+        rows = len(kept)
+        roomy.select_rows(kept)
+        copied.select_rows(kept)
