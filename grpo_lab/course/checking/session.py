@@ -43,8 +43,8 @@ def _is_of_library(function: object) -> bool:
 
 
 LENT = (
-    "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call raises "
-    "NameError until the cell that defines it has run."
+    "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call "
+    "raises NameError until the cell that defines it has run."
 )
 ENTRIES: dict[str, Entry] = {}
 _hints_shown: dict[str, int] = {}
