@@ -34,8 +34,10 @@ OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:
-    """Raise InputError for a task, a reward or a tool that a file asks for, and that has to be typed: whoever wrote the
-    file would run code here. The rewards and tasks of this package are taken, and files of problems.
+    """Raise InputError for code that a file names: it has to be typed.
+
+    Else whoever wrote the file would run code here, by a task, a reward, a tool or a formula. The rewards and tasks of
+    this package are taken, and files of problems.
 
     options: as the file has them, without those that were typed.
     """
@@ -50,7 +52,7 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     our_rewards = all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)
-    our_task = task is None or (isinstance(task, str) and _is_our_task(task))
+    our_task = task is None or (isinstance(task, str) and _may_stand_in_a_file(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
     for option in OPTIONS_THAT_IMPORT:
@@ -59,8 +61,12 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
 
 
-def _is_our_task(name: str) -> bool:
-    """A name; a generator with numbers as options; problems on this machine, for Windows would log in to another's."""
+def _may_stand_in_a_file(name: str) -> bool:
+    """True for a task that a file may name, since it runs nobody's code.
+
+    That is a task of the package, a gym generator with plain options, or problems on this machine. (A path such as
+    \\\\host\\share is refused: Windows would send its login there.)
+    """
     if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
         return True
     path = name.removeprefix("gsm8k:")
@@ -96,8 +102,7 @@ class TaskSpec:
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
 
     def description_lines(self, rows: Sequence[Row]) -> list[str]:
-        """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
-        whether the tiny model has learnt anything of the kind."""
+        """Describe the task's rewards, its prompt, its own data and what the tiny model lacks."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
         first = rows[0]["prompt"]

@@ -1,5 +1,6 @@
-"""A task of one's own, from a file, a folder or a data set of the hub: one row per problem, such as {"prompt": "6 * 7 =
-?", "answer": "42"}.
+"""A task of one's own, from a file, a folder or a data set of the hub.
+
+It has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
 
 The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the
 split that `dataset_test_split` names. Where there is none of these, a hash of each problem decides, as for the other
@@ -243,10 +244,10 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
 
 
 def _distinct(table: Table, notes: list[str]) -> dict[int, int]:
-    """Return the index of each problem by its hash: that of the text of its messages except the system's, white space
-    aside.
+    """Return the index of each distinct problem by its hash.
 
-    A repeated problem is noted; one with a second answer is refused.
+    The hash is that of the text of its messages except the system's, white space aside. A repeated problem is noted;
+    one with a second answer is refused.
     """
     index_of_problem: dict[int, int] = {}
     contradictions, repeats = [], []

@@ -171,8 +171,10 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
 
 
 def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
-    """The rows one after the other; InputTypeError for what has none: a generator, a dict, a DatasetDict, a
-    DataFrame."""
+    """The rows one after the other.
+
+    InputTypeError for what has none: a generator, a dict, a DatasetDict, a DataFrame.
+    """
     try:
         for index in range(len(dataset)):
             yield dataset[index]

@@ -1,4 +1,4 @@
-"""The optimizer of a run, in every precision mode; the guard around its steps; and the learning rate schedule."""
+"""The optimizer of a run, in every precision mode, and the guard around its steps."""
 
 import math
 
