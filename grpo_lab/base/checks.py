@@ -107,7 +107,7 @@ def check_between(name: str, value: Any, low: Any, high: Any) -> None:
 
 
 def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
-    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. ("cispo" refuses that None: `check_cispo`.)"""
+    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. ("cispo" refuses None: `check_cispo`.)"""
     return epsilon if epsilon_high is None else epsilon_high
 
 

@@ -95,9 +95,10 @@ class TaskSpec:
         if own is None:
             check_columns(list(self.reward_names), rows)
         else:
-            for name, own_rows in own.of_split.items():  # all: who trains learns of the fault, not who measures later
+            # All splits: who trains learns of the fault, not who measures later.
+            for name, own_rows in own.rows_by_split.items():
                 if own_rows:
-                    check_columns(list(self.reward_names), own_rows, own.locations_of_split[name])
+                    check_columns(list(self.reward_names), own_rows, own.locations_by_split[name])
         rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
 
@@ -112,9 +113,9 @@ class TaskSpec:
             prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if own := self.task.own:
-            train, test = (len(own.of_split[split]) for split in SPLITS)
+            train, test = (len(own.rows_by_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
-        knows_sums_alone = self.small and self.task.warmed_up is None
+        knows_sums_alone = self.small and self.task.tiny_completion_length is None
         if knows_sums_alone and (unknown := sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)):
             warning = (
                 f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"

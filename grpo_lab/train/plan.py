@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is
     from grpo_lab.train.checks import Attempts
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
-HELD_OUT = 100  # problems of an evaluation during the run
+EVAL_PROBLEMS = 100  # problems of an evaluation during the run
 
 
 @dataclass(frozen=True)
@@ -161,4 +161,4 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
         return None
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
-    return task_spec.rows("test", None, seed=1)[:HELD_OUT]
+    return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import Columns, RewardLog
-from grpo_lab.rewards.scoring import listed
+from grpo_lab.rewards.scoring import as_list
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.episodes import Episode
 from grpo_lab.rollout.text_environment import Environment, abilities
@@ -135,7 +134,7 @@ def reward_rollout(
     weights: one for each of `reward_funcs`; without them each weighs 1.
     log: for what the functions log; without it nobody keeps that.
     """
-    functions = list_rewards(reward_funcs, rollout)
+    functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
         weights = [*weights, *[1.0] * (len(functions) - len(weights))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
@@ -143,9 +142,9 @@ def reward_rollout(
     return Rewards(*score_completions(functions, prompts, completions, completion_ids, columns, weights))
 
 
-def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
+def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
     """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
-    functions = [] if reward_funcs is None else listed(reward_funcs)
+    functions = [] if reward_funcs is None else as_list(reward_funcs)
     episodes = rollout.episodes or []
     environment_class = type(episodes[0].environment) if episodes else None
     if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):
@@ -160,19 +159,20 @@ def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list
 
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
-    rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
-    episodes = rollout.episodes or [Episode()] * len(rows)
+    row_of_completion = [rows[group] for group in rollout.group.tolist()]  # [rows]
+    episodes = rollout.episodes or [Episode()] * len(row_of_completion)
     completions = [
         _completion(row["prompt"], text, episode)
-        for row, text, episode in zip(rows, rollout.texts, episodes, strict=True)
+        for row, text, episode in zip(row_of_completion, rollout.texts, episodes, strict=True)
     ]
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+    columns = {name: [row[name] for row in row_of_completion] for name in row_of_completion[0] if name != "prompt"}
     if episodes[0].environment is not None:
         columns["environments"] = [episode.environment for episode in episodes]
     prompts = [
-        row["prompt"] if episode.prompt is None else episode.prompt for row, episode in zip(rows, episodes, strict=True)
+        row["prompt"] if episode.prompt is None else episode.prompt
+        for row, episode in zip(row_of_completion, episodes, strict=True)
     ]
     return prompts, completions, completion_ids, columns
 
@@ -198,8 +198,11 @@ def make_experience(
     mask = rollout.policy_mask
     if config.mask_truncated_completions:
         mask = mask & ~rollout.truncated[:, None]
-    compute = compute_advantages if config.turn_advantage == "trajectory" else partial(token_advantages, rollout)
-    return Experience(rollout, rewards, compute(rewards, config), mask, rewards_per_func=rewards_per_func)
+    if config.turn_advantage == "trajectory":
+        advantages = compute_advantages(rewards, config)
+    else:
+        advantages = token_advantages(rollout, rewards, config)
+    return Experience(rollout, rewards, advantages, mask, rewards_per_func=rewards_per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:

@@ -23,7 +23,7 @@ from grpo_lab.rollout.static import kept_graphs
 from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
-from grpo_lab.trainer.experience import Experience, list_rewards
+from grpo_lab.trainer.experience import Experience, all_reward_functions
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
@@ -172,7 +172,7 @@ class Run:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
         if config.shows_completions_of(completed_steps):
-            names = reward_names(list_rewards(self.reward_funcs, experience.rollout))
+            names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:
