@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
@@ -51,7 +51,7 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
-    our_rewards = all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)
+    our_rewards = all(isinstance(name, str) and short_name(name) in REWARD_FUNCTIONS for name in rewards)
     our_task = task is None or (isinstance(task, str) and _may_stand_in_a_file(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]

@@ -30,7 +30,7 @@ class Sampling:
     eos_token_ids: tuple[int, ...]
     pad_token_id: int  # fills a row after its end
     temperature: float = 1.0
-    top_k: int = 0  # 0, 1 and 1 are neutral
+    top_k: int = 0  # 0 is neutral; 1 is for the next two
     top_p: float = 1.0
     repetition_penalty: float = 1.0
 

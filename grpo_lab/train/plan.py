@@ -1,17 +1,17 @@
 """A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.options import OURS, Engine, take_engine
 from grpo_lab.train.engines.processes import is_main
-from grpo_lab.train.trl_file import EPOCHS, count_epochs
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
     import torch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is
     from grpo_lab.train.checks import Attempts
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
+EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
 EVAL_PROBLEMS = 100  # problems of an evaluation during the run
 
 
@@ -150,9 +151,26 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
-    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
+    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
     return task_spec, config, defaults
+
+
+def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
+    """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
+
+    An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
+    """
+    epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
+    if epochs is not None:
+        check_positive("num_train_epochs", epochs)
+        steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
+        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
+        config = replace(config, max_steps=steps)
+    if ratio is not None:
+        check_between("warmup_ratio", ratio, 0, 1)
+        config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
+    return config
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:

@@ -1,4 +1,7 @@
-"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
+"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that.
+
+A comment such as `# [rows]` is an address for planted mistakes (formulas/lines.py).
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace

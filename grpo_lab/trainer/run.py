@@ -1,4 +1,7 @@
-"""A run from its first step to its end: order of the data, reference model, files, progress, resuming."""
+"""A run from its first step to its end: order of the data, reference model, files, progress, resuming.
+
+A comment such as `# [refresh]` is an address for planted mistakes (formulas/lines.py).
+"""
 
 import functools
 import time
