@@ -78,8 +78,7 @@ def evaluate(
     from grpo_lab.rewards.scoring import check_weights
     from grpo_lab.rollout.text_environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
-    from grpo_lab.trainer.experience import tool_metrics
-    from grpo_lab.trainer.metrics import mean_and_std, none_shares
+    from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
     sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,

@@ -26,7 +26,7 @@ from grpo_lab.rollout.static import kept_graphs
 from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
-from grpo_lab.trainer.experience import Experience, all_reward_functions
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
@@ -34,6 +34,7 @@ from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
+from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.stopping import Stopping
 
 
