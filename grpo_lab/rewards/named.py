@@ -116,30 +116,28 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
     needs = {short_name(name): _required_parameters(function) for name, function in zip(names, functions, strict=True)}
     # Whether there are environments is seen later, where the environment is known.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
-    errors: list[InputError] = []
+    errors = _missing_columns(needs, available, rows[0], locations[0], is_own_data)
+    if not errors:
+        errors += _column_errors(needs, rows, locations)
+    errors += _answer_errors(needs, rows, locations)
+    if errors:
+        raise combine_errors(errors)
+
+
+def _missing_columns(
+    needs: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_own_data: bool
+) -> list[InputError]:
+    """Errors for the columns that rewards need and the rows, such as the first one, do not have."""
+    errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            lack = (
-                f"{locations[0]} lacks it, and has {', '.join(sorted(rows[0].keys() - {'prompt'})) or 'a prompt alone'}"
-            )
+            other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
+            lack = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
             if is_own_data and "answer" in missing:
                 lack += "; another column with the answers is named as --answer_column"
             errors.append(InputError("reward_funcs", name, lack, found=need))
-    if not errors:
-        errors += _column_errors(needs, rows, locations)
-    comparing = [name for name, columns in needs.items() if name in REWARD_FUNCTIONS and "answer" in columns]
-    others_apply = any("answer" not in columns for columns in needs.values())
-    checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
-    for index, row in enumerate(rows):
-        if "answer" in row and (answer := repr(row["answer"])) not in checked:
-            try:
-                _check_answer(row["answer"], locations[index], comparing, others_apply)
-                checked.add(answer)
-            except InputError as error:
-                errors.append(error)
-    if errors:
-        raise combine_errors(errors)
+    return errors
 
 
 def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
@@ -157,6 +155,22 @@ def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Seque
         except InputError as error:
             problem = error.details.partition("; ")[0].strip()
             errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=problem))
+    return errors
+
+
+def _answer_errors(needs: dict[str, set[str]], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
+    """Errors for expected answers with which no reward can compare."""
+    comparing = [name for name, columns in needs.items() if name in REWARD_FUNCTIONS and "answer" in columns]
+    others_apply = any("answer" not in columns for columns in needs.values())
+    errors: list[InputError] = []
+    checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
+    for index, row in enumerate(rows):
+        if "answer" in row and (answer := repr(row["answer"])) not in checked:
+            try:
+                _check_answer(row["answer"], locations[index], comparing, others_apply)
+                checked.add(answer)
+            except InputError as error:
+                errors.append(error)
     return errors
 
 

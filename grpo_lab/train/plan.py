@@ -99,7 +99,7 @@ class RunPlan:
 
     def fitted(self) -> "RunPlan":
         """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
-        from grpo_lab.memory import fitted
+        from grpo_lab.memory import fit_to_gpu
 
         if self.device.type != "cuda":
             return self
@@ -108,7 +108,9 @@ class RunPlan:
             return self
         if self.engine.name != OURS:
             return self
-        return replace(self, config=fitted(*self.model_parts, self.rows, self.config, self.device, self.options))
+        config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
+        print(*lines, sep="\n")
+        return replace(self, config=config)
 
 
 def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
