@@ -8,9 +8,16 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import InputError, check_choice, check_clip_range
+from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.setting import check_range, setting, setting_specs
-from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
+from grpo_lab.objective.surrogates import (
+    check_clip_range,
+    cispo_surrogate,
+    clipped_surrogate,
+    per_token,
+    sapo_surrogate,
+    vespo_surrogate,
+)
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
