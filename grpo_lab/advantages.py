@@ -371,17 +371,19 @@ class TurnAdvantage:
 
     compute: from turn_rewards, turn_mask and states, (P, G, K) all, to advantages (P, G, K).
     reads_states: whether it compares turns that begin in the same state, which the environment then has to tell.
-    scales: the values of `scale_rewards` that go with it. Where there are several, `compute` has a parameter `scale`.
+    scales: the values of `scale_rewards` that `compute` takes as its parameter `scale`. Empty: it has none, and a run
+    leaves `scale_rewards` at its default, which has no effect.
     """
 
     compute: Callable[..., Tensor]
     reads_states: bool = False
-    scales: tuple[str, ...] = ("group",)
+    scales: tuple[str, ...] = ()
 
     def __call__(self, *inputs: Tensor | None, **settings: Any) -> Tensor:
         return self.compute(*inputs, **settings)
 
 
+# A run with "trajectory" takes its `advantage` instead; this entry, Eq. (11.5), is for the toy of lesson 11.
 TURN_ADVANTAGES = {
     "trajectory": TurnAdvantage(lambda rewards, mask, states=None: trajectory_advantages(rewards, mask)),
     "turn": TurnAdvantage(lambda rewards, mask, states=None: turn_advantages(rewards, mask)),

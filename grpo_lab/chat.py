@@ -193,7 +193,7 @@ def _without_ends(turns: list[dict[str, str]], model, tokenizer) -> list[dict[st
 
 def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
     """The reward of an episode by the task and by each of its functions: "reward: 1.1 (accuracy 1, format 1)"."""
-    from grpo_lab.trainer.experience import reward_rollout
+    from grpo_lab.trainer.rewarding import reward_rollout
 
     rewards = reward_rollout(rollout, [row], task_spec.reward_funcs, task_spec.reward_weights)
     values = zip(task_spec.reward_names, rewards.rewards_per_func[0].tolist(), strict=True)

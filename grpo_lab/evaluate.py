@@ -78,8 +78,7 @@ def evaluate(
     from grpo_lab.rewards.scoring import check_weights
     from grpo_lab.rollout.text_environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
-    from grpo_lab.trainer.experience import tool_metrics
-    from grpo_lab.trainer.metrics import mean_and_std, none_shares
+    from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
     sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
@@ -299,8 +298,11 @@ def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator
 
 
 def _with_run_settings(model: str, typed: dict) -> dict:
-    """The typed options; the others as in the run whose folder or checkpoint the model is, if it is of that task; and
-    the weights of the run's rewards, where they are these."""
+    """The typed options, completed by those of the run that trained the model.
+
+    That is the run whose folder or checkpoint the model is, if it is of that task; the weights of its rewards are taken
+    where the rewards are these.
+    """
     explicit = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}

@@ -137,8 +137,8 @@ def _chunked_head(hidden, weight, token_ids, temperature, chunk_size, with_entro
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(weight, "V D"), token_ids=(token_ids, "B T"))
     check_dtype("token_ids", token_ids, "int")
     rows, ids = hidden.reshape(-1, hidden.shape[-1]), token_ids.reshape(-1)
-    kind = rows.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    device_type = rows.device.type
+    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else weight.dtype
     logp, entropy = _ChunkedHead.apply(rows, weight, ids, temperature, chunk_size, dtype, with_entropy)
     return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else None
 

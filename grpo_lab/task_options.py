@@ -5,7 +5,7 @@ None of them has a default here: what was not typed may stand in the file of a r
 
 from argparse import ArgumentParser
 
-from grpo_lab.rewards.named import NAMED
+from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.rewards.task_spec import BY_REWARDS, MODEL_TEMPLATE, SUMS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import KINDS
@@ -46,8 +46,8 @@ def add_reward_options(group: ArgumentParser) -> None:
     """--reward_funcs and --system_prompt."""
     group.add_argument(
         "--reward_funcs", nargs="+", metavar="REWARD",
-        help=f"one or several of {', '.join(NAMED)} (docs/own-task.md says what each gives), or FILE:function, one "
-        "of your own, or module:function; the first says what is right (default: the task's)",
+        help=f"one or several of {', '.join(REWARD_FUNCTIONS)} (docs/own-task.md says what each gives), or "
+        "FILE:function, one of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
     group.add_argument(
         "--system_prompt", metavar="TEXT",

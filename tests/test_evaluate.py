@@ -206,7 +206,7 @@ def test_stdout_is_one_json_object_alone(base, capsys):
 
 
 def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_with, monkeypatch):
-    monkeypatch.setitem(table.TASKS["sums"].usual, "test", 7)
+    monkeypatch.setitem(table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
         assert main(["--model", base, *words]) == 0
         rows, keywords = evaluated_with.pop()

@@ -106,29 +106,6 @@ def check_between(name: str, value: Any, low: Any, high: Any) -> None:
         raise InputError(name, value, f"it must lie between {low} and {high}")
 
 
-def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
-    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. Nothing else reads that None."""
-    return epsilon if epsilon_high is None else epsilon_high
-
-
-def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
-    """Raise InputError for a clip range [1 - epsilon, 1 + epsilon_high], or a bound delta, that makes no sense."""
-    high = upper_clip_range(epsilon, epsilon_high)
-    check_between("epsilon", epsilon, 0, 1)
-    check_at_least("epsilon_high", high, 0)
-    if delta is not None and not delta > 1 + high:
-        raise InputError("delta", delta, f"it must be greater than 1 + epsilon_high = {1 + high}")
-
-
-def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
-    """Raise InputError for a setting of the sampler with which there is no distribution to sample from."""
-    check_positive("temperature", temperature)
-    check_at_least("top_k", top_k, 0)
-    if not 0 < top_p <= 1:
-        raise InputError("top_p", top_p, "it must be positive and at most 1")
-    check_positive("repetition_penalty", repetition_penalty)
-
-
 def check_shapes(**arguments: tuple[Any, str]) -> None:
     """Raise InputTypeError for an argument that is no tensor, InputError for one without the axes that it should have.
 

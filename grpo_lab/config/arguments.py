@@ -40,14 +40,14 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
     option_names = set(names)
     group_title = ""
     groups = {}
-    for setting in SETTINGS.values():
-        group_title = setting.group or group_title
-        if setting.name in option_names:
+    for spec in SETTINGS.values():
+        group_title = spec.group or group_title
+        if spec.name in option_names:
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
-            names = (*OTHER_NAMES.get(setting.name, ()), f"--{setting.name}")
-            how = {"dest": setting.name, "help": _help(setting)} | argparse_type(setting.type)
-            groups[group_title].add_argument(*names, **how)
+            flags = (*OTHER_NAMES.get(spec.name, ()), f"--{spec.name}")
+            keywords = {"dest": spec.name, "help": _help(spec)} | argparse_type(spec.type)
+            groups[group_title].add_argument(*flags, **keywords)
     return parser
 
 

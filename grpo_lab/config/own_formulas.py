@@ -51,14 +51,18 @@ def register(setting: str, name: str) -> None:
         return
     check_function(setting, name, value)
     if setting == "loss_type":
-        read = _read(setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio"))
-        reads = (*(each for each in read if each not in LOSS_INPUTS), *([LEVEL] if "ratio" in read else []))
-        surrogate = _marked(partial(_surrogate, name, value, read), value)
+        argument_names = _argument_names(
+            setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio")
+        )
+        settings_read = tuple(each for each in argument_names if each not in LOSS_INPUTS)
+        reads = (*settings_read, *([LEVEL] if "ratio" in argument_names else []))
+        surrogate = _marked(partial(_surrogate, name, value, argument_names), value)
         LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
     else:
-        read = _read(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
-        reads = tuple(each for each in read if each != "rewards")
-        ADVANTAGES[name] = Advantage(_marked(partial(_advantages, name, value, reads), value), reads, smallest_group=1)
+        argument_names = _argument_names(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
+        settings_read = tuple(each for each in argument_names if each != "rewards")
+        compute = _marked(partial(_advantages, name, value, settings_read), value)
+        ADVANTAGES[name] = Advantage(compute, settings_read, smallest_group=1)
 
 
 def own_function(setting: str, name: str) -> Callable | None:
@@ -70,7 +74,9 @@ def own_function(setting: str, name: str) -> Callable | None:
     return None if module.startswith("grpo_lab.") else function
 
 
-def _read(setting: str, name: str, function: Callable, readable: Iterable[str], needed: tuple[str, ...]) -> list[str]:
+def _argument_names(
+    setting: str, name: str, function: Callable, readable: Iterable[str], needed: tuple[str, ...]
+) -> list[str]:
     """The arguments that the function reads; InputTypeError for others without a default, and for none that is needed.
 
     Those with a default and another name keep their default.
@@ -99,11 +105,13 @@ def _marked(checked: partial, function: Callable) -> partial:
     return checked
 
 
-def _surrogate(name: str, function: Callable, read: list[str], batch: LossBatch, settings: LossSettings) -> Tensor:
+def _surrogate(
+    name: str, function: Callable, argument_names: list[str], batch: LossBatch, settings: LossSettings
+) -> Tensor:
     """Return the contribution of each token, to be maximised: the function's loss with the other sign."""
     inputs = batch._asdict() | asdict(settings)
     inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
-    return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in read}), batch)
+    return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in argument_names}), batch)
 
 
 def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, settings: LossSettings) -> Tensor:
@@ -120,8 +128,10 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     return values
 
 
-def _advantages(name: str, function: Callable, reads: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
-    values = _call("advantage", name, function, {"rewards": rewards} | {each: getattr(config, each) for each in reads})
+def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
+    values = _call(
+        "advantage", name, function, {"rewards": rewards} | {each: getattr(config, each) for each in settings_read}
+    )
     if getattr(values, "shape", None) != rewards.shape:
         _refuse("advantage", name, values, f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards")
     if not values.isfinite().all():

@@ -271,7 +271,8 @@ def _check_turn_advantage(config: GRPOConfig) -> None:
     name, scale = config.turn_advantage, config.scale_rewards
     if name == "trajectory":
         return
-    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in TURN_ADVANTAGES[name].scales}
+    scales = TURN_ADVANTAGES[name].scales or (SETTINGS["scale_rewards"].default,)
+    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
     problems = [f"{each} = {getattr(config, each)!r}" for each, fits in fitting.items() if not fits]
     if problems:
         expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"

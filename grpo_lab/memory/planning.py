@@ -169,19 +169,19 @@ def longest_prompt(tokenizer, rows) -> int:
     return encode_prompts(tokenizer, [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))])[0].shape[1]
 
 
-def fitted(model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed) -> GRPOConfig:
-    """The configuration with the mode that fits a GPU, where none is requested; the plan and the choice are printed.
+def fit_to_gpu(
+    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
+) -> tuple[GRPOConfig, list[str]]:
+    """The configuration with the mode that fits a GPU, where none is requested; and lines on the plan and the choice.
 
     fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
     """
     if device.type != "cuda":
-        return config
+        return config, []
     modes = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
     except InputError as error:  # an architecture whose parts are not known can be trained all the same
-        print(f"memory: not planned, since {error}")
-        return config
+        return config, [f"memory: not planned, since {error}"]
     chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
-    print(chosen.plan, *lines, sep="\n")
-    return replace(chosen.plan.run.config, precision=chosen.precision)
+    return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]

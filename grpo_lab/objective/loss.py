@@ -15,11 +15,10 @@ from grpo_lab.base.checks import (
     check_choice,
     check_dtype,
     check_shapes,
-    upper_clip_range,
 )
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
-from grpo_lab.objective.surrogates import importance_ratio
+from grpo_lab.objective.surrogates import importance_ratio, upper_clip_range
 from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, LossBatch, LossSettings, check_ranges
 
 

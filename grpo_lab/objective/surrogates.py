@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import check_choice, check_clip_range, check_shapes, upper_clip_range
+from grpo_lab.base.checks import InputError, check_at_least, check_between, check_choice, check_shapes
 
 LEVELS = ("token", "sequence")
 
@@ -186,3 +186,17 @@ def vespo_surrogate(
 def per_token(advantages: Tensor) -> Tensor:
     """Make a column (B, 1) of (B,), which would be read as (1, T) wherever B happens to equal T."""
     return rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
+
+
+def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
+    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. ("cispo" refuses None: `check_cispo`.)"""
+    return epsilon if epsilon_high is None else epsilon_high
+
+
+def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
+    """Raise InputError for a clip range [1 - epsilon, 1 + epsilon_high], or a bound delta, that makes no sense."""
+    high = upper_clip_range(epsilon, epsilon_high)
+    check_between("epsilon", epsilon, 0, 1)
+    check_at_least("epsilon_high", high, 0)
+    if delta is not None and not delta > 1 + high:
+        raise InputError("delta", delta, f"it must be greater than 1 + epsilon_high = {1 + high}")

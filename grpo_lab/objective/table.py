@@ -8,9 +8,16 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.base.checks import InputError, check_choice, check_clip_range
+from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.setting import check_range, setting, setting_specs
-from grpo_lab.objective.surrogates import cispo_surrogate, clipped_surrogate, per_token, sapo_surrogate, vespo_surrogate
+from grpo_lab.objective.surrogates import (
+    check_clip_range,
+    cispo_surrogate,
+    clipped_surrogate,
+    per_token,
+    sapo_surrogate,
+    vespo_surrogate,
+)
 
 SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
@@ -77,7 +84,7 @@ class Loss:
 
 
 # Each hands a `LossBatch` and the settings on to its formula in surrogates.py.
-def surrogate_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
+def call_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,
         batch.advantages,
@@ -87,11 +94,11 @@ def surrogate_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def surrogate_cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def call_cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
 
 
-def surrogate_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def call_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return sapo_surrogate(
         batch.ratio,
         batch.advantages,
@@ -100,7 +107,7 @@ def surrogate_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def surrogate_vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def call_vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
     return vespo_surrogate(
         batch.logp,
         batch.old_logp,
@@ -113,7 +120,7 @@ def surrogate_vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
+def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
     """True where the gradient is zero: outside of the clip range, and moved in the direction of the advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
@@ -141,54 +148,54 @@ LEVEL = "importance_sampling_level"
 CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL)
 LOSSES = {
     "grpo": Loss(
-        surrogate=surrogate_clipped,
+        surrogate=call_clipped,
         divided_by="completion_tokens",
         reads=CLIP_SETTINGS,
-        clip_metrics=clip_metrics,
+        clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "bnpo": Loss(
-        surrogate=surrogate_clipped,
+        surrogate=call_clipped,
         divided_by="microbatch_tokens",
         reads=CLIP_SETTINGS,
-        clip_metrics=clip_metrics,
+        clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "dr_grpo": Loss(
-        surrogate=surrogate_clipped,
+        surrogate=call_clipped,
         divided_by="max_completion_length",
         reads=CLIP_SETTINGS,
-        clip_metrics=clip_metrics,
+        clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "dapo": Loss(
-        surrogate=surrogate_clipped,
+        surrogate=call_clipped,
         divided_by="update_tokens",
         reads=CLIP_SETTINGS,
-        clip_metrics=clip_metrics,
+        clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "cispo": Loss(
-        surrogate=surrogate_cispo,
+        surrogate=call_cispo,
         divided_by="update_tokens",
         reads=("epsilon_high", LEVEL),
         clip_metrics=cispo_clip_metrics,
         check=check_cispo,
     ),
     "sapo": Loss(
-        surrogate=surrogate_sapo,
+        surrogate=call_sapo,
         divided_by="completion_tokens",
         reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL),
     ),
     "luspo": Loss(
-        surrogate=surrogate_clipped,
+        surrogate=call_clipped,
         divided_by="completions",
         reads=CLIP_SETTINGS,
-        clip_metrics=clip_metrics,
+        clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "vespo": Loss(
-        surrogate=surrogate_vespo,
+        surrogate=call_vespo,
         divided_by="update_tokens",
         reads=("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     ),

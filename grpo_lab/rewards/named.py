@@ -64,29 +64,29 @@ NAMED_REWARDS = {
     "sql": NamedReward(sql_reward, check_row=_check_sql),
     "think": NamedReward(think_rate, reads_tags=True),
 }
-NAMED: dict[str, Callable] = {name: entry.function for name, entry in NAMED_REWARDS.items()}
+REWARD_FUNCTIONS: dict[str, Callable] = {name: entry.function for name, entry in NAMED_REWARDS.items()}
 
 
 def short_name(name: str) -> str:
-    """The name in `NAMED`: "accuracy" for "accuracy_reward", as TRL calls it; another one stays as it is."""
-    of_function = {function.__name__: short for short, function in NAMED.items()}
-    return of_function.get(name, name)
+    """The name in `REWARD_FUNCTIONS`: "accuracy" for "accuracy_reward", as TRL calls it; another one stays as it is."""
+    short_names = {function.__name__: short for short, function in REWARD_FUNCTIONS.items()}
+    return short_names.get(name, name)
 
 
 def find_rewards(names: Iterable[str]) -> list[Callable]:
     """The reward functions of these names.
 
-    A name is one of `NAMED` (or its function's own), or "FILE:function", or "module:function": the module is looked for
-    in the current folder first, then among those that are installed. An InputError names what cannot be had.
+    A name is one of `REWARD_FUNCTIONS` (or its function's own), or "FILE:function", or "module:function": the module is
+    looked for in the current folder first, then among those that are installed. An InputError names what cannot be had.
     """
     shorts = [short_name(name) for name in names]
     if twice := next((name for name in shorts if shorts.count(name) > 1), None):
         expected = "expected each once: reward_weights says how much it counts"
         raise InputError("reward_funcs", twice, expected, found=f"has {twice!r} twice")
-    if unknown := next((name for name in shorts if name not in NAMED and ":" not in name), None):
-        expected = f"expected {', '.join(NAMED)}, or FILE:function of your own"
+    if unknown := next((name for name in shorts if name not in REWARD_FUNCTIONS and ":" not in name), None):
+        expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
-    return [NAMED[name] if name in NAMED else _own_reward(name) for name in shorts]
+    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _own_reward(name) for name in shorts]
 
 
 def _own_reward(name: str) -> Callable:
@@ -113,33 +113,31 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
     functions = find_rewards(names)
     for function in functions:
         check_walls("reward_funcs", function)
-    needs = {short_name(name): _needed(function) for name, function in zip(names, functions, strict=True)}
+    needs = {short_name(name): _required_parameters(function) for name, function in zip(names, functions, strict=True)}
     # Whether there are environments is seen later, where the environment is known.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
-    errors: list[InputError] = []
+    errors = _missing_columns(needs, available, rows[0], locations[0], is_own_data)
+    if not errors:
+        errors += _column_errors(needs, rows, locations)
+    errors += _answer_errors(needs, rows, locations)
+    if errors:
+        raise combine_errors(errors)
+
+
+def _missing_columns(
+    needs: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_own_data: bool
+) -> list[InputError]:
+    """Errors for the columns that rewards need and the rows, such as the first one, do not have."""
+    errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
-            lack = (
-                f"{locations[0]} lacks it, and has {', '.join(sorted(rows[0].keys() - {'prompt'})) or 'a prompt alone'}"
-            )
+            other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
+            lack = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
             if is_own_data and "answer" in missing:
                 lack += "; another column with the answers is named as --answer_column"
             errors.append(InputError("reward_funcs", name, lack, found=need))
-    if not errors:
-        errors += _column_errors(needs, rows, locations)
-    comparing = [name for name, columns in needs.items() if name in NAMED and "answer" in columns]
-    others_apply = any("answer" not in columns for columns in needs.values())
-    checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
-    for index, row in enumerate(rows):
-        if "answer" in row and (answer := repr(row["answer"])) not in checked:
-            try:
-                _check_answer(row["answer"], locations[index], comparing, others_apply)
-                checked.add(answer)
-            except InputError as error:
-                errors.append(error)
-    if errors:
-        raise combine_errors(errors)
+    return errors
 
 
 def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
@@ -160,6 +158,22 @@ def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Seque
     return errors
 
 
+def _answer_errors(needs: dict[str, set[str]], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
+    """Errors for expected answers with which no reward can compare."""
+    comparing = [name for name, columns in needs.items() if name in REWARD_FUNCTIONS and "answer" in columns]
+    others_apply = any("answer" not in columns for columns in needs.values())
+    errors: list[InputError] = []
+    checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
+    for index, row in enumerate(rows):
+        if "answer" in row and (answer := repr(row["answer"])) not in checked:
+            try:
+                _check_answer(row["answer"], locations[index], comparing, others_apply)
+                checked.add(answer)
+            except InputError as error:
+                errors.append(error)
+    return errors
+
+
 def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:
     """An expected answer against the rewards of the package that will compare with it."""
     if (answer is None and not others_apply) or (names and str(answer).strip() == ""):
@@ -168,13 +182,13 @@ def _check_answer(answer: Any, location: str, names: list[str], others_apply: bo
         try:
             expected_texts(name, [""], [answer])
             if NAMED_REWARDS[name].compares_numbers:
-                NAMED[name]([""], answer=[answer])
+                REWARD_FUNCTIONS[name]([""], answer=[answer])
         except InputError as error:
             kind = "a number" if NAMED_REWARDS[name].compares_numbers else "a text or a whole number"
             raise InputError(f"{location}: answer", answer, f"expected {kind} for {name!r}") from error
 
 
-def _needed(function: Callable) -> set[str]:
+def _required_parameters(function: Callable) -> set[str]:
     """The parameters that a call has to give."""
     try:
         parameters = inspect.signature(function).parameters.values()

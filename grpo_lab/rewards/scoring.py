@@ -68,7 +68,7 @@ def score_completions(
         RewardError: for an exception inside a function, and for what it returned; the message names it and the row. A
             bug in a reward of this package stays the exception that it is.
     """
-    functions = listed(reward_funcs)
+    functions = as_list(reward_funcs)
     names = reward_names(functions)
     weights = check_weights(reward_weights, names)
     keywords = _keywords(prompts, completions, completion_ids, columns)
@@ -76,14 +76,14 @@ def score_completions(
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     rewards_per_func = torch.tensor(returned, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
-    nobody = rewards_per_func.isnan().all(dim=1)
-    if rows := nobody.nonzero().flatten().tolist():
+    none_applies = rewards_per_func.isnan().all(dim=1)
+    if rows := none_applies.nonzero().flatten().tolist():
         warning = (
             f"every reward function ({', '.join(names)}) returned None for {len(rows)} of {len(prompts)} completions"
         )
         ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
         warnings.warn(warning + ending, RuntimeWarning, stacklevel=2)
-    return rewards.masked_fill(nobody, math.nan), rewards_per_func, names
+    return rewards.masked_fill(none_applies, math.nan), rewards_per_func, names
 
 
 def reward_names(reward_funcs: Any) -> list[str]:
@@ -91,7 +91,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
 
     A name that is taken already gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
-    reward_funcs = listed(reward_funcs)
+    reward_funcs = as_list(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         raise InputError("reward_funcs", reward_funcs, "expected at least one reward function, and nothing else")
     names: list[str] = []
@@ -120,7 +120,7 @@ def is_ours(function: Callable) -> bool:
     return (getattr(unbound(function), "__module__", None) or "").startswith("grpo_lab.")
 
 
-def listed(reward_funcs: Any) -> list:
+def as_list(reward_funcs: Any) -> list:
     """One or several reward functions as a list; what is neither is its one entry."""
     is_single = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
     return [reward_funcs] if is_single else list(reward_funcs)
@@ -137,7 +137,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         "completion_ids",
         *(name for name in columns if name not in _REPLACED_COLUMNS),
     ]
-    for function, name in zip(listed(reward_funcs), reward_names(reward_funcs), strict=True):
+    for function, name in zip(as_list(reward_funcs), reward_names(reward_funcs), strict=True):
         check_walls("reward_funcs", function)
         names = [keyword for keyword in all_names if _receives(function, keyword)]
         try:

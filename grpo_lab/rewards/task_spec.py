@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
@@ -34,8 +34,10 @@ OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:
-    """Raise InputError for a task, a reward or a tool that a file asks for, and that has to be typed: whoever wrote the
-    file would run code here. The rewards and tasks of this package are taken, and files of problems.
+    """Raise InputError for code that a file names: it has to be typed.
+
+    Else whoever wrote the file would run code here, by a task, a reward, a tool or a formula. The rewards and tasks of
+    this package are taken, and files of problems.
 
     options: as the file has them, without those that were typed.
     """
@@ -49,8 +51,8 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
     rewards, task = options.get("reward_funcs") or [], options.get("task")
     rewards = rewards if isinstance(rewards, list) else [rewards]
-    our_rewards = all(isinstance(name, str) and short_name(name) in NAMED for name in rewards)
-    our_task = task is None or (isinstance(task, str) and _is_our_task(task))
+    our_rewards = all(isinstance(name, str) and short_name(name) in REWARD_FUNCTIONS for name in rewards)
+    our_task = task is None or (isinstance(task, str) and _may_stand_in_a_file(task))
     formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
     names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
     for option in OPTIONS_THAT_IMPORT:
@@ -59,8 +61,12 @@ def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
 
 
-def _is_our_task(name: str) -> bool:
-    """A name; a generator with numbers as options; problems on this machine, for Windows would log in to another's."""
+def _may_stand_in_a_file(name: str) -> bool:
+    """True for a task that a file may name, since it runs nobody's code.
+
+    That is a task of the package, a gym generator with plain options, or problems on this machine. (A path such as
+    \\\\host\\share is refused: Windows would send its login there.)
+    """
     if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
         return True
     path = name.removeprefix("gsm8k:")
@@ -89,15 +95,15 @@ class TaskSpec:
         if own is None:
             check_columns(list(self.reward_names), rows)
         else:
-            for name, own_rows in own.of_split.items():  # all: who trains learns of the fault, not who measures later
+            # All splits: who trains learns of the fault, not who measures later.
+            for name, own_rows in own.rows_by_split.items():
                 if own_rows:
-                    check_columns(list(self.reward_names), own_rows, own.locations_of_split[name])
+                    check_columns(list(self.reward_names), own_rows, own.locations_by_split[name])
         rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
 
     def description_lines(self, rows: Sequence[Row]) -> list[str]:
-        """Lines on the rewards, what the system says before these rows, what is to be known of a file of one's own, and
-        whether the tiny model has learnt anything of the kind."""
+        """Describe the task's rewards, its prompt, its own data and what the tiny model lacks."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
         first = rows[0]["prompt"]
@@ -107,9 +113,9 @@ class TaskSpec:
             prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if own := self.task.own:
-            train, test = (len(own.of_split[split]) for split in SPLITS)
+            train, test = (len(own.rows_by_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
-        knows_sums_alone = self.small and self.task.warmed_up is None
+        knows_sums_alone = self.small and self.task.tiny_completion_length is None
         if knows_sums_alone and (unknown := sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)):
             warning = (
                 f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"

@@ -17,7 +17,7 @@ from transformers import AttentionInterface, Cache
 
 from grpo_lab.rollout.fast_paths import head_width
 
-_ALIGNED = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
+_ALIGNMENT = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 
 
 def additive_mask(
@@ -38,13 +38,13 @@ def additive_mask(
 
 def aligned_columns(length: int) -> int:
     """Columns in memory of a mask's row, so that each begins where kernels take it without a copy."""
-    return -(-length // _ALIGNED) * _ALIGNED
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
 def attention_dtype(model) -> torch.dtype:
     """The precision that attention is computed in: autocast's where it is on, else the weights'."""
-    kind = model.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
+    device_type = model.device.type
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else model.dtype
 
 
 def gather_tokens(
@@ -87,7 +87,7 @@ class SlotCache:
                 gathered = gather_tokens(source, prefix_index, self.dtype)
                 target[:, :, : prefix_index.shape[1]] = gathered.repeat_interleave(copies, 0)
 
-    def select_rows(self, rows: Int[Tensor, " R"]) -> None:
+    def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows alone, some of them perhaps twice; a layer at a time."""
         for layers in (self.keys, self.values):
             for layer, tensor in enumerate(layers):
@@ -102,7 +102,7 @@ class RoomyCache(SlotCache):
         self._memory = (self.keys, self.values)
         self.keys, self.values = ([tensor[:rows] for tensor in tensors] for tensors in self._memory)
 
-    def select_rows(self, rows: Int[Tensor, " R"]) -> None:
+    def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows alone, some of them perhaps twice. One that leaves its place goes where none is kept."""
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         sources = rows[moved]
@@ -114,11 +114,11 @@ class RoomyCache(SlotCache):
                 layers[layer] = tensor[: len(rows)]
 
 
-def places_kept(parent: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
+def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """An order of new rows in which as many as can be have the place of their parent.
 
     parent: the row that each new row goes on from, ascending. The first child of a row stays in its place, if that is
-    among the first R; the others take places whose own row has no child. So no place is read after it was written.
+    among the first B; the others take places whose own row has no child. So no place is read after it was written.
     """
     count = len(parent)
     is_first = torch.ones_like(parent, dtype=torch.bool)
@@ -126,10 +126,10 @@ def places_kept(parent: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
     stays = is_first & (parent < count)
     is_free = torch.ones_like(stays)
     is_free[parent[stays]] = False
-    place = torch.empty_like(parent)
-    place[stays] = parent[stays]
-    place[~stays] = is_free.nonzero()[:, 0]
-    return place.argsort()
+    target_row = torch.empty_like(parent)
+    target_row[stays] = parent[stays]
+    target_row[~stays] = is_free.nonzero()[:, 0]
+    return target_row.argsort()
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
@@ -163,8 +163,10 @@ def _kernels(device_type: str) -> AbstractContextManager:
 @contextmanager
 def decoding(model):
     """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
-    kind = model.device.type
-    autocast = torch.autocast(kind, attention_dtype(model), torch.is_autocast_enabled(kind), cache_enabled=False)
+    device_type = model.device.type
+    autocast = torch.autocast(
+        device_type, attention_dtype(model), torch.is_autocast_enabled(device_type), cache_enabled=False
+    )
     with attention(model, "grpo_lab_one_query"), autocast:
         yield
 

@@ -9,6 +9,8 @@ is written yet. `GraphDecoder` (static.py) repeats this step as a CUDA graph.
 leave it; attention reads the columns that are written; and one random number a row is drawn, not one for each token of
 the vocabulary. With a large model the vocabulary is multiplied and searched in blocks, and prefixes keep their place
 in the cache. How it computes follows from shapes alone, so a run that is resumed computes as it did.
+
+A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
 """
 
 from functools import partial
@@ -21,7 +23,14 @@ from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
-from grpo_lab.rollout.cache import RoomyCache, SlotCache, attention_dtype, autocast_copies, decoding, places_kept
+from grpo_lab.rollout.cache import (
+    RoomyCache,
+    SlotCache,
+    attention_dtype,
+    autocast_copies,
+    decoding,
+    order_keeping_parents,
+)
 from grpo_lab.rollout.fast_paths import head_width
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, entropy_of
@@ -231,7 +240,7 @@ class CpuDecoder(Decoder):
         extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
         if isinstance(self.cache, RoomyCache):
-            order = places_kept(new_prefixes // vocab_size)
+            order = order_keeping_parents(new_prefixes // vocab_size)
             new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
         self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)

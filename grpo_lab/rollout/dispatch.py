@@ -51,7 +51,7 @@ def sample_sequences(
 
 
 def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
-    """Draw the completions of some prompts after the others, the very ones that would be drawn all at once.
+    """Draw the completions part by part; they are the same as if all were drawn at once.
 
     So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
     that of the part that took the most steps.
@@ -85,13 +85,17 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
-    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
 
 
 def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0) -> Samples:
     """Draw the completions of these prompts: all of a rollout, or some of them.
 
-    rollout_rows, first_row: of some, as `Decoder` and its `load` take them.
+    rollout_rows: rows of the whole rollout, where these are a part of it.
+    first_row: index of the part's first row in it.
     """
     prompts, length = request.prompts.ids.shape
     # All tokens of the prompts but the last are read at once; there are none where every prompt is one token long.

@@ -30,7 +30,7 @@ def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
     return 1 if shares else heads_per_key
 
 
-def described(length: int, device_type: str, dtype: torch.dtype) -> str | None:
+def describe_attention(length: int, device_type: str, dtype: torch.dtype) -> str | None:
     """Say in words what attends in a run whose rows have at most so many tokens; None where a mask is used."""
     if length <= LONGEST_MASKED:
         return None
@@ -45,8 +45,8 @@ class LongRows:
 
     query_index: Int[Tensor, " N"]  # row after row; those of a row are its last tokens
     key_index: Int[Tensor, " M"]
-    query_ends: Int[Tensor, " E"]  # E = rows + 1, int32: where each begins and ends, as `varlen_attn` takes them
-    key_ends: Int[Tensor, " E"]
+    query_offsets: Int[Tensor, " E"]  # E = rows + 1, int32: where each begins and ends, as `varlen_attn` takes them
+    key_offsets: Int[Tensor, " E"]
     query_lengths: list[int]
     key_lengths: list[int]
     dtype: torch.dtype
@@ -69,13 +69,13 @@ def long_rows(
     is_query = is_token[:, -queries:]
     lengths = torch.stack([is_query.sum(1), is_token.sum(1) * is_query.any(1)])  # 2 B
     lengths = lengths[:, lengths[0] > 0]
-    query_ends, key_ends = pad(lengths.cumsum(1), (1, 0)).int()
+    query_offsets, key_offsets = pad(lengths.cumsum(1), (1, 0)).int()
     query_lengths, key_lengths = lengths.tolist()
     return LongRows(
         query_index=prefix_index[:, -queries:][is_query],
         key_index=prefix_index[is_token & is_query.any(1, keepdim=True)],
-        query_ends=query_ends,
-        key_ends=key_ends,
+        query_offsets=query_offsets,
+        key_offsets=key_offsets,
         query_lengths=query_lengths,
         key_lengths=key_lengths,
         dtype=dtype,
@@ -99,7 +99,7 @@ def attend_varlen(
         keywords["enable_gqa"] = True
     else:
         key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
-    ends = (rows.query_ends, rows.key_ends, max(rows.query_lengths), max(rows.key_lengths))
+    ends = (rows.query_offsets, rows.key_offsets, max(rows.query_lengths), max(rows.key_lengths))
     return varlen_attn(query, key, value, *ends, scale=scaling, window_size=(-1, 0), **keywords)
 
 

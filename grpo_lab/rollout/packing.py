@@ -3,6 +3,8 @@
 The layers work on tokens one by one, but for attention, and what they make of a token depends on those before it alone.
 So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
 completions. Attention alone takes them apart: the prompts among themselves, and each completion with its prompt.
+
+A comment such as `# [aligned]` is an address for planted mistakes (formulas/lines.py).
 """
 
 from contextlib import nullcontext
@@ -38,9 +40,9 @@ def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
     prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
-    blocks = [_rows(model, prompt_prefixes, prompt_mask, length)]
+    blocks = [_attending_rows(model, prompt_prefixes, prompt_mask, length)]
     if is_input.shape[1] > 0:
-        blocks.append(_rows(model, prefix_index, is_token, is_input.shape[1]))
+        blocks.append(_attending_rows(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
     # Attention returns its outputs block by block; `output_index` says where that of each token of each row stands.
     prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
@@ -48,6 +50,7 @@ def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int
     output_index = torch.cat([prompt_outputs, completion_outputs.view_as(is_input)], dim=1)  # B S
     _recompute_with_same_attention(model)
     outputs = output_index.take(first_index)
+    # transformers hands unknown keywords on to the attention function, `attend_packed`.
     hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
     predictor = prefix_index[:, length - 1 :]  # [aligned]
     return hidden, predictor
@@ -58,7 +61,7 @@ def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "
     prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
     keywords = {"past_key_values": cache, "use_cache": True}
-    blocks = [_rows(model, prefix_index, prompts.mask, prefix_index.shape[1])]
+    blocks = [_attending_rows(model, prefix_index, prompts.mask, prefix_index.shape[1])]
     _forward(model, *prompts, first_index, blocks=blocks, outputs=first_index, **keywords)
     return cache, prefix_index
 
@@ -116,7 +119,7 @@ class MaskedRows(NamedTuple):
         return out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
 
 
-def _rows(
+def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
 ) -> MaskedRows | LongRows:
     """Rows that attend, by their prefixes, the last `queries` tokens of each as queries; long rows need no mask."""

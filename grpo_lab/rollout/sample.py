@@ -122,7 +122,7 @@ def sample_completions(
     if tags:
         rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
         texts = [text_with_tags(tokenizer, ids[is_sampled].tolist(), tags) for ids, is_sampled in rows]
-    texts = [after_opened(text, opened[row // num_generations]) for row, text in enumerate(texts)]  # [opened]
+    texts = [after_opened(text, opened[row // num_generations]) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=placed.ids,
         prompt_mask=placed.mask,

@@ -13,7 +13,7 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from grpo_lab.base.checks import check_sampling
+from grpo_lab.base.checks import InputError, check_at_least, check_positive
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.turns import Turns
 
@@ -30,7 +30,7 @@ class Sampling:
     eos_token_ids: tuple[int, ...]
     pad_token_id: int  # fills a row after its end
     temperature: float = 1.0
-    top_k: int = 0  # 0, 1 and 1 are neutral
+    top_k: int = 0  # 0 is neutral; 1 is for the next two
     top_p: float = 1.0
     repetition_penalty: float = 1.0
 
@@ -82,3 +82,12 @@ class SamplingRequest:
 def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
     """The entropy of each row in nats; a token that cannot come (minus infinity) adds nothing."""
     return -log_pi.clamp(min=-1e9).mul_(pi).sum(-1)
+
+
+def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
+    """Raise InputError for a setting of the sampler with which there is no distribution to sample from."""
+    check_positive("temperature", temperature)
+    check_at_least("top_k", top_k, 0)
+    if not 0 < top_p <= 1:
+        raise InputError("top_p", top_p, "it must be positive and at most 1")
+    check_positive("repetition_penalty", repetition_penalty)

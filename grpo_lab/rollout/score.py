@@ -51,10 +51,10 @@ def score_logprobs(
         temperature).
     """
     inputs = ScoreInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
-    read_logits = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
+    logprobs_and_entropy = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     scored_mask = mask if policy_mask is None else mask & policy_mask
     if not is_fast(model):
-        return _score_plain(model, inputs, scored_mask, read_logits)
+        return _score_plain(model, inputs, scored_mask, logprobs_and_entropy)
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
@@ -67,7 +67,7 @@ def score_logprobs(
     chunk = head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type)
     entropy = None
     if chunk is None:
-        logp, entropy = read_logits(head(hidden), ids)
+        logp, entropy = logprobs_and_entropy(head(hidden), ids)
     elif with_entropy:
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
@@ -97,11 +97,12 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
 
 
 def _score_plain(
-    model, inputs: ScoreInputs, scored_mask: Bool[Tensor, "B T"], read_logits: Callable
+    model, inputs: ScoreInputs, scored_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Score by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
 
-    scored_mask: the tokens whose log-probability is needed. read_logits: `_logprobs_and_entropy` with its settings.
+    scored_mask: the tokens whose log-probability is needed.
+    logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
     """
     keywords, predictor = _whole_rows(inputs)
     head = model.get_output_embeddings().weight
@@ -109,12 +110,12 @@ def _score_plain(
     if chunk is None or not has_head_only(model):
         logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
-        return read_logits(logits, inputs.completion_ids)
+        return logprobs_and_entropy(logits, inputs.completion_ids)
     output = model.base_model(**keywords)
     rows, columns = scored_mask.nonzero(as_tuple=True)
     hidden = output[0][rows, predictor[rows, columns]]
     head_only = HeadOnly(model, output)
-    logp, entropy = head_only.in_chunks(read_logits, hidden, inputs.completion_ids[rows, columns], chunk)
+    logp, entropy = head_only.in_chunks(logprobs_and_entropy, hidden, inputs.completion_ids[rows, columns], chunk)
     zeros = logp.new_zeros(scored_mask.shape)
     logp = zeros.masked_scatter(scored_mask, logp)
     return logp, None if entropy is None else zeros.masked_scatter(scored_mask, entropy)

@@ -90,13 +90,13 @@ class KeptGraph:
         turns: Turns | None,
         rollout_rows: int | None,
     ) -> GraphDecoder:
-        sizes = (prompts, num_generations, columns, sampling, turns is None, rollout_rows)
+        arguments = (prompts, num_generations, columns, sampling)
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), sizes, kind, addresses)
+        key = (id(model), arguments, turns is None, rollout_rows, kind, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, *sizes[:4], turns=turns, rollout_rows=rollout_rows)
+            self.decoder = GraphDecoder(model, *arguments, turns=turns, rollout_rows=rollout_rows)
             self.key = key
         else:
             self.decoder.reuse(turns)

@@ -18,7 +18,7 @@ from grpo_lab.base.checks import InputError, InputPackageError, check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
 PREFIX = "gym:"
-HELD_OUT = 0.25
+TEST_SHARE = 0.25
 USUAL = {"train": 1000, "test": 200}  # problems where nothing is said: some take milliseconds to make
 SIZE = 5000  # problems that one seed offers; some generators make them all before the first
 PATIENCE = 1000  # problems in a row that are known already: then there are no others
@@ -48,7 +48,7 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
             misses += PATIENCE // 20
         else:
             question = problem["question"]
-            if question not in rows and split_of("gym", question, test_share=HELD_OUT) == split:
+            if question not in rows and split_of("gym", question, test_share=TEST_SHARE) == split:
                 spec = {"generator": name, "options": options, "index": index}
                 rows[question] = {"prompt": chat_messages(question), "answer": problem["answer"], "gym": spec}
                 misses = 0

@@ -1,5 +1,6 @@
-"""A task of one's own, from a file, a folder or a data set of the hub: one row per problem, such as {"prompt": "6 * 7 =
-?", "answer": "42"}.
+"""A task of one's own, from a file, a folder or a data set of the hub.
+
+It has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
 
 The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the
 split that `dataset_test_split` names. Where there is none of these, a hash of each problem decides, as for the other
@@ -37,18 +38,18 @@ class OwnProblems:
     language: of most problems, "zh" or "en".
     """
 
-    of_split: dict[str, LazyRows]
-    locations_of_split: dict[str, Sequence[str]]
+    rows_by_split: dict[str, LazyRows]
+    locations_by_split: dict[str, Sequence[str]]
     notes: list[str]
     language: str
 
     def rows(self, split: str) -> LazyRows:
         """A split's rows, in the order of the data; each access makes a new one."""
-        return self.of_split[split]
+        return self.rows_by_split[split]
 
     def locations(self, split: str) -> list[str]:
         """The file and line of each row, such as "mine.jsonl, line 7"."""
-        return [*self.locations_of_split[split]]
+        return [*self.locations_by_split[split]]
 
 
 def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblems:
@@ -190,18 +191,18 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
     files = files_in(folder / (options.dataset_config or ""))
     train, test = options.dataset_split or TRAIN, options.dataset_test_split or "test"
 
-    def of_split(split: str) -> list[Path]:
+    def files_of_split(split: str) -> list[Path]:
         return [
             file for file in files if re.match(rf"{re.escape(split)}([^a-zA-Z]|$)|.*[.]{re.escape(split)}$", file.stem)
         ]
 
     for option, split in (("dataset_split", options.dataset_split), ("dataset_test_split", options.dataset_test_split)):
-        if split is not None and not of_split(split):
+        if split is not None and not files_of_split(split):
             names = ", ".join(file.name for file in files)
             problem = f"is {split!r}, and no name of a file in {str(folder)!r} begins with it"
             raise InputError(option, split, f"expected the beginning of {names:.300}", found=problem)
-    held_out = of_split(test)
-    training = of_split(train) or [file for file in files if file not in held_out]
+    held_out = files_of_split(test)
+    training = files_of_split(train) or [file for file in files if file not in held_out]
     if not training:
         raise InputError("task", str(folder), f"expected a file {train}{files[0].suffix}", found="has test files alone")
     left_out = [file.name for file in files if file not in (*training, *held_out)]

@@ -8,12 +8,12 @@ import random
 from grpo_lab.tasks.rows import Row, chat_messages, check_number, split_of
 
 LARGEST = 20
-HELD_OUT = 0.25
+TEST_SHARE = 0.25
 
 
 def short_sum_split(a: int, b: int) -> str:
     """The split of a sum; 3 + 14 and 14 + 3 are in the same one."""
-    return split_of("short sums", *sorted((a, b)), test_share=HELD_OUT)
+    return split_of("short sums", *sorted((a, b)), test_share=TEST_SHARE)
 
 
 def short_sum_row(a: int, b: int) -> Row:

@@ -42,8 +42,8 @@ class Task:
     system_prompt: str | None = None  # for problems that bring none
     language: str = "en"
     held_out: bool = True  # whether the split "test" has other problems than "train"
-    warmed_up: int | None = None  # tokens that the tiny model needs for a problem, if it has learnt the task's form
-    usual: dict[str, int] = field(default_factory=dict)  # problems of a split where no number is said
+    tiny_completion_length: int | None = None  # enough for the tiny model, if it has learnt the task's form
+    default_counts: dict[str, int] = field(default_factory=dict)  # problems of a split where no number is said
     respond: Callable[[list[str]], list[str]] | None = None  # what an environment replies within a completion
     stop_strings: tuple[str, ...] = ()  # that hand the word to it
     own: OwnProblems | None = None  # where it is one's own: what is to be said of its file, and where each row stands
@@ -52,11 +52,11 @@ class Task:
         """`n` problems of a split; None for as many as are usual."""
         if n is not None:
             check_at_least("n", n, 1)
-        return self.problems(split, n or self.usual.get(split), seed)
+        return self.problems(split, n or self.default_counts.get(split), seed)
 
     def completion_length(self, small: bool) -> int:
         """Tokens that a completion may have; `small`: for a model as small as the tiny one."""
-        return self.warmed_up if small and self.warmed_up else self.max_completion_length
+        return self.tiny_completion_length if small and self.tiny_completion_length else self.max_completion_length
 
 
 def _chats(split: str, n: int | None, seed: int, language: str) -> list[Row]:
@@ -82,17 +82,18 @@ def _first(rows: Sequence[Row], n: int | None, name: str) -> Sequence[Row]:
 
 
 _WORDS = {"reward_funcs": ("math", "format"), "reward_weights": (1.0, 0.1), "max_completion_length": 256}
-_WORDS |= {"usual": {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]}}
+_WORDS |= {"default_counts": {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]}}
 _CHAT = {"reward_funcs": ("contains",), "reward_weights": None, "max_completion_length": 48, "held_out": False}
 TASKS = {
     task.name: task
     for task in (
         Task("sums", "sums of three numbers, which the tiny model has met", addition_problems, ("accuracy", "think"),
-             (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64,
-             usual={"train": TRAINING_SUMS, "test": MAX_EVALUATED}),
+             (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT,
+             tiny_completion_length=64, default_counts={"train": TRAINING_SUMS, "test": MAX_EVALUATED}),
         Task("sums-calculator", "the same with a calculator: what follows \"=\" is written by it", addition_problems,
              ("accuracy", "think"), (1.0, 0.0), max_completion_length=128, prompt_length=80,
-             system_prompt=THINK_SYSTEM_PROMPT, warmed_up=64, usual={"train": TRAINING_SUMS, "test": MAX_EVALUATED},
+             system_prompt=THINK_SYSTEM_PROMPT, tiny_completion_length=64,
+             default_counts={"train": TRAINING_SUMS, "test": MAX_EVALUATED},
              respond=calculators, stop_strings=STOP_STRINGS),
         Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
              ("last",), None, max_completion_length=20, prompt_length=48),
@@ -103,7 +104,7 @@ TASKS = {
         Task("chat", "four short questions; none is held out", partial(_chats, language="en"),
              **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["en"]),
         Task("chat-zh", "the same in Chinese; all Chinese that the tiny model knows", partial(_chats, language="zh"),
-             **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["zh"], language="zh", warmed_up=48),
+             **_CHAT, prompt_length=64, system_prompt=ANSWER_ONLY["zh"], language="zh", tiny_completion_length=48),
         Task("gsm8k", "school problems from the hub, with a worked example; gsm8k:FOLDER reads them from a folder",
              partial(_gsm8k, source=HUB_ID), ("last", "format"), (1.0, 0.1),
              max_completion_length=256, prompt_length=448),

@@ -11,8 +11,7 @@ from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory import fitted
-from grpo_lab.memory.planning import longest_prompt, plan
+from grpo_lab.memory.planning import fit_to_gpu, longest_prompt, plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
@@ -120,7 +119,7 @@ def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, 
         f"to {config.output_dir}"
     )
     if device.type == "cuda":
-        fitted(model_config, tokenizer, rows, config, device, options)
+        yield from fit_to_gpu(model_config, tokenizer, rows, config, device, options)[1]
     else:
         mode = precision or pick_precision(device).name
         length = longest_prompt(tokenizer, rows)

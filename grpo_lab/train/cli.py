@@ -79,7 +79,7 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
         if "eval/reward" in last:
             yield in_words(last, "eval/")
     yield f"saved to {plan.config.output_dir}"
-    if task.own is None or task.own.of_split["test"]:
+    if task.own is None or task.own.rows_by_split["test"]:
         problems = "held-out" if task.held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(plan)}"
 

@@ -27,7 +27,7 @@ def read_options(arguments: list[str] | None = None) -> dict:
 
 
 def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
-    """The options of a run; and the settings of a file that the chosen engine has otherwise.
+    """The options of a run; and the settings of a file that the chosen engine changes or leaves out.
 
     The latter by name: the value in the file, and what takes its place or why it is left out.
     """
@@ -46,6 +46,7 @@ def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]
             saved = {name: value for name, value in saved.items() if name not in BATCH_SPLIT}
     else:
         saved = {}
+    # Each of these replaces the other, where it is typed.
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)

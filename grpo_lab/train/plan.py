@@ -1,17 +1,17 @@
 """A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.options import OURS, Engine, take_engine
 from grpo_lab.train.engines.processes import is_main
-from grpo_lab.train.trl_file import EPOCHS, count_epochs
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
     import torch
@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is
     from grpo_lab.train.checks import Attempts
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
-HELD_OUT = 100  # problems of an evaluation during the run
+EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
+EVAL_PROBLEMS = 100  # problems of an evaluation during the run
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class RunPlan:
 
     def fitted(self) -> "RunPlan":
         """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
-        from grpo_lab.memory import fitted
+        from grpo_lab.memory import fit_to_gpu
 
         if self.device.type != "cuda":
             return self
@@ -107,7 +108,9 @@ class RunPlan:
             return self
         if self.engine.name != OURS:
             return self
-        return replace(self, config=fitted(*self.model_parts, self.rows, self.config, self.device, self.options))
+        config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
+        print(*lines, sep="\n")
+        return replace(self, config=config)
 
 
 def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
@@ -150,9 +153,26 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
-    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCHS)}
+    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
     return task_spec, config, defaults
+
+
+def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
+    """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
+
+    An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
+    """
+    epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
+    if epochs is not None:
+        check_positive("num_train_epochs", epochs)
+        steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
+        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
+        config = replace(config, max_steps=steps)
+    if ratio is not None:
+        check_between("warmup_ratio", ratio, 0, 1)
+        config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
+    return config
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
@@ -161,4 +181,4 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
         return None
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
-    return task_spec.rows("test", None, seed=1)[:HELD_OUT]
+    return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]

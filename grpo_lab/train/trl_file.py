@@ -7,14 +7,14 @@ the file does not say is TRL's default where a run's outcome depends on it.
 import difflib
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from grpo_lab.base import shell_line
-from grpo_lab.base.checks import InputError, check_between, check_positive
+from grpo_lab.base.checks import InputError
 from grpo_lab.base.setting import unread
-from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
@@ -28,7 +28,6 @@ OURS_ALONE = {
     "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
 }  # fmt: skip
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
-EPOCHS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
 WIDTH = 116  # characters of a line of the table
 
 
@@ -112,23 +111,6 @@ def check_translation(result: Translation, file: str) -> None:
         names = ", ".join(result.problems)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
         raise InputError("config", file, expected, found=f"is {file!r}, which says what is not here: {names}")
-
-
-def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
-    """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
-
-    An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
-    """
-    epochs, ratio = (options.get(name) for name in EPOCHS)
-    if epochs is not None:
-        check_positive("num_train_epochs", epochs)
-        steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
-        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
-        config = replace(config, max_steps=steps)
-    if ratio is not None:
-        check_between("warmup_ratio", ratio, 0, 1)
-        config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
-    return config
 
 
 def _current_names(values: dict, result: Translation) -> dict:

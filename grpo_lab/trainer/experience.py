@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -15,24 +13,14 @@ from grpo_lab.base.checks import InputTypeError, check_shapes
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import Columns, RewardLog
-from grpo_lab.rewards.scoring import listed
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.episodes import Episode
 from grpo_lab.rollout.text_environment import Environment, abilities
-from grpo_lab.trainer.metrics import Clock, mean_and_std, none_shares
+from grpo_lab.trainer.metrics import Clock, reward_metrics, rollout_metrics
+from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 
 METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
-
-
-class Rewards(NamedTuple):
-    """The rewards of B completions by F functions."""
-
-    total: Float[Tensor, " B"]  # NaN where no reward function applied
-    rewards_per_func: Float[Tensor, "B F"]  # NaN where one did not apply
-    names: list[str]  # of the functions
 
 
 @dataclass(frozen=True)
@@ -122,68 +110,6 @@ def sample_rows(
     return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
 
 
-def reward_rollout(
-    rollout: Rollout,
-    rows: list[dict],
-    reward_funcs: Callable | list | None,
-    weights: list[float] | None = None,
-    log: RewardLog | None = None,
-) -> Rewards:
-    """Reward the completions of these rows, as `score_completions` does.
-
-    An environment that has a reward of its own is one more function, which weighs 1.
-    weights: one for each of `reward_funcs`; without them each weighs 1.
-    log: for what the functions log; without it nobody keeps that.
-    """
-    functions = list_rewards(reward_funcs, rollout)
-    if weights is not None:
-        weights = [*weights, *[1.0] * (len(functions) - len(weights))]
-    prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
-    columns |= (log or RewardLog()).arguments()
-    return Rewards(*score_completions(functions, prompts, completions, completion_ids, columns, weights))
-
-
-def list_rewards(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
-    """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
-    functions = [] if reward_funcs is None else listed(reward_funcs)
-    episodes = rollout.episodes or []
-    environment_class = type(episodes[0].environment) if episodes else None
-    if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):
-        return functions
-
-    def get_reward(completions, **_) -> list[float | None]:
-        return [episode.reward for episode in episodes]
-
-    get_reward.__name__ = environment_class.__name__
-    return [*functions, get_reward]
-
-
-def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
-    """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
-    rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
-    episodes = rollout.episodes or [Episode()] * len(rows)
-    completions = [
-        _completion(row["prompt"], text, episode)
-        for row, text, episode in zip(rows, rollout.texts, episodes, strict=True)
-    ]
-    token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
-    completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    if episodes[0].environment is not None:
-        columns["environments"] = [episode.environment for episode in episodes]
-    prompts = [
-        row["prompt"] if episode.prompt is None else episode.prompt for row, episode in zip(rows, episodes, strict=True)
-    ]
-    return prompts, completions, completion_ids, columns
-
-
-def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
-    """A completion as rewards get it: the messages of an episode with tools, else in the form of its prompt."""
-    if episode.messages is not None:
-        return episode.messages
-    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-
-
 def make_experience(
     rollout: Rollout,
     rewards: Float[Tensor, " B"],
@@ -198,8 +124,11 @@ def make_experience(
     mask = rollout.policy_mask
     if config.mask_truncated_completions:
         mask = mask & ~rollout.truncated[:, None]
-    compute = compute_advantages if config.turn_advantage == "trajectory" else partial(token_advantages, rollout)
-    return Experience(rollout, rewards, compute(rewards, config), mask, rewards_per_func=rewards_per_func)
+    if config.turn_advantage == "trajectory":
+        advantages = compute_advantages(rewards, config)
+    else:
+        advantages = token_advantages(rollout, rewards, config)
+    return Experience(rollout, rewards, advantages, mask, rewards_per_func=rewards_per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
@@ -229,40 +158,3 @@ def _group_advantages_of_known(rewards: Float[Tensor, "P G"], config: GRPOConfig
         rewards,
         smallest_group=1 if config.advantage == "none" else 2,
     )
-
-
-def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
-    lengths = rollout.policy_mask.sum(-1).float()
-    ended = lengths[~rollout.truncated]
-    prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()
-    return {
-        "entropy": (rollout.entropy.sum() / rollout.policy_mask.sum()).item(),
-        "completions/mean_length": lengths.mean().item(),
-        "completions/min_length": lengths.min().item(),
-        "completions/max_length": lengths.max().item(),
-        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
-        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
-        "num_tokens": int(lengths.sum() + prompt_tokens),
-        "tokens_per_second": lengths.sum().item() / seconds,
-    } | tool_metrics(rollout.episodes)
-
-
-def tool_metrics(episodes: list[Episode] | None) -> dict:
-    """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
-    if episodes is None:
-        return {}
-    calls = sum(episode.calls for episode in episodes)
-    failures = sum(episode.failures for episode in episodes)
-    return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
-
-
-def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
-    """The rewards together and of each function, and how many groups have equal ones."""
-    grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
-    highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
-    lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
-    mean, std = mean_and_std(experience.rewards)
-    metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
-    for name, values in zip(rewards.names, rewards.rewards_per_func.unbind(1), strict=True):
-        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics | none_shares(rewards.names, rewards.rewards_per_func)

@@ -22,7 +22,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
-from grpo_lab.rewards.scoring import listed
+from grpo_lab.rewards.scoring import as_list
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.inputs import RunInputs
 
@@ -40,7 +40,7 @@ def fingerprints(inputs: RunInputs) -> dict:
         "dataset": _rows_fingerprint(inputs.dataset),
         "eval_dataset": None if eval_dataset is None else _rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
-        "reward_funcs": None if reward_funcs is None else _code_fingerprint(listed(reward_funcs)),
+        "reward_funcs": None if reward_funcs is None else _code_fingerprint(as_list(reward_funcs)),
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},
     }

@@ -17,7 +17,7 @@ from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures, check_weights
 from grpo_lab.rollout.cache import attention_dtype
 from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.long_rows import described
+from grpo_lab.rollout.long_rows import describe_attention
 from grpo_lab.rollout.probe import probe
 from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompts import end_token_ids
@@ -123,7 +123,7 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
     prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), LOOKED_AT))]
     length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
     with autocast(model, config):
-        return described(length, model.device.type, attention_dtype(model))
+        return describe_attention(length, model.device.type, attention_dtype(model))
 
 
 def check_agent(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
@@ -171,8 +171,10 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
 
 
 def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
-    """The rows one after the other; InputTypeError for what has none: a generator, a dict, a DatasetDict, a
-    DataFrame."""
+    """The rows one after the other.
+
+    InputTypeError for what has none: a generator, a dict, a DatasetDict, a DataFrame.
+    """
     try:
         for index in range(len(dataset)):
             yield dataset[index]

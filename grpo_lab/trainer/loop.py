@@ -121,7 +121,7 @@ def accumulate_gradient(
     clock = clock or Clock(model.device)
     num_items = experience.mask.sum()
     metrics = UpdateMetrics(num_items)
-    settings = config.loss_arguments()
+    loss_arguments = config.loss_arguments()
     if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for part in experience.split(config.rows_at_once):
@@ -133,7 +133,7 @@ def accumulate_gradient(
             advantages = torch.where(part.mask, advantages, 0)
         loss, means = microbatch_loss(
             logp, advantages, part.mask, len(experience), num_items,
-            old_logp=part.old_logp, ref_logp=part.ref_logp, **settings,
+            old_logp=part.old_logp, ref_logp=part.ref_logp, **loss_arguments,
         )  # fmt: skip
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)

@@ -1,4 +1,4 @@
-"""Measurements of a step: the clock, and the metrics of its updates."""
+"""Measurements of a step: the clock, and the metrics of its rollout, its rewards and its updates."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.episodes import Episode
+from grpo_lab.trainer.rewarding import Rewards
 
 TOLERANCE = 0.1  # nats
 
@@ -136,3 +139,40 @@ def plain_numbers(metrics: dict) -> dict:
             value_shown = f"is {value!r:.60}"
             raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=value_shown)
     return plain
+
+
+def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
+    lengths = rollout.policy_mask.sum(-1).float()
+    ended = lengths[~rollout.truncated]
+    prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()
+    return {
+        "entropy": (rollout.entropy.sum() / rollout.policy_mask.sum()).item(),
+        "completions/mean_length": lengths.mean().item(),
+        "completions/min_length": lengths.min().item(),
+        "completions/max_length": lengths.max().item(),
+        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
+        "completions/mean_terminated_length": ended.mean().item() if len(ended) else 0.0,
+        "num_tokens": int(lengths.sum() + prompt_tokens),
+        "tokens_per_second": lengths.sum().item() / seconds,
+    } | tool_metrics(rollout.episodes)
+
+
+def tool_metrics(episodes: list[Episode] | None) -> dict:
+    """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
+    if episodes is None:
+        return {}
+    calls = sum(episode.calls for episode in episodes)
+    failures = sum(episode.failures for episode in episodes)
+    return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
+
+
+def reward_metrics(experience, rewards: Rewards) -> dict:
+    """The rewards together and of each function, and how many groups have equal ones."""
+    grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
+    highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
+    lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
+    mean, std = mean_and_std(experience.rewards)
+    metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
+    for name, values in zip(rewards.names, rewards.rewards_per_func.unbind(1), strict=True):
+        metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
+    return metrics | none_shares(rewards.names, rewards.rewards_per_func)

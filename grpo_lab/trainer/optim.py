@@ -1,4 +1,7 @@
-"""The optimizer of a run, in every precision mode; the guard around its steps; and the learning rate schedule."""
+"""The optimizer of a run, in every precision mode, and the guard around its steps.
+
+A comment such as `# [rounding]` is an address for planted mistakes (formulas/lines.py).
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""A run from its first step to its end: order of the data, reference model, files, progress, resuming."""
+"""A run from its first step to its end: order of the data, reference model, files, progress, resuming.
+
+A comment such as `# [refresh]` is an address for planted mistakes (formulas/lines.py).
+"""
 
 import functools
 import time
@@ -23,7 +26,7 @@ from grpo_lab.rollout.static import kept_graphs
 from grpo_lab.rollout.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
-from grpo_lab.trainer.experience import Experience, list_rewards
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
@@ -31,6 +34,7 @@ from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
+from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -172,7 +176,7 @@ class Run:
             with clock("time/logprobs"):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
         if config.shows_completions_of(completed_steps):
-            names = reward_names(list_rewards(self.reward_funcs, experience.rollout))
+            names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:

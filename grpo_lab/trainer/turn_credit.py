@@ -48,7 +48,7 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     entry = TURN_ADVANTAGES[config.turn_advantage]
     states = state_ids(rollout) if entry.reads_states else None
     known = ~(turn_rewards.isnan() & turn_mask).any(-1)
-    compute = partial(entry.compute, scale=config.scale_rewards) if len(entry.scales) > 1 else entry.compute
+    compute = partial(entry.compute, scale=config.scale_rewards) if entry.scales else entry.compute
     inputs = [known, turn_rewards, turn_mask, states]
     grouped = [None if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
     advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")

@@ -37,11 +37,11 @@ LIMIT = 64  # tokens
 
 @dataclass(frozen=True)
 class Arm:
-    """What is different in a run: what is paid, which tokens enter the loss, how each answer begins."""
+    """What is different in a run: its rewards, which tokens enter the loss, how each answer begins."""
 
-    says: str
-    pay: Callable[[Tensor], Tensor] = lambda rewards: rewards  # shape (P, G)
-    keep: Callable[[Tensor], Tensor] = lambda mask: mask  # shape (B, T)
+    description: str
+    change_rewards: Callable[[Tensor], Tensor] = lambda rewards: rewards  # shape (P, G)
+    loss_mask: Callable[[Tensor], Tensor] = lambda mask: mask  # shape (B, T)
     begin: str = ""
     problems: int = 20_000  # that it trains on, again and again
     steps: int = STEPS
@@ -52,22 +52,24 @@ ARMS = {
     "real": Arm("1 for a right answer, else 0"),
     "shuffled": Arm(
         "the rewards of a group change places",
-        pay=lambda rewards: torch.stack([of_group[torch.randperm(G)] for of_group in rewards]),
+        change_rewards=lambda rewards: torch.stack([of_group[torch.randperm(G)] for of_group in rewards]),
     ),
-    "wrong rewarded": Arm("1 for a wrong answer, else 0", pay=lambda rewards: 1 - rewards),
+    "wrong rewarded": Arm("1 for a wrong answer, else 0", change_rewards=lambda rewards: 1 - rewards),
     "first token": Arm(
-        "the first token of an answer alone enters the loss", keep=lambda mask: mask & (mask.cumsum(1) == 1)
+        "the first token of an answer alone enters the loss", loss_mask=lambda mask: mask & (mask.cumsum(1) == 1)
     ),
-    "all but first": Arm("all tokens but the first enter the loss", keep=lambda mask: mask & (mask.cumsum(1) > 1)),
+    "all but first": Arm("all tokens but the first enter the loss", loss_mask=lambda mask: mask & (mask.cumsum(1) > 1)),
     "no thought": Arm("each answer begins with <answer>", begin="<answer>"),
     "16 problems": Arm("1 for a right answer, else 0; 16 problems, each met fifteen times", problems=16),
 }
 for name in tuple(ARMS):
-    slow = f"{ARMS[name].says}; half the rate, twice as many steps"
-    ARMS[f"{name}, half the rate"] = replace(ARMS[name], says=slow, steps=2 * STEPS, learning_rate=LEARNING_RATE / 2)
+    slow = f"{ARMS[name].description}; half the rate, twice as many steps"
+    ARMS[f"{name}, half the rate"] = replace(
+        ARMS[name], description=slow, steps=2 * STEPS, learning_rate=LEARNING_RATE / 2
+    )
 
 
-def answered(model, tokenizer, rows: list[dict], n: int, begin: str):
+def sample_completions_with(model, tokenizer, rows: list[dict], n: int, begin: str):
     """n answers to each problem, which begin as they are told; and which of them are right."""
     prompts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
     rollout = sample_completions(model, tokenizer, [text + begin for text in prompts], n, LIMIT)
@@ -75,18 +77,19 @@ def answered(model, tokenizer, rows: list[dict], n: int, begin: str):
     return rollout, texts, torch.tensor(accuracy_reward(texts, answer=answer))
 
 
-def step_of(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> float:
+def train_step(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> float:
     """One step, as in the notebook; groups without spread are left out."""
-    rollout, _, right = answered(model, tokenizer, rows, G, arm.begin)
-    advantages = group_advantages(arm.pay(right.view(-1, G))).flatten()
-    num_items, some = rollout.mask.sum(), advantages != 0
+    rollout, _, right = sample_completions_with(model, tokenizer, rows, G, arm.begin)
+    advantages = group_advantages(arm.change_rewards(right.view(-1, G))).flatten()
+    num_items, has_gradient = rollout.mask.sum(), advantages != 0
     optimizer.zero_grad()
-    if some.any():
-        part = rollout[some]
+    if has_gradient.any():
+        part = rollout[has_gradient]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
         logp, _ = score_logprobs(model, *inputs, with_entropy=False)
-        loss_mask = arm.keep(part.mask)
-        loss, _ = policy_loss(logp, advantages[some], loss_mask, loss_type="dapo", num_items=num_items)
+        loss, _ = policy_loss(
+            logp, advantages[has_gradient], arm.loss_mask(part.mask), loss_type="dapo", num_items=num_items
+        )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.param_groups[0]["lr"] = lr
@@ -105,8 +108,8 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
         first_row = step * PROMPTS % arm.problems
         rows = train_rows[first_row : first_row + PROMPTS]
         lr = arm.learning_rate * min(1, (step + 1) / WARMUP)
-        rewards.append(step_of(arm, model, tokenizer, optimizer, rows, lr))
-    return {"rewards": rewards, "after": counted(model, tokenizer, held_out, arm.begin)}
+        rewards.append(train_step(arm, model, tokenizer, optimizer, rows, lr))
+    return {"rewards": rewards, "after": measure_policy(model, tokenizer, held_out, arm.begin)}
 
 
 @torch.no_grad()
@@ -118,11 +121,11 @@ def probability(model, tokenizer, rows: list[dict], texts: list[str], prefix_tok
     return torch.where(mask, logp, 0)[:, prefix_tokens:].sum(-1).exp().mean()
 
 
-def counted(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
+def measure_policy(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
     """What is exact, and of one sampled answer to each held-out problem how many are right."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        _, texts, right = answered(model, tokenizer, held_out, 1, begin)
+        _, texts, right = sample_completions_with(model, tokenizer, held_out, 1, begin)
     thinks = torch.tensor([has_thinking(text) for text in texts])
     guesses = [f"<answer>{row['answer']}</answer>{tokenizer.eos_token}" for row in held_out]
     workings = []
@@ -161,8 +164,8 @@ def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str
         "machine": machine("cpu") | {"threads": 1},
         "second": second,
         "settings": settings,
-        "arms": {name: arm.says for name, arm in arms.items()},
-        "base": counted(model, tokenizer, held_out),
+        "arms": {name: arm.description for name, arm in arms.items()},
+        "base": measure_policy(model, tokenizer, held_out),
         "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
     }
     done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}

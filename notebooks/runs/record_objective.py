@@ -31,7 +31,7 @@ from grpo_lab.rollout import sample_completions, score_logprobs
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.experience import reward_rollout
+from grpo_lab.trainer.rewarding import reward_rollout
 
 HERE = Path(__file__).parent
 FAMILY = json.loads((HERE / "family.json").read_text(encoding="utf-8"))["family"]

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, answered, counted, record_runs
+from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, measure_policy, record_runs, sample_completions_with
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.base import Parser, command, writable_file
@@ -37,7 +37,7 @@ POOL, TRIES = 64, 4  # prompts whose pass rate is measured before training, and 
 class Arm:
     """How a run chooses its prompts."""
 
-    says: str
+    description: str
     measure: str = ""  # what the pass rate before training is used for: "filter" or "order"
     dynamic: bool = False  # groups whose rewards are all equal are drawn again
     prompts: int = PROMPTS  # groups of an update
@@ -50,7 +50,9 @@ ARMS = {
     "curriculum": Arm("from the prompts that were solved most often before training to the others", measure="order"),
 }
 for name in tuple(ARMS):
-    ARMS[f"{name}, half the batch"] = replace(ARMS[name], says=f"{ARMS[name].says}; 4 groups", prompts=PROMPTS // 2)
+    ARMS[f"{name}, half the batch"] = replace(
+        ARMS[name], description=f"{ARMS[name].description}; 4 groups", prompts=PROMPTS // 2
+    )
 
 
 def mixed_rows(n: int, seed: int) -> list[dict]:
@@ -65,7 +67,7 @@ def mixed_rows(n: int, seed: int) -> list[dict]:
 def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[Iterator[dict], dict]:
     """`slots` prompts from the pool, as the pass rate before training filters or orders it; and what it kept."""
     pool = rows[:POOL]
-    _, _, right = answered(model, tokenizer, pool, TRIES, "")
+    _, _, right = sample_completions_with(model, tokenizer, pool, TRIES, "")
     solved = right.view(-1, TRIES).sum(1).tolist()
     if arm.measure == "filter":
         chosen = [row for row, times in zip(pool, solved, strict=True) if 0 < times < TRIES]
@@ -86,7 +88,7 @@ def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], budget: int) -> t
     sampled = 0
     while missing and sampled + arm.prompts * G <= budget:
         rows = [next(prompts) for _ in range(arm.prompts)]
-        rollout, _, right = answered(model, tokenizer, rows, G, "")
+        rollout, _, right = sample_completions_with(model, tokenizer, rows, G, "")
         sampled += arm.prompts * G
         rewards = right.view(-1, G)
         keep = rewards.std(1) > 0 if arm.dynamic else torch.ones(arm.prompts, dtype=torch.bool)
@@ -134,7 +136,7 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1, len(samples) / WARMUP)
             optimizer.step()
-    end = counted(model, tokenizer, held_out)
+    end = measure_policy(model, tokenizer, held_out)
     cost = {"cpu_s": round(time.process_time() - started, 1)}
     return {"with_gradient": with_gradient, "samples": samples} | pool_counts | cost | {"after": end}
 

@@ -35,7 +35,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
-from grpo_lab.rewards.named import NAMED
+from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.rewards.task_spec import make_task_spec
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import find_task
@@ -190,7 +190,7 @@ class Measured:
         self.arm = arm
         self.how = how
         self.held_out = self.rows("test", how.problems, seed=1)
-        self.right, *other_rewards = (NAMED[short] for short in arm.rewards)
+        self.right, *other_rewards = (REWARD_FUNCTIONS[short] for short in arm.rewards)
         self.rewards = [Opened(function, arm.opens) for function in (self.right, *other_rewards)]
 
     def rows(self, split: str, n: int | None = None, seed: int = 0) -> list[dict]:
@@ -311,7 +311,7 @@ class Recorder:
         arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
         measured = Measured(model, tokenizer, arm, self.how)
-        noted = Opened(NAMED[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
+        noted = Opened(REWARD_FUNCTIONS[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
         start = self.before(name, measured)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}

@@ -276,16 +276,37 @@ def test_a_missing_axis_may_have_been_summed_over():
     assert "a sum over one axis too many" in verdict.message
 
 
-def test_an_earlier_function_is_lent_where_its_cell_has_not_run():
+NEEDS_OTHERS = """
+def ratio_and_surrogate(logp):
+    return clipped_surrogate(importance_ratio(logp, logp, torch.ones_like(logp).bool()), logp, 0.2)
+
+def aggregate(values, mask, loss_type, max_completion_length=None, num_items=None):
+    return {expression}
+"""
+
+
+@pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
+def test_an_earlier_function_is_lent_where_its_cell_has_not_run_and_the_verdict_names_it(calls, monkeypatch):
     """As in the grading, where all cells run; and it is gone again afterwards."""
-    namespace: dict = {}
+    namespace: dict = {"torch": torch}
     exec(
-        "def importance_ratio(*a):\n    raise NotImplementedError\n"
-        "def aggregate(values, mask, loss_type, max_completion_length=None, num_items=None):\n"
-        "    return clipped_surrogate(values, values, 0.2)",
-        namespace,
+        "def importance_ratio(*a):\n    raise NotImplementedError\n" + NEEDS_OTHERS.format(expression=calls), namespace
     )
     before = dict(namespace)
     verdict = check(namespace["aggregate"], "aggregate")
-    assert "NameError" not in verdict.message and not verdict.right
-    assert namespace == before
+    assert not verdict.right and namespace == before
+    assert "Not defined in your notebook: `clipped_surrogate`. The check lent" in verdict.message
+    with pytest.raises(NameError, match="clipped_surrogate"):
+        namespace["aggregate"](torch.ones(1, 2), None, "grpo")
+    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
+    assert "笔记本里还没有定义：`clipped_surrogate`。" in verdict.details.replace("\n", "")
+
+
+def test_a_name_that_nobody_defined_is_a_name_error_and_what_is_there_or_not_needed_is_not_said_to_be_lent():
+    namespace: dict = {}
+    exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
+    verdict = check(namespace["aggregate"], "aggregate")
+    assert "NameError" in verdict.message and "clipped_surogate" in verdict.message and "lent" not in verdict.message
+    namespace["clipped_surrogate"] = EXERCISES["clipped_surrogate"].function
+    exec(NEEDS_OTHERS.format(expression="clipped_surrogate(values, values, 0.2)"), namespace)
+    assert "lent" not in check(namespace["aggregate"], "aggregate").message

@@ -10,11 +10,15 @@ from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages as library_advantages
 from grpo_lab.course.checking import judge
+from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import exercise
+from grpo_lab.course.wrong_answers import built_anew, source_of
 from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text
 from grpo_lab.rewards import extract_answer as library_extract
 from tests.course.proof.trials import outcomes
+from tests.course.right.nb11 import RIGHT as RIGHT_NB11
 
 SEEDS = (0, 1, 20_011)
 
@@ -291,7 +295,7 @@ def sampler(shift=0, mask_of=lambda mask: mask, uniform_of=lambda u: u):
     return sample_tokens
 
 
-def batch_of(teaches, mean_of_all=True, limit=True):
+def batch_of(teaches, mean_of_all=True, limit=True, may_be_empty=True):
     def dynamic_sampling(sample, prompts, size):
         kept, rewards, everything, first = [], [], [], 0
         while len(kept) < size and first < len(prompts):
@@ -303,9 +307,9 @@ def batch_of(teaches, mean_of_all=True, limit=True):
                     rewards.append(r)
             first += size
         n = size if limit else len(kept)
-        rewards = torch.stack(rewards[:n])
+        rewards = torch.stack(rewards[:n]) if kept or not may_be_empty else group[:0]
         everything = torch.cat(everything) if mean_of_all else rewards
-        return torch.tensor(kept[:n]), rewards, float(everything.nanmean())
+        return torch.tensor(kept[:n], dtype=torch.long), rewards, float(everything.nanmean())
 
     return dynamic_sampling
 
@@ -397,6 +401,7 @@ WRONG = [
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, mean_of_all=False), "mean-of-the-batch"),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, limit=False), "batch-too-large"),
     ("design_reward", paid(block_is), "length-for-nothing"),
+    ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False), ""),
     ("design_reward", paid(lambda y, a: 1.0), ""),
     ("design_reward", paid(lambda y, a: 0.0), ""),
     ("design_reward", paid(lambda y, a: -len(y)), ""),
@@ -452,6 +457,33 @@ def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, 
     verdict = judge(exercise(answer.__name__), outcomes(exercise(answer.__name__), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
+
+
+def test_a_crash_where_no_group_teaches_costs_a_point_and_is_told_by_the_case():
+    crashes = batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False)
+    verdict = judge(exercise("dynamic_sampling"), outcomes(exercise("dynamic_sampling"), crashes))
+    assert verdict.status == "partly" and verdict.points < exercise("dynamic_sampling").points
+    assert "It raises RuntimeError: stack expects a non-empty TensorList" in verdict.message
+    assert "no group teaches anything" in verdict.details
+
+
+WHERE = {"the first place": "0", "the last token": "max(t - 1, 0)", "one too late": "t + 1"}
+WHERE |= {f"place {at}, of the second alone": f"{at} if t else 0" for at in (0, 1, 3)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is(seed):
+    task = exercise("learn_by_playing")
+    index = next(i for i, case in enumerate(task.cases) if case.label == "both guesses are certain")
+    reference, subject = inspect.unwrap(task.function), "whether the guesses are drawn from the policy"
+    expected = outcome_of(reference, task, index, seed)
+    assert expected.observed[subject] is True
+    for answer in (player(), *RIGHT_NB11["learn_by_playing"]):
+        assert equal(outcome_of(answer, task, index, seed), expected, task)
+    for where, place in WHERE.items():
+        source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {place}])")
+        outcome = outcome_of(built_anew(reference, source), task, index, seed)
+        assert outcome.observed[subject] is False, where
 
 
 RIGHT = [

@@ -8,7 +8,7 @@ from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import precision
-from grpo_lab.memory import GIB, fitted
+from grpo_lab.memory import GIB, fit_to_gpu
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -102,7 +102,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
             assert getattr(config, name) == getattr(trained, name), name
 
 
-def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch, capsys):
+def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch):
     tokenizer = make_world()[1]
     shape, rows = shape_config("qwen2"), [{"prompt": "a" * length} for length in (3, 9)]
     config = make_config(generation_batch_size=64, num_generations=8, max_completion_length=256)
@@ -114,11 +114,13 @@ def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch,
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * GIB, 80 * GIB))
         monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
-        fitting = fitted(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
+        fitting, lines = fit_to_gpu(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
         assert (fitting.precision, fitting.gradient_checkpointing) == chosen
-        assert f"chosen: {chosen[0]}, " in capsys.readouterr().out.splitlines()[-1]
+        assert f"chosen: {chosen[0]}, " in lines[-1]
     requested = replace(config, precision="bf16")
-    assert fitted(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",)).precision == "bf16"
-    assert fitted(shape, tokenizer, rows, config, torch.device("cpu"), ()) is config
-    assert fitted(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ()) is config
-    assert "memory: not planned, since model_config is not of Qwen2's kind" in capsys.readouterr().out
+    assert fit_to_gpu(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
+    unchanged, lines = fit_to_gpu(shape, tokenizer, rows, config, torch.device("cpu"), ())
+    assert unchanged is config and lines == []
+    unchanged, lines = fit_to_gpu(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())
+    assert unchanged is config
+    assert len(lines) == 1 and "memory: not planned, since model_config is not of Qwen2's kind" in lines[0]

@@ -20,6 +20,7 @@ TELLING = {
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
+    "trainer/rewarding": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "rollout/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/sampling": ("rollout/test_sample.py", "rollout/test_settings.py"),

@@ -107,7 +107,7 @@ def test_sums_of_08_are_right_and_none_is_held_out_and_trained_on():
 
 
 def test_a_reward_of_08_sees_what_the_prompt_opened_and_notes_every_other_answer():
-    opened = recorders.qwen.Opened(recorders.qwen.NAMED["format"], "<think>", every=2)
+    opened = recorders.qwen.Opened(recorders.qwen.REWARD_FUNCTIONS["format"], "<think>", every=2)
     completions = ["1+1</think><answer>2</answer>", [{"content": "</think>"}], "<think>1</think><answer>2</answer>"]
     assert opened(completions, question=["a", "b", "c"]) == [1.0, 0.0, 0.0]
     assert opened.steps == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
@@ -187,7 +187,7 @@ def test_the_parts_of_the_loss_of_07_are_the_loss():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer, generations=20)
     arms = recorders.arms.ARMS
-    whole, first, later = (arms[name].keep(rollout.mask) for name in ("real", "first token", "all but first"))
+    whole, first, later = (arms[name].loss_mask(rollout.mask) for name in ("real", "first token", "all but first"))
     assert torch.equal(whole, rollout.mask) and torch.equal(first | later, whole) and not (first & later).any()
     assert (first.sum(-1) == 1).all()
 

@@ -86,7 +86,7 @@ def test_comparisons_know_the_same_notations():
     by_number, by_mathematics = number_reward(texts, expected), math_reward(texts, expected, time_limit=60.0)
     assert by_number == by_mathematics
     unequal = {pair for pair, reward in zip(pairs, by_number, strict=True) if not reward}
-    assert unequal == {("三分之一", "1/3"), ("0.333333", "1/3"), ("1/3", "0.333333")}
+    assert unequal == {("0.333333", "1/3"), ("1/3", "0.333333")}
 
 
 @pytest.mark.parametrize("reward", [number_reward, last_number_reward])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import NAMED, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
 
 FILES = {
     "mine": """
@@ -50,11 +50,13 @@ def workdir(tmp_path, monkeypatch):
 
 
 def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
-    for name, function in NAMED.items():
+    for name, function in REWARD_FUNCTIONS.items():
         assert find_rewards([name]) == find_rewards([function.__name__]) == [function]
         assert short_name(function.__name__) == name
     public = {name for name in vars(rewards) if name.endswith("_reward")} - {"judge_reward", "reward_model_reward"}
-    assert public <= {function.__name__ for function in NAMED.values()}, "a reward without a name for the shell"
+    assert public <= {function.__name__ for function in REWARD_FUNCTIONS.values()}, (
+        "a reward without a name for the shell"
+    )
 
 
 def test_several_of_ones_own_beside_those_of_the_package(workdir):
@@ -104,7 +106,9 @@ def test_what_cannot_be_had_is_named(workdir, name, kind, message):
 
 
 def test_who_looks_for_tags():
-    assert all(read_tags([name]) for name in NAMED if name not in ("contains", "last", "code", "pass_rate", "sql"))
+    assert all(
+        read_tags([name]) for name in REWARD_FUNCTIONS if name not in ("contains", "last", "code", "pass_rate", "sql")
+    )
     assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.named import NAMED, find_rewards
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, find_rewards
 from grpo_lab.rewards.task_spec import check_names, make_task_spec
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
@@ -107,7 +107,7 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
         "school",
         "gsm8k:school",
     ]:
-        for rewards in (None, [*NAMED], ["accuracy_reward"]):
+        for rewards in (None, [*REWARD_FUNCTIONS], ["accuracy_reward"]):
             check_names({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
     monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the shares answer
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]

@@ -57,7 +57,7 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
 def test_the_mask_of_heads_that_share_a_key_head_is_aligned_and_repeats_the_plain_one(length):
     model, is_token = random_policy("small"), torch.rand(3, length) < 0.7
     queries, heads_per_key = -(-length // 2), 3
-    mask = packing._rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
+    mask = packing._attending_rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
     assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
     assert torch.equal(mask, additive_mask(is_token, queries, torch.float32).repeat(1, 1, heads_per_key, 1))
 

@@ -22,14 +22,17 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers":
 
 
 def both_ways(model, tokenizer, *arguments, **settings):
-    """The same seed by both ways, and where each leaves the random numbers. Drawn by the race, as `generate` does."""
-    rollouts_and_states = []
+    """Sample with one seed by `generate` and by the decoder; a pair of rollouts, and one of the random states after.
+
+    The decoder draws by the race, as `generate` does.
+    """
+    rollouts, states = [], []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuDecoder, "draw", race)
         for cache in ("dynamic", None):
-            rollouts_and_states.append(sample(model, tokenizer, *arguments, cache_implementation=cache, **settings))
-            rollouts_and_states.append(torch.get_rng_state())
-    return rollouts_and_states
+            rollouts.append(sample(model, tokenizer, *arguments, cache_implementation=cache, **settings))
+            states.append(torch.get_rng_state())
+    return rollouts, states
 
 
 def race(decoder, log_pi, pi):
@@ -38,7 +41,7 @@ def race(decoder, log_pi, pi):
 
 
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
-def test_the_first_clock_to_ring_wins_and_so_does_the_largest_gumbel_sum(pairs):
+def test_exponential_race_is_the_gumbel_maximum(pairs):
     log_pi, noise = torch.tensor(pairs, dtype=torch.float64)[None].unbind(-1)
     times = [noise[0, v].item() / log_pi[0, v].exp().item() for v in range(len(pairs))]
     winner = exponential_race(log_pi, noise).item()
@@ -48,7 +51,7 @@ def test_the_first_clock_to_ring_wins_and_so_does_the_largest_gumbel_sum(pairs):
 
 
 @given(st.lists(st.floats(-60, 0) | st.just(-torch.inf), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
-def test_one_number_a_row_finds_the_first_token_beyond_it(logits, u):
+def test_inverse_cdf_picks_the_first_token_above_u(logits, u):
     if max(logits) == -torch.inf:
         logits[0] = 0.0
     log_pi = torch.tensor([logits]).log_softmax(-1)
@@ -94,19 +97,19 @@ def test_draw_and_entropy_from_one_exponential_are_the_same_to_the_bit():
 
 def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
     model, tokenizer = make_world()
-    found = []
+    is_over_vocabulary = []
 
     class Counts(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
             if function.overloadpacket in (torch.ops.aten.exp, torch.ops.aten.exp_):
-                found.append(arguments[0].shape[-1] == model.config.vocab_size)
+                is_over_vocabulary.append(arguments[0].shape[-1] == model.config.vocab_size)
             return function(*arguments, **(keywords or {}))
 
     steps, step = [], CpuDecoder.step
     monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (steps.append(1), step(decoder)))
     with Counts():
         sample(model, tokenizer)
-    assert sum(found) == len(steps) > 0
+    assert sum(is_over_vocabulary) == len(steps) > 0
 
 
 def all_apart(decoder):
@@ -135,7 +138,7 @@ def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_c
 @pytest.mark.parametrize("pad_is_end", [False, True])
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_world(pad_is_end=pad_is_end)
-    dynamic, after_dynamic, static, after_static = both_ways(model, tokenizer, generations=20, **settings)
+    (dynamic, static), (after_dynamic, after_static) = both_ways(model, tokenizer, generations=20, **settings)
     lengths = static.mask.sum(-1)
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
     assert_same_rollouts(dynamic, static)
@@ -161,7 +164,7 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 def test_every_size_is_drawn_and_computed_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
-        dynamic, _, static, _ = both_ways(model, tokenizer, prompts, length=length, generations=generations)
+        (dynamic, static), _ = both_ways(model, tokenizer, prompts, length=length, generations=generations)
         assert_same_rollouts(dynamic, static)
         logp, _ = logprobs_of(model, static)
         assert (logp - static.logp)[static.mask].abs().max() < 1e-4
@@ -173,7 +176,7 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
     for attention in ("sdpa", "eager"):
         model, tokenizer = make_world(**sizes)
         model.set_attn_implementation(attention)
-        dynamic, _, static, _ = both_ways(model, tokenizer)
+        (dynamic, static), _ = both_ways(model, tokenizer)
         assert_same_rollouts(dynamic, static)
         assert model.config._attn_implementation == attention, "put back"
 

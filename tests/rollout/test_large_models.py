@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from grpo_lab import logprobs
 from grpo_lab.rollout import decoder
-from grpo_lab.rollout.cache import RoomyCache, SlotCache, places_kept
+from grpo_lab.rollout.cache import RoomyCache, SlotCache, order_keeping_parents
 from grpo_lab.rollout.decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
@@ -94,7 +94,7 @@ def test_a_rare_token_of_a_large_vocabulary_comes_as_often_as_its_probability():
 @given(st.integers(1, 9), st.data())
 def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(before, data):
     parent = torch.tensor(sorted(data.draw(st.lists(st.integers(0, before - 1), min_size=1, max_size=12))))
-    order = places_kept(parent)
+    order = order_keeping_parents(parent)
     placed = parent[order]
     assert order.sort().values.tolist() == list(range(len(parent)))
     moved = placed != torch.arange(len(placed))
@@ -119,7 +119,7 @@ def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_t
             for ours, theirs in zip(roomy.update(*new, layer), copied.update(*new, layer), strict=True):
                 assert torch.equal(ours, theirs)
         parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
-        kept = parent[places_kept(parent)]
+        kept = parent[order_keeping_parents(parent)]
         rows = len(kept)
         roomy.select_rows(kept)
         copied.select_rows(kept)

@@ -13,7 +13,7 @@ from grpo_lab.rollout.long_rows import (
     BY_ROW,
     LONGEST_MASKED,
     VARLEN,
-    described,
+    describe_attention,
     kernel_of_long_rows,
     key_copies,
     varlen_shares_key_heads,
@@ -103,18 +103,18 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
     rows = long_rows.long_rows(prefix_index, is_token, T - 1, torch.float32)
-    query_index, key_index, flat_query_index, query_ends, key_ends = [], [], [], [0], [0]
+    query_index, key_index, flat_query_index, query_offsets, key_offsets = [], [], [], [0], [0]
     for row, (index, tokens) in enumerate(zip(prefix_index.tolist(), is_token.tolist(), strict=True)):
         queries = [(i, s) for s, (i, token) in enumerate(zip(index, tokens, strict=True)) if token and s > L]
         if queries:
             query_index += [i for i, _ in queries]
             flat_query_index += [row * (T - 1) + s - L - 1 for _, s in queries]
             key_index += [i for i, token in zip(index, tokens, strict=True) if token]
-            query_ends.append(len(query_index))
-            key_ends.append(len(key_index))
-    assert len(query_ends) == 5  # row 2 has none
+            query_offsets.append(len(query_index))
+            key_offsets.append(len(key_index))
+    assert len(query_offsets) == 5  # row 2 has none
     assert rows.query_index.tolist() == query_index and rows.key_index.tolist() == key_index
-    assert rows.query_ends.tolist() == query_ends and rows.key_ends.tolist() == key_ends
+    assert rows.query_offsets.tolist() == query_offsets and rows.key_offsets.tolist() == key_offsets
     assert rows.flat_query_index.tolist() == flat_query_index and rows.padded_queries == 5 * (T - 1)
 
 
@@ -146,8 +146,8 @@ def test_the_kernel_is_chosen_by_device_and_precision_and_is_said():
     half, single = torch.bfloat16, torch.float32
     assert [kernel_of_long_rows(*where) for where in (("cuda", half), ("cuda", torch.float16))] == [VARLEN] * 2
     assert [kernel_of_long_rows(*where) for where in (("cuda", single), ("cpu", half))] == [BY_ROW] * 2
-    assert described(LONGEST_MASKED, "cpu", single) is None
-    assert described(LONGEST_MASKED + 1, "cpu", single).endswith("a call for each row, in float32")
+    assert describe_attention(LONGEST_MASKED, "cpu", single) is None
+    assert describe_attention(LONGEST_MASKED + 1, "cpu", single).endswith("a call for each row, in float32")
 
 
 def test_keys_are_copied_where_the_kernel_lets_no_query_heads_share_one(monkeypatch):

@@ -17,8 +17,8 @@ from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.rollout.tools.named import load_agent
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
-from grpo_lab.trainer.experience import reward_rollout
 from grpo_lab.trainer.reports import in_turns, turn_texts
+from grpo_lab.trainer.rewarding import reward_rollout
 from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 

@@ -34,6 +34,8 @@ class Recording:
 
 
 class SlowTrainer:
+    """One step of a run as literal loops, with an AdamW of its own: what the trainer is compared with."""
+
     def __init__(self, model, config):
         self.model, self.reference, self.config = model, copy.deepcopy(model), config
         self.parameters = list(model.parameters())

@@ -88,7 +88,7 @@ def test_columns_under_other_names_and_a_template(tmp_path):
     assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
     assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
     task = find_task(str(file), prompt_column="question", answer_column="solution")
-    assert [row["answer"] for split in task.own.of_split for row in task.own.rows(split)] == ["I"]
+    assert [row["answer"] for split in task.own.rows_by_split for row in task.own.rows(split)] == ["I"]
 
 
 def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):

@@ -78,7 +78,7 @@ def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
 
 @pytest.fixture(autouse=True)
 def few_problems(monkeypatch):
-    monkeypatch.setitem(table.TASKS["sums"].usual, "train", 30)
+    monkeypatch.setitem(table.TASKS["sums"].default_counts, "train", 30)
 
 
 @pytest.fixture
@@ -155,7 +155,8 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdi
     arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, keywords = given_to_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
-    assert len(held_out) == train_command.HELD_OUT and held_out == addition_problems("test", train_command.HELD_OUT, 1)
+    assert len(held_out) == train_command.EVAL_PROBLEMS
+    assert held_out == addition_problems("test", train_command.EVAL_PROBLEMS, 1)
     rows, _, _, keywords = given_to_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
     assert len(rows) + len(keywords["eval_dataset"]) == 60

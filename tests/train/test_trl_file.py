@@ -16,6 +16,7 @@ from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
 from grpo_lab.train.engines.options import VLLM, Engine, take_engine
+from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
     NO_EFFECT,
@@ -23,7 +24,6 @@ from grpo_lab.train.trl_file import (
     OTHERWISE,
     SAME_MEANING,
     UNKNOWN,
-    count_epochs,
     is_from_trl,
     translate,
 )

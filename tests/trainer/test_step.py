@@ -188,7 +188,7 @@ def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut
     model, experience = make_experience(cut("dapo", 1))
     of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
     (expected, metrics), (got, token_metrics) = (
-        gradient(model, rows, cut("dapo", 1)) for rows in (experience, of_tokens)
+        gradient(model, variant, cut("dapo", 1)) for variant in (experience, of_tokens)
     )
     assert expected.abs().max() > 0 and torch.equal(got, expected) and token_metrics == metrics
     advantages = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)

@@ -31,14 +31,14 @@ class Counted(Adder):
     """A world that adds, tells its state and counts how often it is asked for its reward."""
 
     def reset(self, answer: str, **row) -> str:
-        self.asked = 0
+        self.reward_calls = 0
         return super().reset(answer, **row)
 
     def get_state(self) -> tuple:
         return (self.start, self.total)
 
     def get_reward(self) -> float:
-        self.asked += 1
+        self.reward_calls += 1
         return super().get_reward()
 
 
@@ -53,14 +53,23 @@ def guess_rollout(tokens) -> Rollout:
     rewards, states = episode_rewards(WORLD, tokens), turn_states(WORLD, tokens)
     counts = policy_mask(tokens)[:, ::2].sum(-1).tolist()
     return Rollout(
-        tokens[:1, :1], mask[:1, :1], torch.zeros(B, dtype=torch.long), tokens, mask, zeros, zeros, ~mask[:, -1],
-        [""] * B, policy_mask(tokens), torch.where(mask, torch.arange(T) // 2, -1),
-        [
+        prompt_ids=tokens[:1, :1],
+        prompt_mask=mask[:1, :1],
+        prompt_of_row=torch.zeros(B, dtype=torch.long),
+        completion_ids=tokens,
+        mask=mask,
+        logp=zeros,
+        entropy=zeros,
+        truncated=~mask[:, -1],
+        texts=[""] * B,
+        policy_mask=policy_mask(tokens),
+        turn=torch.where(mask, torch.arange(T) // 2, -1),
+        episodes=[
             Episode(turn_rewards=rewards[row, : count - 1].tolist(), states=states[row, :count].tolist())
             for row, count in enumerate(counts)
         ],
-        torch.arange(B) // 4,
-    )  # fmt: skip
+        group=torch.arange(B) // 4,
+    )
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, "group") for name in BY_TURN), ("gigpo", "none")])
@@ -102,7 +111,7 @@ def collected(name: str, kind=Counted):
 def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_reward():
     config, experience, _ = collected("trajectory")
     assert torch.equal(experience.advantages, compute_advantages(experience.rewards, config))
-    assert [episode.environment.asked for episode in experience.rollout.episodes] == [1] * 8
+    assert [episode.environment.reward_calls for episode in experience.rollout.episodes] == [1] * 8
 
 
 class StartsAtTwo(Counted):
@@ -124,7 +133,10 @@ def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_
     twice, never = rollout.episodes
     assert twice.reward == 45.2 and twice.turn_rewards == pytest.approx([3.2, 42.0])
     assert never.reward == 0.2 and never.turn_rewards == []
-    assert (twice.environment.asked, never.environment.asked) == (3, 1)  # after each turn with a call, and at the end
+    assert (twice.environment.reward_calls, never.environment.reward_calls) == (
+        3,
+        1,
+    )  # after each turn with a call, and at the end
     assert twice.states == [(2, 0), (2, 3), (2, 45)] and never.states == [(2, 0)]
 
     rewards = torch.tensor([50.2, 1.2])  # with those of reward functions: 5 and 1
@@ -152,7 +164,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     assert torch.equal(by_turn.rewards, at_the_end.rewards)
     turn_rewards, turn_mask = rewards_of_turns(rollout, by_turn.rewards)
     torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
-    assert len({episode.environment.asked for episode in rollout.episodes}) > 1
+    assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
     expected = TURN_ADVANTAGES["gigpo"](*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():

@@ -218,6 +218,20 @@ def _text_of(function: Any) -> str | None:
     return text
 
 
+def global_names_of(function: Any) -> set[str]:
+    """The global names that a function reads, also by way of others that stand in the same namespace."""
+    names: set[str] = set()
+    pending = [inspect.unwrap(function) if callable(function) else function]
+    namespace = getattr(pending[0], "__globals__", {})
+    while pending:
+        current = pending.pop()
+        if isinstance(current, FunctionType) and current.__globals__ is namespace:
+            new = _global_names(current.__code__) - names
+            names |= new
+            pending += [namespace[name] for name in new if name in namespace]
+    return names
+
+
 def _global_names(code: CodeType) -> set[str]:
     names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
     return names.union(*(_global_names(part) for part in code.co_consts if isinstance(part, CodeType)))

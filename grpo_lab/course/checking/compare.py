@@ -89,7 +89,7 @@ def _with_numbers(tree: Any, fill: int) -> Any:
 def agreement(got: Any, expected: Any) -> float:
     """The share of the parts that agree to one in a thousand, whatever their type and shape.
 
-    Of a tensor's numbers, three quarters are the least that counts.
+    A tensor counts where at least three quarters of its numbers agree.
     """
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):

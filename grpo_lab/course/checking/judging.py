@@ -126,10 +126,9 @@ def _status(unchanged: bool, right_values: bool, has_fault_of_form: bool) -> str
 
 
 def _earned(exercise: Exercise, share: float, seed: int) -> float:
-    """The share of right values beyond those that are right without any work.
+    """The share earned beyond what the stub, a constant or the lesson's function gets.
 
-    These are right in the stub of a repair, or in a constant; where a class has another formula, in the lesson's
-    function.
+    The stub counts in a repair, and the lesson's function where a class has another formula.
     """
     free_share = _free_share(exercise, seed)
     return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0

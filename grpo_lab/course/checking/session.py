@@ -1,6 +1,6 @@
 """A student's session: check, hint and progress, and the last verdict of each exercise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_lab.base.checks import check_choice
@@ -11,7 +11,7 @@ from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook
 from grpo_lab.course.exercises import exercise as find_exercise
@@ -42,6 +42,10 @@ def _is_of_library(function: object) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "grpo_lab"
 
 
+LENT = (
+    "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call "
+    "raises NameError until the cell that defines it has run."
+)
 ENTRIES: dict[str, Entry] = {}
 _hints_shown: dict[str, int] = {}
 CELLS.watch()
@@ -50,8 +54,9 @@ CELLS.watch()
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
     """Run `function` on every case of its exercise and say what is right or wrong about it.
 
-    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. In a
-    notebook, the first line names the cell whose function is judged. A function is not judged if its cell was run again
+    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. One that
+    the notebook has not defined so far is lent as well, as in the grading, and the verdict names it. In a notebook, the
+    first line names the cell whose function is judged. A function is not judged if its cell was run again
     and failed, or if JupyterLab saved the notebook with another text of it since: then the page has another one. A
     change that was neither run nor saved is not seen.
 
@@ -71,11 +76,19 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     else:
         with suspended():
             expected_outcomes(exercise, seed)  # before anything of the student's runs
-            with neighbours(function, exercise), without_body(exercise):
+            with neighbours(function, exercise) as lent, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)
             verdict = replace(judge(exercise, outcomes, seed), judged=_judged(function))
+            if lent:
+                verdict = replace(verdict, parts=(*verdict.parts, _lent_part(lent)))
     ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.text(exercise.name))
     return verdict
+
+
+def _lent_part(names: Sequence[str]) -> Part:
+    """Say which functions of the notebook were missing: without this check, a call raises NameError."""
+    quoted = ", ".join(f"`{name}`" for name in names)
+    return Part("say", fill(LENT, quoted))
 
 
 def _judged(function: Callable) -> str:

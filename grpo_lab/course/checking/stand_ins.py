@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from grpo_lab.base.language import Phrase, _, counted, fill
+from grpo_lab.course.checking.cells import global_names_of
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
@@ -101,22 +102,27 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def neighbours(function: Callable, exercise: Exercise) -> Iterator[None]:
+def neighbours(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ...]]:
     """Lend a function the library's versions of earlier exercises, which it may call, for the length of a block.
 
     So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong,
-    or in a cell that has not run since the kernel started.
+    or in a cell that has not run since the kernel started. The grading lends all of them, too.
+
+    Yields:
+        The names of those that the function needs and that its namespace does not have: called outside of this block,
+        it raises NameError.
     """
-    namespace = getattr(function, "__globals__", None)
+    namespace = getattr(inspect.unwrap(function) if callable(function) else function, "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
-    own_functions = {name: namespace[name] for name in earlier(exercise.name) if name in namespace}
-    lent = {name: find_exercise(name).function for name in earlier(exercise.name)}
-    namespace.update(lent)
+    names = earlier(exercise.name)
+    own_functions = {name: namespace[name] for name in names if name in namespace}
+    needed = global_names_of(function)
+    namespace.update({name: find_exercise(name).function for name in names})
     try:
-        yield
+        yield tuple(name for name in names if name in needed and name not in own_functions)
     finally:
-        for name in lent.keys() - own_functions.keys():
-            del namespace[name]
+        for name in names:
+            namespace.pop(name, None)
         namespace.update(own_functions)
 
 

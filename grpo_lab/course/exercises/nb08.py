@@ -48,10 +48,10 @@ STOCHASTIC_ROUND = Exercise(
         "pure-bf16-adamw": {"isfinite()": "return x.bfloat16()"},
         "cut-off": {"8.5": "rounded = x_0"},
         "rounded-to-infinity": {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
-        "exchanged": {"8.5": "rounded = torch.where(noise < p, x_0, x_1)"},
+        "exchanged": {"8.5": "rounded = torch.where((noise < p) | ~x_1.isfinite(), x_0, x_1)"},
         "nearest-as-the-one-below": {"8.2": "x_0 = x.bfloat16().float()"},
         "noise-from-above": {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"},
-        "noise-equal-counts": {"8.5": "rounded = torch.where(noise <= p, x_1, x_0)"},
+        "noise-equal-counts": {"8.5": "rounded = torch.where((noise <= p) & x_1.isfinite(), x_1, x_0)"},
     },
 )
 

@@ -14,6 +14,10 @@ from grpo_lab.rewards.text import check_setting, completion_text, expected_texts
 
 # x, x_1, AB, S_{ABC}, P(A), 总价
 _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4e00-\u9fff]{1,8})?")
+# 3.14... and 1, 2, ..., which go on: neither is 3.14, nor {1, 2}.
+_GOES_ON = re.compile(r"(?:\.{3}|…|\\[lc]?dots(?![a-z]))[\s$)}\\]*$")
+# A letter right behind its number may be a unit or a variable: 3t.
+_TERM = re.compile(r".*[0-9)}][a-zA-Z]")
 # Math-Verify would read a word as a product of letters, "lube" as equal to "blue", and 8:00 as divided by zero.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
 
@@ -29,10 +33,11 @@ def math_reward(
     A text that was cut off, in its thinking or in a later block or box, gives none.
 
     What counts. A number: whole, decimal, with digits that repeat (0.1(6)), fraction (reduced or not), mixed (3 1/2),
-    with powers of ten (1.5e3, 10^6), with its thousands apart (1,234; 1'234; 1.234,50), in Chinese words (三十). It is
-    compared exactly: 0.333333 is not 1/3, and e^{-50} not e^{-60}. Per cent is a hundredth: 25% is 1/4 and not 25. A
-    unit, or a base, may be left out, but not contradicted, and is not converted: 5 cm is 5, and not 5 m; 12_5 is not
-    12_6. The value of a name counts (x = 4). An expression where one is expected: x+1 is 1+x, and 1024 is 2^{10}. Order
+    with powers of ten (1.5e3, 10^6), with its thousands apart (1,234; 1'234; 1.234,50), in Chinese words (三十,
+    三分之一). It is compared exactly: 0.333333 and 0.333... are not 1/3, and e^{-50} not e^{-60}. Per cent is a
+    hundredth: 25% is 1/4 and not 25. A unit, or a base, may be left out, but not contradicted, and is not converted:
+    5 cm is 5, and not 5 m; 12_5 is not 12_6; a single letter right behind its number may be a variable: 3t is not 3.
+    The value of a name counts (x = 4). An expression where one is expected: x+1 is 1+x, and 1024 is 2^{10}. Order
     counts in tuples, not in sets and bare lists, and a set is no tuple; x > 3 is (3, \infty). Words are compared as
     texts, in any case.
 
@@ -88,10 +93,12 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
 def judge_form(expected: str, submitted: str) -> bool | tuple[str, str]:
     """Judge an answer without Math-Verify: right or wrong; or, to ask it about, the two expressions."""
     gold, answer = tidy(expected), tidy(submitted) if len(submitted) <= max(LONGEST, 2 * len(expected)) else ""
+    if re.search("[0-9]", submitted) and _GOES_ON.search(submitted) and not _GOES_ON.search(expected):
+        answer = ""
     (name, value), (its_name, its_value) = _equation(gold), _equation(answer)
     if number := quantity_in(value):
         (size, unit), (its_size, its_unit) = number, quantity_in(its_value) or (None, "")
-        units_agree = unit == its_unit or "" in (unit, its_unit)
+        units_agree = unit == its_unit or not unit or (not its_unit and not _TERM.fullmatch(value))
         return size == its_size and units_agree and (its_name in ("", name) or not name)
     if _WORDS.fullmatch(gold):
         return loose_text(gold) == loose_text(answer)

@@ -29,19 +29,30 @@ _NOT_COUNTED = re.compile(
 )
 
 _DIGITS = "零一二三四五六七八九"
-# 三, 十七, 三十: as they are said, up to 99.
-_SPOKEN = {
-    (_DIGITS[tens] * (tens > 1) + "十") * (tens > 0) + _DIGITS[units] * (units > 0 or tens == 0): 10 * tens + units
-    for tens in range(10)
-    for units in range(10)
-} | {"两": 2}
+
+
+def _in_words(n: int) -> str:
+    """A number below 10000 in Chinese words, as behind others: 117 is 一百一十七, 105 一百零五."""
+    thousands, hundreds, tens, units = (n // 10**place % 10 for place in (3, 2, 1, 0))
+    text = (_DIGITS[thousands] + "千") * (thousands > 0)
+    text += (_DIGITS[hundreds] + "百" if hundreds else "零" * (thousands > 0)) * (n % 1000 > 0)
+    text += (_DIGITS[tens] + "十" if tens else "零" * (hundreds > 0)) * (n % 100 > 0)
+    return text + _DIGITS[units] * (units > 0)
+
+
+# 三, 十七, 三十, 一百零五: as people say them, up to 9999.
+_SPOKEN = (
+    {_in_words(n): n for n in range(1, 10_000)} | {_in_words(n)[1:]: n for n in range(10, 20)} | {"零": 0, "两": 2}
+)
+_NUMERALS = f"(?:[{_DIGITS}两十百万]|千(?![米克]))+"  # 五千克 is 5 kg
 CURRENCY = "$¥€£₩₹₽₺₫฿₴₱"
 _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?(?:(?P<currency>[{CURRENCY}]) ?(?P<inner>[+-]?))? ?(?:"
     r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
     r"|(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
-    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|(?P<spoken>[两十零一二三四五六七八九]+))"
-    r"(?P<percent> ?%)?(?P<tail>.*)"
+    r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|"
+    rf"(?P<spoken>(?:{_NUMERALS}又)?{_NUMERALS}分之{_NUMERALS}|{_NUMERALS}点[{_DIGITS}]+|{_NUMERALS}))"
+    r"(?P<percent> ?[%‰])?(?P<tail>.*)"
 )
 _THOUSANDS_APART = re.compile(r"(?<![0-9,.] )(?<![0-9,.])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9/,]| [0-9])")
 # 1'234'567, 1_234_567, 1.234.567,00
@@ -73,7 +84,7 @@ _IN_TEXT = re.compile(
     r"[0-9]*\.[0-9]*+(?:\\overline ?\{ ?[0-9]+ ?\}|\([0-9]+\))"
     r"|(?:[0-9]++(?: ?又 ?| ))?+[0-9]++(?: ?/ ?|:)[+-]?0*[1-9][0-9]*+"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?+|\.[0-9]++)"
-    r"(?: ?%)?)"
+    r"(?: ?[%‰])?)"
     # What makes another number of it, or no finished one.
     r"(?P<more>\.[0-9]|[eE][+-]?[0-9]| ?[/^:] ?[({+-]*[0-9]| ?\\(?:pi|sqrt)|\.?\\overline"
     r"|(?:k|(?-i:M)| ?[mb]n)\b|(?<=\b0)x[0-9a-f]+\b"
@@ -93,9 +104,8 @@ def quantity_in(text: str) -> tuple[Fraction, str] | None:
     if value is None or unit is None or (match["currency"] and match["tail"]) or (match["sign"] and match["inner"]):
         return None
     sign = -1 if "-" in (match["sign"], match["inner"]) else 1
-    return value * Fraction(sign, 100 if match["percent"] else 1), _UNITS.get(
-        match["currency"], match["currency"] or unit
-    )
+    share = {"%": 100, "‰": 1000}.get((match["percent"] or "").strip(), 1)
+    return value * Fraction(sign, share), _UNITS.get(match["currency"], match["currency"] or unit)
 
 
 def _plain(text: str) -> str:
@@ -126,9 +136,40 @@ def _value_of(match: re.Match) -> Fraction | None:
         period = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(digits))
         return Fraction(match["start"].rstrip(".") or 0) + period
     if spoken := match["spoken"]:
-        return Fraction(_SPOKEN[spoken]) if spoken in _SPOKEN else None
-    part, whole = Fraction(int(match["top"]), int(match["bottom"])), int(match["whole"] or 0)
+        return _value_of_spoken(spoken)
+    return _mixed(int(match["whole"] or 0), Fraction(int(match["top"]), int(match["bottom"])))
+
+
+def _mixed(whole: int, part: Fraction) -> Fraction | None:
     return whole + part if 0 <= part < 1 or not whole else None  # 3 3/2 is no mixed number
+
+
+def _value_of_spoken(text: str) -> Fraction | None:
+    """The value of a number in Chinese words, if they are the usual ones: 一百二 and 三四 are none."""
+    whole, mark, rest = text.partition("点")
+    if mark:
+        value = _whole_spoken(whole)
+        digits = "".join(str(_DIGITS.index(digit)) for digit in rest)
+        return None if value is None else value + Fraction(int(digits), 10 ** len(digits))
+    front, mark, top = text.partition("分之")
+    if not mark:
+        number = _whole_spoken(text)
+        return None if number is None else Fraction(number)
+    whole, _, bottom = front.rpartition("又")
+    numbers = [_whole_spoken(part) if part else 0 for part in (whole, top)]
+    divisor = {"百": 100, "千": 1000, "万": 10_000}.get(bottom) or _whole_spoken(bottom)
+    return _mixed(numbers[0], Fraction(numbers[1], divisor)) if divisor and None not in numbers else None
+
+
+def _whole_spoken(text: str) -> int | None:
+    """A whole number below 10^8 in Chinese words; None for other words."""
+    text = re.sub("两(?=[千百万])", "二", text)
+    high, mark, low = text.rpartition("万")
+    if not mark:
+        return _SPOKEN.get(text)
+    rest = _SPOKEN.get(low.removeprefix("零"), 0) if low else 0
+    is_right = not low or (0 < rest < 1000 and low.startswith("零")) or (rest >= 1000 and not low.startswith("零"))
+    return _SPOKEN[high] * 10_000 + rest if is_right and _SPOKEN.get(high) else None
 
 
 def unit_of(tail: str) -> str | None:

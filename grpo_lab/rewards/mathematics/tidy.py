@@ -11,6 +11,7 @@ _SIGNS = str.maketrans(
     | {c: unicodedata.normalize("NFKC", c).replace("⁄", "/") for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
     | dict.fromkeys("⁄∕", "/")
     | {"×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "或": " or ", "、": ","}
+    | {"⟨": "(", "⟩": ")"}
 )  # fmt: skip
 _MIXED = re.compile("(?<=[0-9０-９])(?=[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
 _RAISED = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
@@ -29,6 +30,9 @@ _REWRITES = {
     r"\\(?:left|right)(?![a-z])\.?|\\!": "",
     r"\^\s*\{?\s*\\(?:top|intercal|(?:mathsf|mathrm|text) ?\{ ?T ?\})(?![a-z])\s*\}?": "^T",
     r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|underline|textcolor ?\{\w+\})\s*\{([^{}]*)\}": r" \1 ",
+    r"\\langle(?![a-z])": "(",
+    r"\\rangle(?![a-z])": ")",
+    r"\+/-": r"\\pm ",
     r"\\[()\[\]]|\$\$|\\[,;: ]|~|\\q?quad(?![a-z])": " ",
     r"^\s*\*\*(.*?)\*\*\s*$|\$([^$]+)\$": r" \1\2 ",
     r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": "",
@@ -71,9 +75,12 @@ def answer_in_block(text: str) -> str:
 
 
 def boxed(text: str) -> str:
-    r"""The content of the last `\boxed{}`; empty where there is none, or where it is not closed."""
+    r"""The content of the last `\boxed{}`, or of the box that fills it; empty without one that is closed."""
     *_, last = [None, *re.finditer(_BOX, text)]
-    return "" if last is None or _is_box_open(text) else last[1] or last[2] or ""
+    content = "" if last is None or _is_box_open(text) else last[1] or last[2] or ""
+    while inner := re.fullmatch(rf"\s*{_BOX}\s*", content):
+        content = inner[1] or inner[2] or ""
+    return content
 
 
 def was_cut_off(text: str) -> bool:

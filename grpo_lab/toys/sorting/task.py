@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError, check_at_least, check_choice, check
 from grpo_lab.policy_gradient import enumerate_sequences
 
 DUPLICATES = ("none", "only")
-HELD_OUT = 0.2  # which share of the multisets of numbers is held out, in every order
+TEST_SHARE = 0.2  # which share of the multisets of numbers is held out, in every order
 
 
 class SortingPrompts(NamedTuple):
@@ -37,7 +37,7 @@ def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -
     ordered = prompts.sort(-1).values
     admitted = (ordered[:, 1:] == ordered[:, :-1]).any(-1) == (duplicates == "only")
     multisets, multiset_index = ordered[admitted].unique(dim=0, return_inverse=True)
-    count = round(HELD_OUT * len(multisets))
+    count = round(TEST_SHARE * len(multisets))
     if count == 0:
         problem = f"there are {len(multisets)} multisets of {length} out of {numbers}"
         raise InputError("numbers", numbers, "expected more, of which some can be held out", found=problem)

@@ -89,12 +89,11 @@ def batch_by_lists(sample, prompts, size):
             if len(set(applying)) > 1:
                 chosen.append((prompt, group))
         start += size
+    mean = math.fsum(everything) / len(everything)
+    if not chosen:
+        return prompts[:0], group.new_zeros(0, len(group)), mean
     chosen = chosen[:size]
-    return (
-        torch.stack([p for p, _ in chosen]),
-        torch.stack([g for _, g in chosen]),
-        math.fsum(everything) / len(everything),
-    )
+    return torch.stack([p for p, _ in chosen]), torch.stack([g for _, g in chosen]), mean
 
 
 RIGHT = {
