@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_lab.base.display import display
-from grpo_lab.base.language import _
+from grpo_lab.base.language import _, fill
 from grpo_lab.formulas.lines import running, with_lines, without_markers
 
 BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"
@@ -76,8 +76,11 @@ def show_bugs(runs: Mapping[str, str]) -> None:
     """Show each run's mistake as the lines that differ from the live source; only the first of them is unfolded."""
     for number, (run, name) in enumerate(runs.items()):
         bug = BUGS[name]
-        address = f"{bug.module}.{bug.function}"
-        head = _(f"<details{'' if number else ' open'}><summary>Run {run}: {name}, in <code>{address}</code></summary>")
+        values = run, name, f"{bug.module}.{bug.function}"
+        if number == 0:
+            head = _(fill("<details open><summary>Run {0}: {1}, in <code>{2}</code></summary>", *values))
+        else:
+            head = _(fill("<details><summary>Run {0}: {1}, in <code>{2}</code></summary>", *values))
         lines = [f'<span style="{COLOURS[line[0]]}">{html.escape(line)}</span>' for line in bug.diff().splitlines()]
         code = f'<pre style="{BLOCK}">{chr(10).join(lines)}</pre>'
         text = f"{re.sub('<[^>]+>', '', head)}\n{bug.diff()}"
