@@ -162,4 +162,7 @@ def test_english_needs_no_translations(monkeypatch):
     monkeypatch.setattr(language, "translated", lambda *_: pytest.fail("asked for a translation"))
     assert _("Truth: 0.25.") == "Truth: 0.25."
     assert translated("nothing of it is known", "zh_CN") == "nothing of it is known"
+
+
+def test_the_semicolon_of_a_character_of_html_stays():
     assert translated("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # a character, not a full stop
