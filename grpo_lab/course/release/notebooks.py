@@ -265,7 +265,7 @@ def sections() -> dict[str, str]:
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""
         for line in "\n".join(texts).splitlines():
-            if line.startswith("#"):
+            if line.startswith("#") and line.lstrip("# ") != "Symbols":  # a table of symbols names no subject
                 anchor = line.lstrip("# ").replace(" ", "-")
             request = line.partition("**Now ")[2]
             notebook = re.search(r"assignments/(\w+?)_", request) or re.match(r"(\w+?)_", path.name)
