@@ -62,7 +62,7 @@ class LossBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """An entry of `LOSSES`: everything that a loss is.
+    """An entry of `LOSSES`: the surrogate of a loss, its divisor, settings, metrics and checks.
 
     surrogate: what each token contributes, to be maximised.
     divided_by: one of `DIVISORS`, what `aggregate` divides by: the tokens of each completion (before the mean over

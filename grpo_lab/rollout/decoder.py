@@ -102,7 +102,7 @@ class Decoder:
         self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
 
     def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
-        """A cache for the prefixes to begin with, of which there will be one a row at most."""
+        """New cache for the first prefixes; later there is at most one prefix per row."""
         return SlotCache(self.model, prefixes, columns, self.slot)
 
     @torch.no_grad()
@@ -192,7 +192,7 @@ class Decoder:
         return out.logits[:, -1]
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
-        """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
+        """Attention mask of one step, 0 or minus infinity, made once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
         visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)

@@ -22,7 +22,7 @@ from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 
 @dataclass
 class Episode:
-    """Holds what is known of an episode beside its tokens."""
+    """What is recorded of an episode besides its tokens: calls, messages, instance, rewards."""
 
     calls: int = 0  # replies of a text environment; calls of tools
     failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time

@@ -25,9 +25,9 @@ EVAL_PROBLEMS = 100  # problems of an evaluation during the run
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All that a run is, but for the weights of its model.
+    """Everything that defines a run, except the model's weights.
 
-    options: those of the command, as `read_run` returns them.
+    options: those of the command, as `read_options_and_changes` returns them.
     defaults: the settings of `config` that were not given, filled in by `default_settings`.
     agent: keywords of `train` for tools or an environment; empty where the policy writes alone.
     """

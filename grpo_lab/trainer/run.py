@@ -140,7 +140,7 @@ class Run:
         return rows_of_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
-        """How far the run is, for reward functions that read it: as in TRL, where steps count updates."""
+        """Progress of the run, for reward functions that ask for it; as in TRL, `global_step` counts updates."""
         updates = self.config.updates_per_step
         return TrainerState(
             global_step=step * updates,

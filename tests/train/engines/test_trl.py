@@ -375,7 +375,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
     assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = train_command.read_run([*arguments, "--engine", "trl"])
+    settings_for_trl, changes = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
     assert (
         "log_kl" not in settings_for_trl
         and settings_for_trl["precision"] == "fp32-master"
