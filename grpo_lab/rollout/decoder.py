@@ -10,7 +10,7 @@ leave it; attention reads the columns that are written; and one random number a 
 the vocabulary. With a large model the vocabulary is multiplied and searched in blocks, and prefixes keep their place
 in the cache. How it computes follows from shapes alone, so a run that is resumed computes as it did.
 
-A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from functools import partial

@@ -4,7 +4,7 @@ The layers work on tokens one by one, but for attention, and what they make of a
 So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
 completions. Attention alone takes them apart: the prompts among themselves, and each completion with its prompt.
 
-A comment such as `# [aligned]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [aligned]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from contextlib import nullcontext

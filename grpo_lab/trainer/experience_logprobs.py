@@ -3,7 +3,7 @@
 `completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
 micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
 
-A comment such as `# [temperature]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A run from its first step to its end: order of the data, reference model, files, progress, resuming.
 
-A comment such as `# [refresh]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [refresh]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import functools
