@@ -2,7 +2,7 @@
 
 - One mask for all layers. In transformers each layer turns a boolean mask into numbers of its own, and keeps them for
   the backward pass: with 24 layers, 24 copies of a B x Q x S tensor.
-- A cache that writes in place. The column to write is one tensor that all layers share, not one a layer.
+- A cache that writes in place. The column to write is one tensor that all layers share, not one per layer.
 - Keys and values are never repeated for the query heads that share them, 7 in Qwen2-0.5B. Where there is a mask,
   transformers copies the whole cache for each of them at every step.
 """
@@ -174,7 +174,7 @@ def decoding(model):
 
 
 def autocast_copies(model) -> dict[str, Tensor]:
-    """The copies that autocast would make of linear layers' weights, made once a rollout and not at every step."""
+    """The copies that autocast would make of linear layers' weights, made once per rollout and not at every step."""
     if not torch.is_autocast_enabled(model.device.type):
         return {}
     return {

@@ -160,7 +160,7 @@ def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
     is_list = isinstance(replies, list | tuple)
     if not is_list or len(replies) != len(texts):
         result = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
-        raise InputError("respond", replies, f"expected a list of {len(texts)}, one a text", found=result)
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", found=result)
     for text in replies:
         if not isinstance(text, str | None):
             raise InputTypeError("respond", text, "expected a text, or None", found=f"returned {text!r:.60}")

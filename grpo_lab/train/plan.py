@@ -167,7 +167,7 @@ def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
         steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
-        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
+        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} per step: {steps:,} steps")
         config = replace(config, max_steps=steps)
     if ratio is not None:
         check_between("warmup_ratio", ratio, 0, 1)
