@@ -153,7 +153,7 @@ def phases(spec: dict) -> dict:
 
 
 def rates(dtype: torch.dtype = torch.float32, size: int = 2048, copied: int = 2**26) -> dict:
-    """Operations a second of one product of `size` x `size` matrices, and bytes a second read and written by a copy.
+    """Operations per second of a product of `size` x `size` matrices; bytes per second that a copy reads and writes.
 
     dtype: the precision of the product, which is that of the matrix products of the run.
     """

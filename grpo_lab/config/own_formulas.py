@@ -121,7 +121,7 @@ def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, setting
 def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     rows, tokens = batch.mask.shape
     if getattr(values, "shape", None) not in ((rows, tokens), (rows, 1)):
-        _refuse("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), a number a token")
+        _refuse("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), one number per token")
     if batch.logp.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
         problem = "returned a tensor without gradient; it must not detach logp or ratio"
         raise RunError(f"loss {name!r}", found=problem)

@@ -29,73 +29,122 @@ class RunSettings:
     """The settings of the run, its rollouts and rewards, and which loss it takes."""
 
     output_dir: str | None = setting(
-        None, "for checkpoints and metrics; none keeps nothing", group="the run", trl="ours", may_change=True
+        None, "folder for checkpoints and metrics (none: nothing is kept)", group="the run", trl="ours", may_change=True
     )
-    seed: int = setting(0, at_least=0, at_most=LARGEST_SEED)
-    max_steps: int = setting(100, at_least=0, trl="ours")
+    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=LARGEST_SEED)
+    max_steps: int = setting(
+        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="ours"
+    )
     save_steps: int = setting(
-        50, "a checkpoint every so many steps; 0: only the end",
+        50, "number of steps between checkpoints (0: only at the end)",
         at_least=0, read_if=("output_dir",), trl="ours", may_change=True,
     )  # fmt: skip
     save_total_limit: int | None = setting(
-        2, "how many stay (none: all)", at_least=1, read_if=("output_dir",), trl="ours", may_change=True
+        2,
+        "number of checkpoints that are kept (none: all)",
+        at_least=1,
+        read_if=("output_dir",),
+        trl="ours",
+        may_change=True,
     )
-    resume_from_checkpoint: bool = setting(False, trl="ours", may_change=True)
+    resume_from_checkpoint: bool = setting(
+        False, "whether to go on from the last good checkpoint in output_dir", trl="ours", may_change=True
+    )
     ignore_reward_changes: bool = setting(
-        False, "resume with rewards that differ from those it began with, or that cannot be compared with them",
+        False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
         read_if=("resume_from_checkpoint",), trl="ours", may_change=True,
     )  # fmt: skip
 
-    disable_tqdm: bool = setting(False, group="what it shows", trl="ours", may_change=True)
+    disable_tqdm: bool = setting(
+        False, "whether to hide the progress bar", group="what it shows", trl="ours", may_change=True
+    )
     report_to: str | list[str] = setting(
-        "none", "where metrics go beside metrics.jsonl, such as tensorboard,wandb",
+        "none", "trackers that take the metrics beside metrics.jsonl, such as tensorboard,wandb",
         choices=("none", *TRACKERS), read_if=("output_dir",), trl="ours", may_change=True,
     )  # fmt: skip
     logging_steps: int = setting(
-        10, "with log_completions: every so many steps, and at the last",
+        10, "number of steps between printed completions, with log_completions; the last step is always shown",
         at_least=1, read_if=("log_completions",), trl="ours", may_change=True,
     )  # fmt: skip
     log_completions: bool = setting(
-        False, "print the best and the worst, write all to completions.jsonl", trl="ours", may_change=True
+        False,
+        "whether to print the best and the worst completion, and write all to completions.jsonl",
+        trl="ours",
+        may_change=True,
     )
-    log_kl: bool = setting(False, "with beta = 0, the KL to the first model", trl="TRL has it with beta above 0")
+    log_kl: bool = setting(
+        False, "whether to measure the KL to the first model with beta = 0, too", trl="TRL has it with beta above 0"
+    )
 
     eval_steps: int | None = setting(
-        None, "every so many, and after the last", group="evaluation", at_least=1, trl="ours", may_change=True
+        None,
+        "number of steps between evaluations; one follows the last step (none: no evaluation)",
+        group="evaluation",
+        at_least=1,
+        trl="ours",
+        may_change=True,
     )
     num_generations_eval: int | None = setting(
-        None, "per prompt (none: num_generations)", at_least=1, read_if=("eval_steps",), trl="ours"
+        None,
+        "completions per prompt in an evaluation (none: num_generations)",
+        at_least=1,
+        read_if=("eval_steps",),
+        trl="ours",
     )
     per_device_eval_batch_size: int | None = setting(
-        None, "at a time (none: as in training)", at_least=1, read_if=("eval_steps",), trl="ours"
+        None,
+        "completions at a time in an evaluation (none: as in training)",
+        at_least=1,
+        read_if=("eval_steps",),
+        trl="ours",
     )
 
-    num_generations: int = setting(16, "G, completions per prompt", group="sampling", at_least=1)
-    generation_batch_size: int = setting(256, "B = P*G, completions per step", at_least=1)
-    max_completion_length: int = setting(64, at_least=1)
-    temperature: float = setting(1.0, above=0)
-    top_k: int = setting(0, at_least=0)
-    top_p: float = setting(1.0, above=0, at_most=1)
-    repetition_penalty: float = setting(1.0, above=0)
+    num_generations: int = setting(16, "G, number of completions per prompt", group="sampling", at_least=1)
+    generation_batch_size: int = setting(256, "B = P*G, number of completions per step", at_least=1)
+    max_completion_length: int = setting(64, "largest number of tokens of a completion", at_least=1)
+    temperature: float = setting(1.0, "temperature of sampling, by which logits are divided", above=0)
+    top_k: int = setting(0, "number of most probable tokens among which each token is sampled (0: all)", at_least=0)
+    top_p: float = setting(
+        1.0,
+        "probability mass of the most probable tokens among which each token is sampled (1: all)",
+        above=0,
+        at_most=1,
+    )
+    repetition_penalty: float = setting(
+        1.0, "penalty on the logits of tokens that have occurred already (1: none)", above=0
+    )
     max_tool_calling_iterations: int | None = setting(
-        None, "turns of the environment in an episode (none: as there is room for)", at_least=1
+        None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = setting(30.0, "seconds that a call of a tool may take", above=0, trl=OUR_LOOP_ALONE)
+    tool_timeout: float = setting(30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE)
 
-    reward_weights: list[float] | None = setting(None, group="rewards and advantages")
+    reward_weights: list[float] | None = setting(
+        None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
+    )
     advantage: str = setting(
-        "group", 'FILE:function, your own (docs/own-task.md); "none": the reward itself',
+        "group", 'estimator of advantages ("none": the reward itself), or FILE:function, your own (docs/own-task.md)',
         choices=ADVANTAGES, trl="TRL has that of the group",
     )  # fmt: skip
-    scale_rewards: str = setting("group", "by whose deviation", choices=SCALES)
+    scale_rewards: str = setting(
+        "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
+    )
     turn_advantage: str = setting(
-        "trajectory", "of an episode: one for all turns, or for each its own (docs/agents.md)",
+        "trajectory", "advantage within an episode: one for all turns, or one per turn (docs/agents.md)",
         choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory",
     )  # fmt: skip
-    mask_truncated_completions: bool = setting(False)
+    mask_truncated_completions: bool = setting(
+        False, "whether to leave completions that hit the length limit out of the loss"
+    )
 
-    loss_type: str = setting("dapo", "FILE:function, your own (docs/own-task.md)", group="objective", choices=LOSSES)
-    importance_sampling_level: str = setting("token", choices=LEVELS, read_if=("use_bias_correction_kl",))
+    loss_type: str = setting(
+        "dapo", "loss, or FILE:function, your own (docs/own-task.md)", group="objective", choices=LOSSES
+    )
+    importance_sampling_level: str = setting(
+        "token",
+        "level of the importance ratio: one per token, or one per sequence",
+        choices=LEVELS,
+        read_if=("use_bias_correction_kl",),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,33 +158,66 @@ class GRPOConfig(LossSettings, RunSettings):
     command: what a command was told beside the settings, such as model, task and rewards; saved with them.
     """
 
-    beta: float = setting(0.0, at_least=0)
-    kl_estimator: str = setting("k3", choices=ESTIMATORS, read_if=("beta", "log_kl"), trl="TRL has k3 alone")
-    use_bias_correction_kl: bool = setting(False, read_if=("beta",))
-    entropy_coef: float = setting(0.0, above=-math.inf)
-    ref_model_sync_steps: int | None = setting(None, "refresh it so often", at_least=1, read_if=("beta",), trl="ours")
+    beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
+    kl_estimator: str = setting(
+        "k3", "estimator of the KL term", choices=ESTIMATORS, read_if=("beta", "log_kl"), trl="TRL has k3 alone"
+    )
+    use_bias_correction_kl: bool = setting(
+        False,
+        "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
+        read_if=("beta",),
+    )
+    entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
+    ref_model_sync_steps: int | None = setting(
+        None,
+        "number of steps between refreshes of the reference model (none: never)",
+        at_least=1,
+        read_if=("beta",),
+        trl="ours",
+    )
     ref_model_device: str | None = setting(
-        None, '"cpu" saves memory of the GPU', read_if=("beta", "log_kl"), trl=OUR_LOOP_ALONE
+        None,
+        'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
+        read_if=("beta", "log_kl"),
+        trl=OUR_LOOP_ALONE,
     )
 
-    learning_rate: float = setting(2e-4, group="optimisation", at_least=0)
+    learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
     lr_scheduler_type: str = setting(
-        "constant_with_warmup", '"constant" has no warm-up at all', choices=SCHEDULES, trl="ours"
+        "constant_with_warmup", 'schedule of the learning rate ("constant": no warm-up)', choices=SCHEDULES, trl="ours"
     )
-    warmup_steps: int = setting(5, at_least=0, trl="ours")
-    weight_decay: float = setting(0.0, at_least=0)
-    adam_beta1: float = setting(0.9, at_least=0, below=1)
-    adam_beta2: float = setting(0.999, at_least=0, below=1)
-    max_grad_norm: float = setting(1.0, "inf: gradients are not clipped", above=0, at_most=math.inf)
-    num_iterations: int = setting(1, "mu, passes over each batch of rollouts", at_least=1)
-    per_device_train_batch_size: int | None = setting(None, "at once (none: the update)", at_least=1, trl="ours")
-    gradient_accumulation_steps: int = setting(1, at_least=1)
-    gradient_checkpointing: bool = setting(False)
-    precision: str | None = setting(None, "none: as flags and model say", choices=tuple(PRECISIONS), trl="ours")
+    warmup_steps: int = setting(
+        5, "number of steps in which the learning rate rises to its peak", at_least=0, trl="ours"
+    )
+    weight_decay: float = setting(0.0, "weight decay of AdamW, on every parameter", at_least=0)
+    adam_beta1: float = setting(0.9, "decay rate of AdamW's mean of gradients", at_least=0, below=1)
+    adam_beta2: float = setting(0.999, "decay rate of AdamW's mean of squared gradients", at_least=0, below=1)
+    max_grad_norm: float = setting(
+        1.0, "largest norm of the gradient, beyond which it is scaled down (inf: never)", above=0, at_most=math.inf
+    )
+    num_iterations: int = setting(1, "mu, number of passes over each batch of rollouts", at_least=1)
+    per_device_train_batch_size: int | None = setting(
+        None, "completions per micro-batch (none: those of the whole update)", at_least=1, trl="ours"
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "number of micro-batches whose gradients are summed in one update", at_least=1
+    )
+    gradient_checkpointing: bool = setting(
+        False, "whether to recompute activations in the backward pass, which saves memory"
+    )
+    precision: str | None = setting(
+        None,
+        "precision of weights and computation (none: as bf16, fp16 and the model say)",
+        choices=tuple(PRECISIONS),
+        trl="ours",
+    )
     bf16: bool = setting(False, 'the name in TRL of precision "fp32-master"', trl="ours")
     fp16: bool = setting(False, 'the name in TRL of precision "fp16"', trl="ours")
     max_nonfinite_steps: int = setting(
-        3, "updates in a row, as of a NaN, that end the run", at_least=1, trl=OUR_LOOP_ALONE
+        3,
+        "number of updates in a row with a loss or gradient that is not finite, such as NaN, that ends the run",
+        at_least=1,
+        trl=OUR_LOOP_ALONE,
     )
 
     command: dict = field(default_factory=dict, compare=False, repr=False)  # no setting

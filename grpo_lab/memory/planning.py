@@ -67,7 +67,7 @@ class MemoryPlan:
         """The plan in GiB: one row per part (those that take nothing are left out), and the totals."""
         run, config = self.run, self.run.config
         title = (
-            f"{run.shape.parameters:,} parameters, {run.mode}; {config.generation_batch_size} completions a step x "
+            f"{run.shape.parameters:,} parameters, {run.mode}; {config.generation_batch_size} completions per step x "
             f"({run.prompt_length} prompt + {config.max_completion_length} response) tokens, "
             f"{run.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )

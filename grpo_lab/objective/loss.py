@@ -1,7 +1,7 @@
 r"""The loss of a batch, and what one of its micro-batches contributes.
 
 A ValueError names an argument that has not the shape, or is not in the range, that the function states.
-A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import torch

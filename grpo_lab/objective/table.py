@@ -29,15 +29,25 @@ OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS,
 class LossSettings:
     """The settings of the losses, under TRL's names: options of a command, fields of a `GRPOConfig`."""
 
-    epsilon: float = setting(0.2, at_least=0, at_most=1)
-    epsilon_high: float | None = setting(None, 'none: epsilon; for "cispo" the largest weight, such as 5.0', at_least=0)
-    delta: float | None = setting(None, above=1)
-    sapo_temperature_pos: float = setting(1.0, above=0)
-    sapo_temperature_neg: float = setting(1.05, above=0)
-    vespo_k_pos: float = setting(2.0, at_least=0)
-    vespo_lambda_pos: float = setting(3.0, at_least=SMALLEST_LAMBDA)
-    vespo_k_neg: float = setting(3.0, at_least=0)
-    vespo_lambda_neg: float = setting(2.0, at_least=SMALLEST_LAMBDA)
+    epsilon: float = setting(0.2, "lower clip range: ratios below 1 - epsilon are clipped", at_least=0, at_most=1)
+    epsilon_high: float | None = setting(
+        None, 'upper clip range (none: epsilon); for "cispo" the largest importance weight, such as 5.0', at_least=0
+    )
+    delta: float | None = setting(
+        None,
+        "upper bound of the unclipped ratio (two-sided clipping), above 1 + epsilon_high (none: no bound)",
+        above=1,
+    )
+    sapo_temperature_pos: float = setting(1.0, "temperature of SAPO's sigmoid gate for positive advantages", above=0)
+    sapo_temperature_neg: float = setting(1.05, "temperature of SAPO's sigmoid gate for the other advantages", above=0)
+    vespo_k_pos: float = setting(2.0, "exponent k of VESPO's sequence weight for advantages of at least 0", at_least=0)
+    vespo_lambda_pos: float = setting(
+        3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=SMALLEST_LAMBDA
+    )
+    vespo_k_neg: float = setting(3.0, "exponent k of VESPO's sequence weight for negative advantages", at_least=0)
+    vespo_lambda_neg: float = setting(
+        2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=SMALLEST_LAMBDA
+    )
 
 
 class LossBatch(NamedTuple):
@@ -52,7 +62,7 @@ class LossBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """An entry of `LOSSES`: everything that a loss is.
+    """An entry of `LOSSES`: the surrogate of a loss, its divisor, settings, metrics and checks.
 
     surrogate: what each token contributes, to be maximised.
     divided_by: one of `DIVISORS`, what `aggregate` divides by: the tokens of each completion (before the mean over

@@ -127,7 +127,7 @@ def check_setting(name: str, value: Any) -> None:
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
-    """A column that reward functions get has one entry a completion; `name` is for the message."""
+    """A column that reward functions get has one entry per completion; `name` is for the message."""
     text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
     if text or len(values) != len(completions):
         description = f"is {shortened(values)}" if text else f"has {len(values)} entries"

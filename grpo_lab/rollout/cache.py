@@ -2,7 +2,7 @@
 
 - One mask for all layers. In transformers each layer turns a boolean mask into numbers of its own, and keeps them for
   the backward pass: with 24 layers, 24 copies of a B x Q x S tensor.
-- A cache that writes in place. The column to write is one tensor that all layers share, not one a layer.
+- A cache that writes in place. The column to write is one tensor that all layers share, not one per layer.
 - Keys and values are never repeated for the query heads that share them, 7 in Qwen2-0.5B. Where there is a mask,
   transformers copies the whole cache for each of them at every step.
 """
@@ -23,7 +23,9 @@ _ALIGNMENT = 8  # numbers; a row of the mask that starts elsewhere would be copi
 def additive_mask(
     is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype, heads_per_key: int = 1
 ) -> Float[Tensor, "B 1 RQ S"]:
-    """0 where a position may look: at real tokens up to itself, and always at itself, so that no row is empty.
+    """Additive attention mask: 0 where a query may attend, minus infinity elsewhere.
+
+    A query attends to real tokens up to its own position, and always to itself, so that no row is empty.
 
     heads_per_key: R, query heads that stand in line behind one another, each with the same Q queries.
     """
@@ -133,7 +135,7 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
-    """One query a head. The R heads that share a key head stand in line as R queries of it, so nothing is repeated."""
+    """Attention with one query per head; the R heads that share a key head are stacked, so no key is repeated."""
     rows, heads, _, width = query.shape
     grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
     out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
@@ -155,14 +157,14 @@ def attention(model, name: str):
 
 
 def _kernels(device_type: str) -> AbstractContextManager:
-    """On a GPU those that take a mask and need no plan: cuDNN makes one for each shape, in 25 to 35 ms."""
+    """Restrict attention on a GPU to kernels that take a mask and need no plan: cuDNN plans each shape for 25-35 ms."""
     own = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(own) if device_type == "cuda" else nullcontext()
 
 
 @contextmanager
 def decoding(model):
-    """`attend`, and autocast without its memory: its copies of weights are freed, and a graph would still read them."""
+    """Decode with `attend`, and with autocast's weight cache off: a CUDA graph would read copies that were freed."""
     device_type = model.device.type
     autocast = torch.autocast(
         device_type, attention_dtype(model), torch.is_autocast_enabled(device_type), cache_enabled=False
@@ -172,7 +174,7 @@ def decoding(model):
 
 
 def autocast_copies(model) -> dict[str, Tensor]:
-    """The copies that autocast would make of linear layers' weights, made once a rollout and not at every step."""
+    """The copies that autocast would make of linear layers' weights, made once per rollout and not at every step."""
     if not torch.is_autocast_enabled(model.device.type):
         return {}
     return {

@@ -6,11 +6,11 @@ is written yet. `GraphDecoder` (static.py) repeats this step as a CUDA graph.
 
 `CpuDecoder` samples from the same distributions with less work. A step of 32 rows takes a CPU half as long as one of
 64, so rows that have drawn the same tokens so far are one row of the batch until they part, and rows that have ended
-leave it; attention reads the columns that are written; and one random number a row is drawn, not one for each token of
+leave it; attention reads the columns that are written; and one random number per row is drawn, not one per token of
 the vocabulary. With a large model the vocabulary is multiplied and searched in blocks, and prefixes keep their place
 in the cache. How it computes follows from shapes alone, so a run that is resumed computes as it did.
 
-A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from functools import partial
@@ -80,7 +80,7 @@ class Decoder:
         ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
         self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
 
-        # The record of all rows, one entry a row:
+        # The record of all rows, one entry per row:
         self.sequences = zeros(rows, columns)
         self.logp = zeros(rows, columns, dtype=torch.float32)
         self.entropy = zeros(rows, columns, dtype=torch.float32)
@@ -91,7 +91,7 @@ class Decoder:
         self.done = zeros(rows, dtype=torch.bool)
         self.prefix_index = self.rows // rows_per_prefix  # the prefix that a row has
 
-        # The batch of the model, one entry a prefix:
+        # The batch of the model, one entry per prefix:
         self.representative_row = self.rows[::rows_per_prefix]  # one of the rows that have it
         self.token = zeros(prefixes, 1)  # its last token, which is read
         self.position = zeros(prefixes, 1)  # of that token
@@ -102,7 +102,7 @@ class Decoder:
         self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
 
     def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
-        """A cache for the prefixes to begin with, of which there will be one a row at most."""
+        """New cache for the first prefixes; later there is at most one prefix per row."""
         return SlotCache(self.model, prefixes, columns, self.slot)
 
     @torch.no_grad()
@@ -192,7 +192,7 @@ class Decoder:
         return out.logits[:, -1]
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
-        """0 or minus infinity, for each of the R query heads that share a key head; made once for all layers."""
+        """Attention mask of one step, 0 or minus infinity, made once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
         visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)
@@ -232,7 +232,7 @@ class CpuDecoder(Decoder):
         return max_steps
 
     def regroup_rows(self) -> None:
-        """Drop the rows that have ended, and give rows that drew different tokens a prefix each."""
+        """Drop the rows that have ended, and give each of the rows that drew different tokens its own prefix."""
         writing = ~self.done
         vocab_size = self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
@@ -249,7 +249,7 @@ class CpuDecoder(Decoder):
             self.cache.select_rows(parent)
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
-        """Draw by one number a row. Rows that have left use up random numbers, too: their end changes no other row."""
+        """Draw with one random number per row. Rows that have left use up theirs, too, so that no other row changes."""
         u = torch.rand(self.rollout_rows, dtype=torch.float64)
         u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
         return inverse_cdf(pi, u[self.rows], self.prefix_index)
@@ -258,7 +258,7 @@ class CpuDecoder(Decoder):
 def inverse_cdf(
     pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
 ) -> Int[Tensor, " B"]:
-    """Draw one token a row with one random number a row: the first v whose cumulative probability is above it.
+    """Draw one token per row with one random number per row: the first v whose cumulative probability is above it.
 
     pi: the probabilities of each distribution, to be scaled so that their sum is 1.
     u: uniform in [0, 1), in float64: with the 24 bits of a float32 rare tokens would come too seldom.

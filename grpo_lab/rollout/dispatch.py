@@ -28,7 +28,7 @@ class Samples(NamedTuple):
     """The completions that a decoder of ours has drawn, and how many token steps that took."""
 
     sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
-    logp: Float[Tensor, "B T"]  # means nothing after the end
+    logp: Float[Tensor, "B T"]  # undefined after the end
     entropy: Float[Tensor, "B T"]
     steps: int
 
@@ -38,7 +38,7 @@ def sample_sequences(
 ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Draw token ids in the way that is right for the model and quick on its device.
 
-    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
+    Returns: prompt and completion, padded after the end; log-probability and entropy, undefined after the end.
     """
     if cache_implementation == "dynamic" or not is_fast(model):
         return sample_by_generate(model, request)

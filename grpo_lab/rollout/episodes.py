@@ -22,7 +22,7 @@ from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 
 @dataclass
 class Episode:
-    """Holds what is known of an episode beside its tokens."""
+    """What is recorded of an episode besides its tokens: calls, messages, instance, rewards."""
 
     calls: int = 0  # replies of a text environment; calls of tools
     failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time
@@ -160,7 +160,7 @@ def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
     is_list = isinstance(replies, list | tuple)
     if not is_list or len(replies) != len(texts):
         result = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
-        raise InputError("respond", replies, f"expected a list of {len(texts)}, one a text", found=result)
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", found=result)
     for text in replies:
         if not isinstance(text, str | None):
             raise InputTypeError("respond", text, "expected a text, or None", found=f"returned {text!r:.60}")

@@ -4,7 +4,7 @@ The layers work on tokens one by one, but for attention, and what they make of a
 So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
 completions. Attention alone takes them apart: the prompts among themselves, and each completion with its prompt.
 
-A comment such as `# [aligned]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [aligned]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from contextlib import nullcontext
@@ -29,7 +29,7 @@ PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of at
 def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
     """The last hidden state after each prefix, and the index of the one that predicts each token.
 
-    What stands where the mask is False means nothing.
+    Values where the mask is False are undefined.
     """
     used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
     prompt_ids = inputs.prompt_ids[used_prompts]
@@ -80,7 +80,7 @@ def unique_prefixes(
     """Number the prefixes of rows: rows have the same number at a token if all tokens up to it are the same.
 
     Returns:
-        prefix_index: the number at each token; at padding it means nothing.
+        prefix_index: the number at each token; undefined at padding.
         first_index: where each number comes first in the flattened ids.
     """
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)

@@ -68,7 +68,10 @@ def evaluating(model):
 
 @contextmanager
 def set_aside_generation_config(model):
-    """`generate` fills what is left unset from the checkpoint's own settings; during a rollout there are none."""
+    """Set the checkpoint's generation_config aside for a while.
+
+    So `generate` adds no top_k, top_p or penalty of its own.
+    """
     checkpoint_config, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield

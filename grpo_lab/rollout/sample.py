@@ -2,7 +2,7 @@
 
 From prompts as text to a `Rollout`; `dispatch.py` picks the sampler that draws the tokens.
 
-A comment such as `# [padding]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from dataclasses import dataclass, replace

@@ -25,7 +25,7 @@ NOT_FINITE = (
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn, and which of them end a completion."""
+    """Sampling parameters, and the token ids that end and pad a completion."""
 
     eos_token_ids: tuple[int, ...]
     pad_token_id: int  # fills a row after its end

@@ -46,7 +46,7 @@ def score_logprobs(
             are read, and no logits are made for them on the fast path. None: all.
 
     Returns:
-        Two tensors of shape (B, T); where the mask is False their values mean nothing, but are finite. The gradient of
+        Two tensors of shape (B, T); values where the mask is False are undefined, but finite. The gradient of
         a log-probability with respect to the logits is (onehot - p) / temperature, with p = softmax(logits /
         temperature).
     """

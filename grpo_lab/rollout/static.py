@@ -103,7 +103,10 @@ class KeptGraph:
         return self.decoder
 
     def end_rollout(self) -> None:
-        """Drop the graph where it could be in the way. Of the first rollout: nobody knows yet what an update takes."""
+        """Drop the graph unless it leaves room for the update.
+
+        It is always dropped after the first rollout, when the peak of an update is not known yet.
+        """
         self.rollouts += 1
         if self.rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
             self.drop()
@@ -116,7 +119,7 @@ class KeptGraph:
 
 
 def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> int:
-    """Into how many equal parts a rollout has to be cut, so that one at a time fits into what is free on a GPU."""
+    """Number of equal parts into which a rollout is cut so that each fits into free GPU memory."""
     device = model.device
     config = model.config
     if device.type != "cuda":

@@ -233,7 +233,7 @@ def _read(
     if errors:
         raise combine_errors(errors, count)
     if not len(table):
-        expected = f"expected one a line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
+        expected = f"expected one per line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
         raise InputError(data.name, data.name, expected, found="has no row")
     return table
 

@@ -9,7 +9,7 @@ from grpo_lab.rewards.task_spec import SUMS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.cli import main
-from grpo_lab.train.options import read_options, read_run, train_parser
+from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
 from grpo_lab.train.plan import EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
 
 # The problems, the rewards and their weights of the task "sums", for lessons that train without the command.

@@ -13,14 +13,14 @@ from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.train.engines.options import OURS
 from grpo_lab.train.engines.processes import only_main_prints
 from grpo_lab.train.engines.settings import differences
-from grpo_lab.train.options import read_run
+from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train as the arguments say, or report what would keep that from going well (`--dry_run`)."""
-    options, changes = read_run(arguments)
+    options, changes = read_options_and_changes(arguments)
     dry_run = options.pop("dry_run", False)
     with only_main_prints():
         return _run(options, changes, dry_run)
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int | None:
 def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     """Plan the run, check it, load the model and train it.
 
-    changes: the settings of a file that this engine has otherwise, as `read_run` returns them.
+    changes: the settings of a file that this engine has otherwise, as `read_options_and_changes` returns them.
     """
     from grpo_lab.models import one_thread_if_small
     from grpo_lab.train.checks import Attempts

@@ -23,13 +23,14 @@ BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 def read_options(arguments: list[str] | None = None) -> dict:
     """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed."""
-    return read_run(arguments)[0]
+    return read_options_and_changes(arguments)[0]
 
 
-def read_run(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
-    """The options of a run; and the settings of a file that the chosen engine changes or leaves out.
+def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
+    """Read the options of a run, and the settings from a file that the chosen engine replaces or drops.
 
-    The latter by name: the value in the file, and what takes its place or why it is left out.
+    Returns: the options; and each such setting by name, with its value in the file and what replaces it, or why it is
+    dropped.
     """
     parser = train_parser()
     typed = vars(parser.parse_args(arguments))
@@ -82,7 +83,10 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
 
 
 def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
-    """The options in a file, to which an option with this value led; it names no code that was not typed."""
+    """Read the options saved in `file`; InputError if it names code that was not typed (`check_names`).
+
+    option, value: the option that pointed to the file, for messages.
+    """
     if not file.is_file():
         run_folder = file.parent.parent  # of the run whose checkpoint-12 was named
         is_run = (run_folder / SETTINGS_FILE).is_file()

@@ -25,9 +25,9 @@ EVAL_PROBLEMS = 100  # problems of an evaluation during the run
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All that a run is, but for the weights of its model.
+    """Everything that defines a run, except the model's weights.
 
-    options: those of the command, as `read_run` returns them.
+    options: those of the command, as `read_options_and_changes` returns them.
     defaults: the settings of `config` that were not given, filled in by `default_settings`.
     agent: keywords of `train` for tools or an environment; empty where the policy writes alone.
     """
@@ -167,7 +167,7 @@ def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
         steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
-        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} a step: {steps:,} steps")
+        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} per step: {steps:,} steps")
         config = replace(config, max_steps=steps)
     if ratio is not None:
         check_between("warmup_ratio", ratio, 0, 1)

@@ -142,7 +142,7 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
     if batch is None:
         batch = rows * (parts or accumulation)
         factors = f"{rows} x {parts or accumulation}"
-        result.take("generation_batch_size", batch, f"{batch} completions a step, {factors} of one process")
+        result.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
     else:
         processes = max(1, batch // (rows * parts)) if parts else 1
         result.take("generation_batch_size", batch)

@@ -3,7 +3,7 @@
 `completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
 micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
 
-A comment such as `# [temperature]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import torch
@@ -27,7 +27,7 @@ def completion_logprobs(
         row_mask: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
 
     Returns:
-        In nats, on the device of the experience. What stands where the mask is False means nothing. The entropy is None
+        In nats, on the device of the experience. Values where the mask is False are undefined. The entropy is None
         where `config.entropy_coef` is 0: the metrics take the sampler's.
     """
     logp = torch.zeros(experience.mask.shape, device=experience.mask.device)

@@ -27,7 +27,7 @@ def now(device: torch.device) -> float:
 
 
 class Clock:
-    """`with clock("time/logprobs"):` adds the seconds that pass inside to those of that name.
+    """Timer of the phases of a step: `with clock(name):` adds the seconds spent inside to `seconds[name]`.
 
     Phases may be nested; the time of an inner one is its own and not the outer's. `read` may count something else.
     """
@@ -77,7 +77,8 @@ class UpdateMetrics:
         trained_replies = None
         if part.rollout.episodes is not None:
             reply_tokens = differing.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])
-            # Counted by length: whoever takes the wrong mask has perhaps lost the one that knows who wrote what.
+            # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
+            # lost that mask.
             policy_tokens = part.rollout.mask.sum(-1) - reply_tokens
             surplus = (part.mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_replies = torch.stack([surplus.sum(), reply_tokens.sum()])

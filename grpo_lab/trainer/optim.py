@@ -1,6 +1,6 @@
 """The optimizer of a run, in every precision mode, and the guard around its steps.
 
-A comment such as `# [rounding]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [rounding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import math

@@ -4,7 +4,7 @@ torchao's own update is meant to be compiled, which needs a C compiler; uncompil
 parameter, and computes in float32 for a whole parameter at once: gigabytes for Qwen2's embedding. Here parameters are
 laid end to end and updated a piece at a time, and a code is looked up with one search. On purpose it departs from
 torchao in two things: moments too few to be quantised are float32, since in bf16 a second moment could not follow
-changes of 0.1% a step; and the noise that rounds is added to the bits of a weight, not compared with them.
+changes of 0.1% per step; and the noise that rounds is added to the bits of a weight, not compared with them.
 """
 
 from typing import NamedTuple
@@ -74,7 +74,7 @@ class EightBitAdamW:
                 part.copy_(values)
 
     def _updated(self, p: Float[Tensor, " N"], g: Float[Tensor, " N"], mean: "Moment", square: "Moment") -> Tensor:
-        """AdamW, operation by operation as torchao has it; 28 bytes a number are alive at most."""
+        """AdamW, operation by operation as torchao has it; at most 28 bytes per number are alive."""
         beta1, beta2 = self.betas
         m = mean.value().lerp_(g, 1 - beta1)
         mean.set(m)
@@ -225,7 +225,8 @@ def code_tables() -> tuple[Float[Tensor, "256"], Float[Tensor, "256"]]:
         from torchao.optim.quant_utils import create_dynamic_map
     except ImportError as error:
         raise InputPackageError(
-            "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: pip install "
-            "\"grpo-lab[torchao]\". Without it, precision='fp32-master' trains, with 16 bytes a parameter instead of 6"
+            "precision 'bf16' keeps Adam's moments in 8 bits, with torchao, which can't be imported: "
+            "pip install \"grpo-lab[torchao]\". Without it, precision='fp32-master' trains, with 16 bytes per "
+            "parameter instead of 6"
         ) from error
     return torch.tensor(create_dynamic_map(signed=True)), torch.tensor(create_dynamic_map(signed=False))

@@ -1,6 +1,6 @@
 """The rewards of a rollout, by the reward functions of a run and by its environment.
 
-A comment such as `# [rows]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [rows]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from collections.abc import Callable

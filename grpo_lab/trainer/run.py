@@ -1,6 +1,6 @@
 """A run from its first step to its end: order of the data, reference model, files, progress, resuming.
 
-A comment such as `# [refresh]` is an address for planted mistakes (formulas/lines.py).
+A comment such as `# [refresh]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import functools
@@ -140,7 +140,7 @@ class Run:
         return rows_of_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
-        """How far the run is, for reward functions that read it: as in TRL, where steps count updates."""
+        """Progress of the run, for reward functions that ask for it; as in TRL, `global_step` counts updates."""
         updates = self.config.updates_per_step
         return TrainerState(
             global_step=step * updates,

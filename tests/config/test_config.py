@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.setting import check_type, setting_specs
 from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.arguments import option_actions, settings_parser
 from grpo_lab.config.defaults import BY_SIZE, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
@@ -29,6 +30,13 @@ def test_the_names_are_those_of_trl():
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
     read_there = {name for loss_type in IN_TRL for name in LOSSES[loss_type].reads}
     assert ours - theirs == OURS_ALONE | ({each.name for each in fields(LossSettings)} - read_there)
+
+
+def test_the_help_says_what_each_setting_is():
+    actions = option_actions(settings_parser("grpo_lab.train", SETTINGS))
+    for name, spec in SETTINGS.items():
+        assert spec.about and actions[name].help.startswith(spec.about.replace("%", "%%")), name
+    assert "lower clip range" in actions["epsilon"].help and "(default: 0.2)" in actions["epsilon"].help
 
 
 def test_sizes_are_derived():

@@ -166,7 +166,7 @@ def test_what_a_function_returns_is_checked(workdir):
     logp, advantages, mask, _ = batch()
     for name, message in {
         "stopped": "returned a tensor without gradient; it must not detach",
-        "one_number": r"returned shape \(\); expected a tensor of shape \(4, 4\), a number a token",
+        "one_number": r"returned shape \(\); expected a tensor of shape \(4, 4\), one number per token",
         "breaks": r"failed in my_loss.py, line \d+: NameError: name 'undefined'",
         "text": "returned str; expected a tensor",
     }.items():

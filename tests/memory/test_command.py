@@ -61,7 +61,7 @@ def test_where_nothing_fits_it_says_what_is_left(capsys):
 
 def test_a_model_on_this_machine_is_planned_with_its_own_prompts(capsys):
     lines = printed(capsys, "--model", "tiny")
-    assert lines[2].startswith("459,904 parameters, fp32; 256 completions a step x (28 prompt + 64 response) tokens")
+    assert lines[2].startswith("459,904 parameters, fp32; 256 completions per step x (28 prompt + 64 response) tokens")
 
 
 def test_what_cannot_be_planned_is_named(monkeypatch):

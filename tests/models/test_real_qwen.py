@@ -100,7 +100,7 @@ def in_order(completions, **kwargs) -> list[float]:
 
 
 def step(mode: str, folder: Path, callback=None, **settings):
-    """Train on two short completions a step, since bf16 is slow on many CPUs; return the history and the model."""
+    """Train on two short completions per step, since bf16 is slow on many CPUs; return the history and the model."""
     model, tokenizer = load_policy(folder, device="cpu", precision=mode)
     config = GRPOConfig(
         **{"max_steps": 1} | settings, precision=mode, num_generations=2, generation_batch_size=2,

@@ -137,7 +137,7 @@ def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
 
 
 def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
-    """Two updates a step: as in TRL, steps count updates, and an evaluation has "eval/" before the name."""
+    """Two updates per step: as in TRL, steps count updates, and an evaluation has "eval/" before the name."""
     config = make_config(
         output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3
     )

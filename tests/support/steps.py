@@ -65,7 +65,7 @@ def update_and_logprobs(shape, mode, config, L):
 
 
 def rollout_of(mode, T, B):
-    """A call for a rollout of 8 completions a prompt that all become as long as they may; its settings, and L."""
+    """A call for a rollout of 8 completions per prompt that all become as long as they may; its settings, and L."""
     model, tokenizer = random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
     model.generation_config.eos_token_id, model.loaded_for = None, mode
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]

@@ -75,7 +75,7 @@ def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
 
 
 def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
-    """Texts of 20 and 6 bytes; as dicts of messages in a list they took 900 bytes a row."""
+    """Texts of 20 and 6 bytes; as dicts of messages in a list they took 900 bytes per row."""
     file, count = tmp_path / "mine.csv", 20_000
     lines = (f"What is {n:06} plus 1?,{n + 1:06}\n" for n in range(count))
     file.write_text("prompt,answer\n" + "".join(lines), encoding="utf-8")

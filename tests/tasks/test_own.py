@@ -144,7 +144,7 @@ WRONG = {
         lines_of(problem(1), {"prompt": "b"}),
     "line 3 has the problem of mine.jsonl, line 1 with another answer; expected one of them":
         lines_of(problem(1), problem(2), problem(1, answer="3")),
-    "has no row; expected one a line, such as": b"\n \n",
+    "has no row; expected one per line, such as": b"\n \n",
 }  # fmt: skip
 
 

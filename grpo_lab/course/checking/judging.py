@@ -59,7 +59,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
         folded = tuple(_printed_parts(first))
         return fault_verdict(exercise, first.fault, first.message, folded=folded, properties=shares)
     if len(outcomes) != len(expected):
-        raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one a case")
+        raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one per case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
         return fault_verdict(exercise, "library")
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):

@@ -198,7 +198,7 @@ def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
     rewards = reward(repeated_prompts, _rows(responses))
     if rewards.shape != repeated_prompts.shape[:1]:
         raise InputError(
-            f"reward returned shape {tuple(rewards.shape)}; expected ({len(repeated_prompts)},), one number a row"
+            f"reward returned shape {tuple(rewards.shape)}; expected ({len(repeated_prompts)},), one number per row"
         )
     return rewards.reshape(responses.shape[:3])
 

@@ -16,8 +16,8 @@ class SmallWorld:
     """All N = V**T sequences of T tokens out of V words, and a policy over them.
 
     Attributes:
-        sequences: every sequence, one a row.
-        logits: the parameters, one row of V a prefix, float64.
+        sequences: every sequence, one per row.
+        logits: the parameters, one row of V per prefix, float64.
         prefix: the row of the table that holds the logits after the first t tokens of each sequence.
     """
 
@@ -54,6 +54,6 @@ class SmallWorld:
         return torch.autograd.grad(objective, self.logits, retain_graph=True)[0].flatten()
 
     def scores(self) -> Float[Tensor, "N K"]:
-        """The gradient of the log-probability of each sequence: one row a sequence."""
+        """The gradient of the log-probability of each sequence: one row per sequence."""
         seq_logp = self.logp().sum(-1)
         return torch.stack([self.gradient(sequence_logp) for sequence_logp in seq_logp])

@@ -80,7 +80,7 @@ def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
     precision = saved.get("precision")
     if "precision" not in typed and precision in OTHER_PRECISION:
         settings["precision"] = OTHER_PRECISION[precision]
-        changes["precision"] = (precision, f"{settings['precision']}: 16 bytes a parameter, not 6")
+        changes["precision"] = (precision, f"{settings['precision']}: 16 bytes per parameter, not 6")
     return settings, changes
 
 

@@ -232,7 +232,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
 
 
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
-    """Bit for bit, with reference model, several updates a step, a falling learning rate and evaluations."""
+    """Bit for bit, with reference model, several updates per step, a falling learning rate and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
@@ -375,7 +375,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
     assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = train_command.read_run([*arguments, "--engine", "trl"])
+    settings_for_trl, changes = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
     assert (
         "log_kl" not in settings_for_trl
         and settings_for_trl["precision"] == "fp32-master"
@@ -386,7 +386,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     table = settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
-    assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes a parameter, not 6"]
+    assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):

@@ -80,7 +80,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
     """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and cards.
 
     The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
-    Each plan has several micro-batches an update.
+    Each plan has several micro-batches per update.
     """
     import matplotlib.pyplot as plt
 
