@@ -77,8 +77,8 @@ class Decoder:
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
         self.cache = self._new_cache(num_prefixes, num_rows, columns)
         self.autocast_weights = autocast_copies(model)
-        ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
-        self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
+        eos_token_ids = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
+        self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry a row:
         self.sequences = zeros(num_rows, columns)
@@ -162,7 +162,7 @@ class Decoder:
         self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
         self.sequences.index_put_(token_index, next_token)
-        self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
+        self.done.logical_or_((next_token.unsqueeze(1) == self.eos_token_ids).any(-1))
         return next_token
 
     def take_turns(self) -> None:

@@ -42,17 +42,17 @@ def sample_sequences(
     """
     if cache_implementation == "dynamic" or not is_fast(model):
         return sample_by_generate(model, request)
-    parts = 1
+    num_parts = 1
     if request.turns is None:
         num_prompts, prompt_length = request.prompts.ids.shape
-        parts = parts_that_fit(
+        num_parts = parts_that_fit(
             model, num_prompts, request.num_generations, prompt_length + request.max_completion_length
         )
-    samples = _sample_part(model, request) if parts == 1 else _sample_in_parts(model, request, parts)
+    samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
     return samples.sequences, samples.logp, samples.entropy
 
 
-def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
+def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
     """Draw the completions part by part; they are the same as if all were drawn at once.
 
     So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
@@ -61,9 +61,9 @@ def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
     samples: list[Samples] = []
     end_states = []
     start_state = random_state(model.device)
-    for part, part_request in enumerate(request.chunks(parts)):
+    for part_index, part_request in enumerate(request.chunks(num_parts)):
         set_random_state(model.device, start_state)
-        first_row = part * request.rows // parts
+        first_row = part_index * request.rows // num_parts
         samples.append(_sample_part(model, part_request, rollout_rows=request.rows, first_row=first_row))
         end_states.append(random_state(model.device))
     steps = [part.steps for part in samples]
@@ -130,15 +130,18 @@ def _run_decoder(decoder: Decoder, prompt_length: int, max_steps: int) -> Sample
     if decoder.turns is None:
         completions = decoder.sequences[:, prompt_length : prompt_length + steps]
         is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
-        end = prompt_length + int(is_token.any(0).sum())
-        checked_logp = decoder.logp[:, prompt_length:end]
+        end_column = prompt_length + int(is_token.any(0).sum())
+        checked_logp = decoder.logp[:, prompt_length:end_column]
     else:
-        end = prompt_length + steps
+        end_column = prompt_length + steps
         _, _, is_policy, _ = decoder.turns.tensors(0, decoder.logp.device)
         # How probable the tokens of the environment are does not matter.
-        checked_logp = decoder.logp[:, prompt_length:end][is_policy]
+        checked_logp = decoder.logp[:, prompt_length:end_column][is_policy]
     if not checked_logp.isfinite().all():
         raise RunError(NOT_FINITE)
     return Samples(
-        decoder.sequences[:, :end], decoder.logp[:, prompt_length:end], decoder.entropy[:, prompt_length:end], steps
+        decoder.sequences[:, :end_column],
+        decoder.logp[:, prompt_length:end_column],
+        decoder.entropy[:, prompt_length:end_column],
+        steps,
     )
