@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.tasks import as_text
-    from grpo_lab.trainer.inputs import check_agent
+    from grpo_lab.trainer.inputs import check_tool_environment
 
     small = args.task is not None and count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
     task_spec, row = (None, None) if args.task is None else _problem(args, small)
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     if environment is not None:  # all of this before a model is loaded
         messages = [{"role": "user", "content": args.prompt or "?"}] if row is None or args.prompt else row["prompt"]
         prompt = as_text(messages) if is_plain else messages
-        check_agent(environment, args.model, [(row or {}) | {"prompt": prompt}], name)
+        check_tool_environment(environment, args.model, [(row or {}) | {"prompt": prompt}], name)
     with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
@@ -142,10 +142,10 @@ def _environment(args: Namespace, task_spec: "TaskSpec | None"):
     """The environment of the tools and the class that were named, else that of the task; None if there is neither."""
     from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools import ToolEnvironment
-    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.rollout.tools.named import load_environment_arguments
 
-    if agent := load_agent(args.tools, args.environment):
-        return ToolEnvironment(**agent)
+    if environment_arguments := load_environment_arguments(args.tools, args.environment):
+        return ToolEnvironment(**environment_arguments)
     return None if task_spec is None else task_environment(task_spec.task)
 
 

@@ -237,16 +237,16 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.probe import probe
     from grpo_lab.rollout.prompts import end_token_ids
     from grpo_lab.rollout.text_environment import abilities
-    from grpo_lab.rollout.tools.named import load_agent
-    from grpo_lab.trainer.inputs import check_agent, check_reward_arguments
+    from grpo_lab.rollout.tools.named import load_environment_arguments
+    from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
-    agent = load_agent(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
+    environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, small=small)
-    environment = _environment(agent, task_spec)
+    environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.held_out:
@@ -254,7 +254,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
-    check_agent(environment, model, rows, "task")
+    check_tool_environment(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_small(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
@@ -275,12 +275,12 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     return {"task": task_spec.task.name, "split": split} | result
 
 
-def _environment(agent: dict, task_spec: TaskSpec) -> Any:
+def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
     """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
     from grpo_lab.rollout.text_environment import task_environment
     from grpo_lab.rollout.tools import ToolEnvironment
 
-    return ToolEnvironment(**agent) if agent else task_environment(task_spec.task)
+    return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 
 
 def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:

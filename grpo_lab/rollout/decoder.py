@@ -47,7 +47,7 @@ class Decoder:
 
     Args:
         model: one of the fast paths.
-        prompts, num_generations: P and G.
+        num_prompts, num_generations: P and G.
         columns: of the cache, enough for the longest prompt and its completion.
         sampling: how tokens are drawn, and which end a completion.
         turns: for episodes only. Supplies the environment's tokens and says which rows have finished.
@@ -59,51 +59,51 @@ class Decoder:
     def __init__(
         self,
         model,
-        prompts: int,
+        num_prompts: int,
         num_generations: int,
         columns: int,
         sampling: Sampling,
         turns: Turns | None = None,
         rollout_rows: int | None = None,
     ):
-        rows = prompts * num_generations
+        num_rows = num_prompts * num_generations
         rows_per_prefix = num_generations if self.shares_prefixes else 1
-        prefixes = rows // rows_per_prefix
+        num_prefixes = num_rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
         self.model = model
         self.sampling = sampling
         self.turns = turns
         self.slot = zeros(1)  # the column of the cache that is written; the token that is drawn goes into the next
-        self.cache = self._new_cache(prefixes, rows, columns)
+        self.cache = self._new_cache(num_prefixes, num_rows, columns)
         self.autocast_weights = autocast_copies(model)
-        ends = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
-        self.ends = torch.tensor(ends, dtype=torch.long, device=model.device)
+        eos_token_ids = sampling.eos_token_ids if turns is None else ()  # in an episode `turns` says what ends a row
+        self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry per row:
-        self.sequences = zeros(rows, columns)
-        self.logp = zeros(rows, columns, dtype=torch.float32)
-        self.entropy = zeros(rows, columns, dtype=torch.float32)
-        self.forced = None if turns is None else zeros(rows) + DRAWN  # what the environment has it write next
+        self.sequences = zeros(num_rows, columns)
+        self.logp = zeros(num_rows, columns, dtype=torch.float32)
+        self.entropy = zeros(num_rows, columns, dtype=torch.float32)
+        self.forced = None if turns is None else zeros(num_rows) + DRAWN  # what the environment has it write next
 
         # The rows that still write, one entry for each of them:
-        self.rows = torch.arange(rows, device=model.device)  # their numbers
-        self.done = zeros(rows, dtype=torch.bool)
+        self.rows = torch.arange(num_rows, device=model.device)  # their numbers
+        self.done = zeros(num_rows, dtype=torch.bool)
         self.prefix_index = self.rows // rows_per_prefix  # the prefix that a row has
 
         # The batch of the model, one entry per prefix:
         self.representative_row = self.rows[::rows_per_prefix]  # one of the rows that have it
-        self.token = zeros(prefixes, 1)  # its last token, which is read
-        self.position = zeros(prefixes, 1)  # of that token
-        self.visible = zeros(prefixes, columns, dtype=torch.bool)  # columns with a token to look at
+        self.token = zeros(num_prefixes, 1)  # its last token, which is read
+        self.position = zeros(num_prefixes, 1)  # of that token
+        self.visible = zeros(num_prefixes, columns, dtype=torch.bool)  # columns with a token to look at
 
         # Where this is a part of a rollout: how many rows that has, and the numbers of these rows among them.
-        self.rollout_rows = rollout_rows or rows
-        self.rows_in_rollout = None if self.rollout_rows == rows else self.rows.clone()
+        self.rollout_rows = rollout_rows or num_rows
+        self.rows_in_rollout = None if self.rollout_rows == num_rows else self.rows.clone()
 
-    def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
         """New cache for the first prefixes; later there is at most one prefix per row."""
-        return SlotCache(self.model, prefixes, columns, self.slot)
+        return SlotCache(self.model, num_prefixes, columns, self.slot)
 
     @torch.no_grad()
     def load(self, prompts: Prompts, prefix, first_row: int = 0) -> None:
@@ -113,16 +113,16 @@ class Decoder:
         """
         if self.rows_in_rollout is not None:
             self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
-        prompt_count, length = prompts.ids.shape
-        prefixes_per_prompt = len(self.representative_row) // prompt_count
+        num_prompts, prompt_length = prompts.ids.shape
+        prefixes_per_prompt = len(self.representative_row) // num_prompts
         self.sequences.fill_(self.sampling.pad_token_id)
-        self.sequences[:, :length] = prompts.ids.repeat_interleave(len(self.rows) // prompt_count, 0)
+        self.sequences[:, :prompt_length] = prompts.ids.repeat_interleave(len(self.rows) // num_prompts, 0)
         is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
         self.token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
         self.visible.zero_()
-        self.visible[:, : length - 1] = is_token[:, :-1]  # [padding]
+        self.visible[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
-        self.slot.fill_(length - 1)
+        self.slot.fill_(prompt_length - 1)
         self.done.zero_()
         if self.forced is not None:
             self.forced.fill_(DRAWN)
@@ -162,7 +162,7 @@ class Decoder:
         self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
         self.sequences.index_put_(token_index, next_token)
-        self.done.logical_or_((next_token.unsqueeze(1) == self.ends).any(-1))
+        self.done.logical_or_((next_token.unsqueeze(1) == self.eos_token_ids).any(-1))
         return next_token
 
     def take_turns(self) -> None:
@@ -205,12 +205,12 @@ class CpuDecoder(Decoder):
 
     shares_prefixes = True
 
-    def _new_cache(self, prefixes: int, rows: int, columns: int) -> SlotCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
         config = self.model.config
         numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config) * columns
         if numbers * attention_dtype(self.model).itemsize < LARGE_ROW:
-            return super()._new_cache(prefixes, rows, columns)
-        return RoomyCache(self.model, prefixes, rows, columns, self.slot)
+            return super()._new_cache(num_prefixes, num_rows, columns)
+        return RoomyCache(self.model, num_prefixes, num_rows, columns, self.slot)
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         head = self.model.get_output_embeddings()

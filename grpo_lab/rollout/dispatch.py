@@ -42,15 +42,17 @@ def sample_sequences(
     """
     if cache_implementation == "dynamic" or not is_fast(model):
         return sample_by_generate(model, request)
-    parts = 1
+    num_parts = 1
     if request.turns is None:
-        prompts, length = request.prompts.ids.shape
-        parts = parts_that_fit(model, prompts, request.num_generations, length + request.max_completion_length)
-    samples = _sample_part(model, request) if parts == 1 else _sample_in_parts(model, request, parts)
+        num_prompts, prompt_length = request.prompts.ids.shape
+        num_parts = parts_that_fit(
+            model, num_prompts, request.num_generations, prompt_length + request.max_completion_length
+        )
+    samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
     return samples.sequences, samples.logp, samples.entropy
 
 
-def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
+def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
     """Draw the completions part by part; they are the same as if all were drawn at once.
 
     So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
@@ -59,9 +61,9 @@ def _sample_in_parts(model, request: SamplingRequest, parts: int) -> Samples:
     samples: list[Samples] = []
     end_states = []
     start_state = random_state(model.device)
-    for part, part_request in enumerate(request.chunks(parts)):
+    for part_index, part_request in enumerate(request.chunks(num_parts)):
         set_random_state(model.device, start_state)
-        first_row = part * request.rows // parts
+        first_row = part_index * request.rows // num_parts
         samples.append(_sample_part(model, part_request, rollout_rows=request.rows, first_row=first_row))
         end_states.append(random_state(model.device))
     steps = [part.steps for part in samples]
@@ -97,44 +99,49 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     rollout_rows: rows of the whole rollout, where these are a part of it.
     first_row: index of the part's first row in it.
     """
-    prompts, length = request.prompts.ids.shape
+    num_prompts, prompt_length = request.prompts.ids.shape
     # All tokens of the prompts but the last are read at once; there are none where every prompt is one token long.
     read_at_once = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prefix = packed_prompts(model, read_at_once) if read_at_once.mask.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     is_captured = decoder_class is GraphDecoder
-    columns = length + request.max_completion_length
+    columns = prompt_length + request.max_completion_length
     if is_captured:
-        columns = fixed_columns(length, request.max_completion_length)
-    arguments = (model, prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
+        columns = fixed_columns(prompt_length, request.max_completion_length)
+    arguments = (model, num_prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
     if not is_captured:
         decoder = decoder_class(*arguments)
         decoder.load(request.prompts, prefix, first_row)
-        return _run_decoder(decoder, length, request.max_completion_length)
+        return _run_decoder(decoder, prompt_length, request.max_completion_length)
     with graph_decoder(*arguments) as decoder:
         decoder.load(request.prompts, prefix, first_row)
-        samples = _run_decoder(decoder, length, request.max_completion_length)
+        samples = _run_decoder(decoder, prompt_length, request.max_completion_length)
         copies = Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
         del decoder, samples  # or its memory could not be given back
     return copies
 
 
-def _run_decoder(decoder: Decoder, length: int, max_steps: int) -> Samples:
+def _run_decoder(decoder: Decoder, prompt_length: int, max_steps: int) -> Samples:
     """Run a decoder that has loaded its prompts; returns views of its tensors up to the last token of any row.
 
-    length: columns of the prompts.
+    prompt_length: columns of the prompts.
     """
     steps = decoder.run(max_steps)
     if decoder.turns is None:
-        completions = decoder.sequences[:, length : length + steps]
+        completions = decoder.sequences[:, prompt_length : prompt_length + steps]
         is_token = completion_mask(completions, list(decoder.sampling.eos_token_ids))
-        end = length + int(is_token.any(0).sum())
-        checked_logp = decoder.logp[:, length:end]
+        end_column = prompt_length + int(is_token.any(0).sum())
+        checked_logp = decoder.logp[:, prompt_length:end_column]
     else:
-        end = length + steps
+        end_column = prompt_length + steps
         _, _, is_policy, _ = decoder.turns.tensors(0, decoder.logp.device)
         # How probable the tokens of the environment are does not matter.
-        checked_logp = decoder.logp[:, length:end][is_policy]
+        checked_logp = decoder.logp[:, prompt_length:end_column][is_policy]
     if not checked_logp.isfinite().all():
         raise RunError(NOT_FINITE)
-    return Samples(decoder.sequences[:, :end], decoder.logp[:, length:end], decoder.entropy[:, length:end], steps)
+    return Samples(
+        decoder.sequences[:, :end_column],
+        decoder.logp[:, prompt_length:end_column],
+        decoder.entropy[:, prompt_length:end_column],
+        steps,
+    )

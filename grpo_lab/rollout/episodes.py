@@ -14,7 +14,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_
 from grpo_lab.rollout.dispatch import sample_sequences
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating
-from grpo_lab.rollout.sample import Rollout, checked_sampling, opened_thoughts, with_room
+from grpo_lab.rollout.sample import Rollout, checked_on_device, checked_sampling, opened_thoughts
 from grpo_lab.rollout.sampling import SamplingRequest
 from grpo_lab.rollout.tags import seen_text, tag_tokens
 from grpo_lab.rollout.turns import StopStrings, Turn, Turns
@@ -113,17 +113,17 @@ def sample_turns(
     )
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
-    ends = sampling.eos_token_ids
+    eos_token_ids = sampling.eos_token_ids
     pad = sampling.pad_token_id
-    prompts = with_room(model, encoded, max_completion_length)
+    prompts = checked_on_device(model, encoded, max_completion_length)
     rows = len(prompts.ids) * num_generations
-    turns = Turns(rows, max_completion_length, ends, StopStrings(tokenizer, stop_strings), reply, max_turns)
+    turns = Turns(rows, max_completion_length, eos_token_ids, StopStrings(tokenizer, stop_strings), reply, max_turns)
     with evaluating(model):
         request = SamplingRequest(prompts, num_generations, max_completion_length, sampling, turns)
         _, logp, entropy = sample_sequences(model, request, cache_implementation)
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
     length = mask.shape[1]
-    tags = tag_tokens(tokenizer, list(ends))
+    tags = tag_tokens(tokenizer, list(eos_token_ids))
     opened = opened_thoughts(tokenizer, encoded)
     prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
     return Rollout(

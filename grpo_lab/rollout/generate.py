@@ -26,18 +26,18 @@ def sample_by_generate(
     turns = request.turns
     ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
     recorder = _Recorder(sampling, ~mask, turns)
-    ends = list(sampling.eos_token_ids) or None
-    if turns is not None:
-        ends = None  # an end token ends a turn
+    # In an episode an end token ends a turn.
+    eos_token_ids = None if turns is not None else list(sampling.eos_token_ids) or None
     settings = GenerationConfig(
         do_sample=True,
         max_new_tokens=request.max_completion_length,
-        eos_token_id=ends,
+        eos_token_id=eos_token_ids,
         pad_token_id=sampling.pad_token_id,
         top_k=0,
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
-    keywords |= {} if turns is None else {"stopping_criteria": [_StopWhenDone(turns)]}
+    if turns is not None:
+        keywords["stopping_criteria"] = [_StopWhenDone(turns)]
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     return sequences, *recorder.finish(sequences[:, -1])

@@ -99,8 +99,8 @@ def attend_varlen(
         keywords["enable_gqa"] = True
     else:
         key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
-    ends = (rows.query_offsets, rows.key_offsets, max(rows.query_lengths), max(rows.key_lengths))
-    return varlen_attn(query, key, value, *ends, scale=scaling, window_size=(-1, 0), **keywords)
+    offsets_and_lengths = (rows.query_offsets, rows.key_offsets, max(rows.query_lengths), max(rows.key_lengths))
+    return varlen_attn(query, key, value, *offsets_and_lengths, scale=scaling, window_size=(-1, 0), **keywords)
 
 
 def attend_by_row(

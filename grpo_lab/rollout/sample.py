@@ -110,22 +110,24 @@ def sample_completions(
         model, tokenizer, num_generations, max_completion_length, cache_implementation,
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
     )  # fmt: skip
-    ends = list(sampling.eos_token_ids)
+    eos_token_ids = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
-    placed = with_room(model, encoded, max_completion_length)
-    request = SamplingRequest(placed, num_generations, max_completion_length, sampling)
+    encoded_on_device = checked_on_device(model, encoded, max_completion_length)
+    request = SamplingRequest(encoded_on_device, num_generations, max_completion_length, sampling)
     with evaluating(model):
         sequences, logp, entropy = sample_sequences(model, request, cache_implementation)
-    completion_ids, mask, truncated, texts = read_sequences(sequences, placed.ids.shape[1], ends, tokenizer)
-    tags = tag_tokens(tokenizer, ends)
+    completion_ids, mask, truncated, texts = read_sequences(
+        sequences, encoded_on_device.ids.shape[1], eos_token_ids, tokenizer
+    )
+    tags = tag_tokens(tokenizer, eos_token_ids)
     opened = opened_thoughts(tokenizer, encoded)
     if tags:
         rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
         texts = [text_with_tags(tokenizer, ids[is_sampled].tolist(), tags) for ids, is_sampled in rows]
     texts = [after_opened(text, opened[row // num_generations]) for row, text in enumerate(texts)]
     return Rollout.without_environment(
-        prompt_ids=placed.ids,
-        prompt_mask=placed.mask,
+        prompt_ids=encoded_on_device.ids,
+        prompt_mask=encoded_on_device.mask,
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
@@ -146,7 +148,7 @@ def checked_sampling(
     return Sampling(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
 
 
-def with_room(model, prompts: Prompts, max_completion_length: int) -> Prompts:
+def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """The prompts on the model's device; InputError for one that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_room(model, tokens, max_completion_length, f"prompts[{index}]")

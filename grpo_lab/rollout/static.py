@@ -83,14 +83,14 @@ class KeptGraph:
     def decoder_for(
         self,
         model,
-        prompts: int,
+        num_prompts: int,
         num_generations: int,
         columns: int,
         sampling: Sampling,
         turns: Turns | None,
         rollout_rows: int | None,
     ) -> GraphDecoder:
-        arguments = (prompts, num_generations, columns, sampling)
+        arguments = (num_prompts, num_generations, columns, sampling)
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
         key = (id(model), arguments, turns is None, rollout_rows, kind, addresses)
@@ -118,7 +118,7 @@ class KeptGraph:
                 torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
 
 
-def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> int:
+def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) -> int:
     """Number of equal parts into which a rollout is cut so that each fits into free GPU memory."""
     device = model.device
     config = model.config
@@ -130,18 +130,19 @@ def parts_that_fit(model, prompts: int, num_generations: int, columns: int) -> i
     logits_bytes = 4 * config.vocab_size
     numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
     row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
-    return fewest_parts(prompts, num_generations, row_bytes, logits_bytes, free)
+    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free)
 
 
-def fewest_parts(prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free: int) -> int:
+def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free: int) -> int:
     """The least divisor of P that leaves parts within `free` bytes.
 
     row_bytes: of each row of a part. noise_bytes: of each row of the rollout, whose noise every part of several draws.
     """
-    divisors = [parts for parts in range(1, prompts + 1) if prompts % parts == 0]
-    rows = prompts * num_generations
+    divisors = [parts for parts in range(1, num_prompts + 1) if num_prompts % parts == 0]
+    rows = num_prompts * num_generations
     return next(
-        (parts for parts in divisors if rows // parts * row_bytes + rows * noise_bytes * (parts > 1) <= free), prompts
+        (parts for parts in divisors if rows // parts * row_bytes + rows * noise_bytes * (parts > 1) <= free),
+        num_prompts,
     )
 
 

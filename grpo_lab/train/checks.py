@@ -17,7 +17,7 @@ from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.templates import templated
 from grpo_lab.rollout.tools import pick_environment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.inputs import check_agent, check_columns, check_reward_arguments
+from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
@@ -68,16 +68,16 @@ def check_rewards(
         check_columns(dataset, eval_dataset)
 
 
-def check_environment(agent: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
+def check_environment(environment_arguments: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
     """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
     for name, option in (("tools", "tools"), ("environment_factory", "environment")):
-        if "environment" in agent and name in agent:
+        if "environment" in environment_arguments and name in environment_arguments:
             problem = "is given for a task that has an environment of its own"
-            raise InputError(option, agent[name], "leave it out, or take another task", found=problem)
-    keywords = {name: agent.get(name) for name in ("environment", "tools", "environment_factory")}
+            raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
+    keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
     environment = pick_environment(config, **keywords)
     check_turn_advantage(config, environment)
-    check_agent(environment, model, dataset)
+    check_tool_environment(environment, model, dataset)
 
 
 def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:

@@ -29,7 +29,7 @@ class RunPlan:
 
     options: those of the command, as `read_options_and_changes` returns them.
     defaults: the settings of `config` that were not given, filled in by `default_settings`.
-    agent: keywords of `train` for tools or an environment; empty where the policy writes alone.
+    environment_arguments: keywords of `train` for tools or an environment; empty where the policy writes alone.
     """
 
     options: dict
@@ -37,7 +37,7 @@ class RunPlan:
     config: GRPOConfig
     defaults: dict
     engine: Engine
-    agent: dict[str, Any]
+    environment_arguments: dict[str, Any]
     device: "torch.device"
     parameters: int
     rows: Rows
@@ -67,14 +67,14 @@ class RunPlan:
         """Check that the reward functions can take what the run calls them with."""
         from grpo_lab.train.checks import check_rewards
 
-        has_environments = "environment_factory" in self.agent
+        has_environments = "environment_factory" in self.environment_arguments
         attempt(check_rewards, self.task_spec.reward_funcs, self.rows, self.eval_rows, has_environments)
 
     def check_environment(self, attempt: "Attempts") -> None:
         """Check that the tools or the environment suit each other, the model and the rows."""
         from grpo_lab.train.checks import check_environment
 
-        attempt(check_environment, self.agent, self.options["model"], self.config, self.rows)
+        attempt(check_environment, self.environment_arguments, self.options["model"], self.config, self.rows)
 
     def check_model(self, attempt: "Attempts") -> None:
         """Check what the model's configuration and tokenizer tell: room for the prompts, layers for adapters."""
@@ -95,7 +95,7 @@ class RunPlan:
         """List in words what a dry run has checked."""
         from grpo_lab.train.checks import checked_parts
 
-        return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.agent))
+        return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.environment_arguments))
 
     def fitted(self) -> "RunPlan":
         """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
@@ -121,12 +121,12 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.text_environment import task_environment
-    from grpo_lab.rollout.tools.named import load_agent
+    from grpo_lab.rollout.tools.named import load_environment_arguments
     from grpo_lab.trainer.folder import check_folder
     from grpo_lab.trainer.trackers import check_trackers
 
     engine = take_engine(options)
-    agent = load_agent(options.get("tools"), options.get("environment"))
+    environment_arguments = load_environment_arguments(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
@@ -138,11 +138,12 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     config = count_epochs(config, options, len(rows))
     environment = task_environment(task_spec.task)
     if environment is not None:
-        agent["environment"] = environment
+        environment_arguments["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(
-        options, task_spec, config, defaults, engine, agent, device, parameters, rows=rows, eval_rows=eval_rows
-    )
+        options, task_spec, config, defaults, engine, environment_arguments, device, parameters,
+        rows=rows, eval_rows=eval_rows,
+    )  # fmt: skip
 
 
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:

@@ -54,8 +54,8 @@ class Experience:
 
     def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
         """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
-        counts = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
-        return counts.any(-1)
+        contributes = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
+        return contributes.any(-1)
 
 
 def collect(

@@ -126,7 +126,7 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
         return describe_attention(length, model.device.type, attention_dtype(model))
 
 
-def check_agent(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
+def check_tool_environment(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
     """Raise InputError where a model's chat template or these rows will not do for an environment with tools.
 
     For commands, before the weights are loaded: of the model its tokenizer is enough.

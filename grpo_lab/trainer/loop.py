@@ -106,8 +106,8 @@ def update(
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
     skipped = (~experience.rows_with_gradient(config)).float().mean().item()
-    metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
-    return mean_of_updates(updates) | metrics
+    step_metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
+    return mean_of_updates(updates) | step_metrics
 
 
 def accumulate_gradient(

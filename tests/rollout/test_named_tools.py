@@ -14,7 +14,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.text_environment import task_environment
 from grpo_lab.rollout.tools import ToolEnvironment
-from grpo_lab.rollout.tools.named import load_agent
+from grpo_lab.rollout.tools.named import load_environment_arguments
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer.reports import in_turns, turn_texts
@@ -57,10 +57,11 @@ def workdir(tmp_path, monkeypatch):
 
 
 def test_what_is_named_is_loaded(workdir):
-    agent = load_agent(["my_world.py:add"], "my_world.py:World")
-    assert agent["tools"][0](1, 2) == 3 and agent["environment_factory"].__name__ == "World"
-    assert load_agent([f"{workdir}/my_world.py:add"], None)["tools"] == agent["tools"], "one file is imported once"
-    assert load_agent(None, None) == {}
+    arguments = load_environment_arguments(["my_world.py:add"], "my_world.py:World")
+    assert arguments["tools"][0](1, 2) == 3 and arguments["environment_factory"].__name__ == "World"
+    same_tools = load_environment_arguments([f"{workdir}/my_world.py:add"], None)["tools"]
+    assert same_tools == arguments["tools"], "one file is imported once"
+    assert load_environment_arguments(None, None) == {}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_what_is_named_is_loaded(workdir):
 )
 def test_what_cannot_be_had_is_named(tools, environment, words, workdir):
     with pytest.raises(InputError, match=words):
-        load_agent(tools, environment)
+        load_environment_arguments(tools, environment)
 
 
 def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
@@ -348,6 +349,6 @@ def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name,
 
 def test_what_is_no_database_is_refused(workdir):
     with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
-        load_agent(["sqlite:none.db"], None)
+        load_environment_arguments(["sqlite:none.db"], None)
     with pytest.raises(InputError, match="expected a file and what is in it, .*; or python, or sqlite:FILE"):
-        load_agent(["pythons"], None)
+        load_environment_arguments(["pythons"], None)

@@ -17,7 +17,7 @@ from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
 SQLITE = "sqlite:"
 
 
-def load_agent(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
+def load_environment_arguments(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
     """The keywords `tools` and `environment_factory` of `train`, for those that are named. Importing a file runs it."""
     loaded: dict[str, Any] = {}
     if tools:
