@@ -27,7 +27,9 @@ FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
 FIGURES = "figures.po"  # labels of figures, for `grpo_lab.teaching.plots.labels` alone
 PRINTS = "prints.po"  # what lessons print, for `grpo_lab.teaching.notebook.prints` alone
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
-SEAMS = re.compile(r"(\n+|(?<!\\)(?<!&lt)(?<!&gt)(?<!&amp); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")  # between parts
+SEAMS = re.compile(
+    r"(\n+|(?<!\\)(?<!&lt)(?<!&gt)(?<!&amp); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())"
+)  # between parts
 FULL_STOPS = ("。", "！", "？", "：")
 WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 
