@@ -76,7 +76,7 @@ def evaluate(
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
-    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
@@ -234,7 +234,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
     from grpo_lab.rollout.prompting.prompts import end_token_ids

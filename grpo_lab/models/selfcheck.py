@@ -10,7 +10,7 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.sampling import Sampling, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.rollout.inputs import Prompts, ScoreInputs
 
@@ -55,7 +55,7 @@ def difference(model) -> float:
     mask[0, :2] = False
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
-        endless = Sampling(eos_token_ids=(), pad_token_id=0)
+        endless = SamplingParams(eos_token_ids=(), pad_token_id=0)
         sequences, sampled, _ = sample_sequences(model, SamplingRequest(Prompts(ids, mask), 2, STEPS, endless))
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
