@@ -157,7 +157,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
     1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
     """
-    from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
+    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluating
 
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
@@ -171,7 +171,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         prompt_of_row = torch.arange(len(part), device=model.device)
         with evaluating(model), autocast(model):
-            logp, _ = score_logprobs(
+            logp, _ = compute_logprobs(
                 model, *prompts, first, torch.ones_like(first).bool(), prompt_of_row, with_entropy=False
             )
         total += logp.double().exp().sum().item()

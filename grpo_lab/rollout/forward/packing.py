@@ -20,12 +20,12 @@ from transformers import AttentionInterface, DynamicCache
 
 from grpo_lab.rollout.forward.attention import additive_mask, attention, attention_dtype, gather_tokens
 from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
-from grpo_lab.rollout.inputs import Prompts, ScoreInputs
+from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
 PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
 
 
-def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
+def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
     """The last hidden state after each prefix, and the index of the one that predicts each token.
 
     Values where the mask is False are undefined.
