@@ -12,7 +12,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -40,6 +40,14 @@ class RewardError(RunError):
         super().__init__(f"reward function {name!r}", name, allowed, found=found)
 
 
+class Rewards(NamedTuple):
+    """The rewards of B completions by F functions, on the CPU."""
+
+    total: Float[Tensor, " B"]  # NaN where no reward function applied
+    rewards_per_func: Float[Tensor, "B F"]  # NaN where one did not apply
+    names: list[str]  # of the functions
+
+
 def score_completions(
     reward_funcs: Any,
     prompts: Any,
@@ -47,7 +55,7 @@ def score_completions(
     completion_ids: Any,
     columns: dict[str, Any],
     reward_weights: Any = None,
-) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
+) -> Rewards:
     r"""Call every reward function on a batch of completions and add up what they return.
 
     R_i = \sum_f w_f \, r_f(x_i, y_i) \tag{6.7}
@@ -83,7 +91,7 @@ def score_completions(
         )
         ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
         warnings.warn(warning + ending, RuntimeWarning, stacklevel=2)
-    return rewards.masked_fill(none_applies, math.nan), rewards_per_func, names
+    return Rewards(rewards.masked_fill(none_applies, math.nan), rewards_per_func, names)
 
 
 def reward_names(reward_funcs: Any) -> list[str]:

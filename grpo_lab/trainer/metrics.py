@@ -12,9 +12,9 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.episodes import Episode
-from grpo_lab.trainer.rewarding import Rewards
 
 TOLERANCE = 0.1  # nats
 
