@@ -25,7 +25,8 @@ from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.text import check_column, shortened
 from grpo_lab.sandbox.python import check_walls
 
-LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
+# The squares of so many rewards as a batch has, added up for a standard deviation, fit in float32.
+LARGEST_REWARD = 1e15
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")  # a function may change all else that it gets, which are copies
 _AS_MESSAGES = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
 # Columns whose place is taken by the lists of the same purpose; TRL does not hand them on either.
@@ -82,7 +83,8 @@ def score_completions(
     keywords = _keywords(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    rewards_per_func = torch.tensor(returned, dtype=torch.float32).T
+    results = [list(result) for result in returned]  # waits here for the coroutines, all of which have begun
+    rewards_per_func = torch.tensor(results, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
     none_applies = rewards_per_func.isnan().all(dim=1)
     if rows := none_applies.nonzero().flatten().tolist():
@@ -279,7 +281,7 @@ def _number(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # Compared as it is: converting a huge integer to a float would overflow first.
-    if not (isinstance(value, numbers.Real) and value <= LARGEST and not value < -LARGEST):
-        expected = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
+    if not (isinstance(value, numbers.Real) and value <= LARGEST_REWARD and not value < -LARGEST_REWARD):
+        expected = f"expected a number of at most {LARGEST_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
     return float(value)
