@@ -143,7 +143,7 @@ def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
             raise InputError(spec.name, value, f"it must lie in {spec.range}")
 
 
-def unread(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
+def unused_settings(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
     """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
     tables = {name: spec.entries for name, spec in settings.items() if spec.entries}
     for name, spec in settings.items():
@@ -159,7 +159,7 @@ def unread(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, s
             yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *spec.read_if))
 
 
-def check_read(config, settings: Mapping[str, SettingSpec]) -> None:
-    """Raise InputError for the first setting that was given and that nothing reads."""
-    for name, reason in unread(config, settings):
+def check_unused(config, settings: Mapping[str, SettingSpec]) -> None:
+    """Raise InputError for the first setting that was given and that has no effect: nothing reads it."""
+    for name, reason in unused_settings(config, settings):
         raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {reason}")

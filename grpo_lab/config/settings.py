@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import check_range, check_read, check_type, setting, setting_specs, unread
+from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
@@ -233,7 +233,9 @@ class GRPOConfig(LossSettings, RunSettings):
     def without(self, **changes) -> "GRPOConfig":
         """The configuration with these changes, and with what nothing reads any more at its default again."""
         settings = {each.name: getattr(self, each.name) for each in fields(self)} | changes
-        while unused := {name: SETTINGS[name].default for name, _ in unread(SimpleNamespace(**settings), SETTINGS)}:
+        while unused := {
+            name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
+        }:
             settings |= unused
         return GRPOConfig(**settings)
 
@@ -323,7 +325,7 @@ def _check_settings(config: GRPOConfig) -> None:
         mode = PRECISIONS[config.precision]
         fits = flags[0] == short_name(mode.autocast or mode.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
-    check_read(config, SETTINGS)
+    check_unused(config, SETTINGS)
     _check_turn_advantage(config)
     LOSSES[config.loss_type].check(config)
     _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")

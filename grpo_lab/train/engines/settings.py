@@ -39,8 +39,8 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
-    unread = {each.name for each in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
-    return {name: getattr(config, name) for name in SAME if name not in unread}
+    unused = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
+    return {name: getattr(config, name) for name in SAME if name not in unused}
 
 
 def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:
