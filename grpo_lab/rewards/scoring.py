@@ -19,9 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.own_code import location_in_own_code
 from grpo_lab.rewards.concurrent import Pending, is_async, start
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.text import check_column, shortened
 from grpo_lab.sandbox.python import check_walls
 
