@@ -120,7 +120,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
             if config.beta > 0:
                 experience = replace(experience, ref_logp=all_logprobs(run.reference_model(step), experience, config))
             experience = without_end(experience)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history
