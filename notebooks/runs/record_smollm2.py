@@ -121,7 +121,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
                 ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history

@@ -197,3 +197,5 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
         old = Run(model, tokenizer, rows, config, reward)
     new = Run(model, tokenizer, rows, reward, config)
     assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
+    with pytest.warns(DeprecationWarning, match="measure_and_log now"):
+        assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"
