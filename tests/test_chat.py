@@ -69,7 +69,7 @@ def test_the_pieces_are_the_reply_and_never_half_a_letter(tiny):
             assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
 
 
-def said(role, text):
+def message_of(role, text):
     return {"role": role, "content": text}
 
 
@@ -105,7 +105,7 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
             reply(model, tokenizer, "a")
         tokenizer.chat_template = None
         with pytest.raises(ValueError, match="no chat_template: take plain text, .* with `--chat_template none`"):
-            reply(model, tokenizer, [said("user", "a")])
+            reply(model, tokenizer, [message_of("user", "a")])
     finally:
         tokenizer.chat_template = template
 
@@ -154,7 +154,12 @@ def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_wa
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0
     printed = capsys.readouterr().out
-    assert prompts[1] == [said("system", "S"), said("user", "a"), said("assistant", "2 heard"), said("user", "b")]
+    assert prompts[1] == [
+        message_of("system", "S"),
+        message_of("user", "a"),
+        message_of("assistant", "2 heard"),
+        message_of("user", "b"),
+    ]
     assert [line for line in printed.splitlines() if line.endswith("heard")] == ["2 heard", "4 heard", "2 heard"]
     assert printed.count(chat.HELP) == 1
     faults += [KeyboardInterrupt(), InputError("prompt has 9 tokens")]
@@ -162,7 +167,7 @@ def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_wa
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
     assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "1 heard" in printed
-    assert prompts[-1] == [said("user", "c")]
+    assert prompts[-1] == [message_of("user", "c")]
     typed(monkeypatch, "a", KeyboardInterrupt)
     assert chat.main(["--model", "tiny"]) == 130
 

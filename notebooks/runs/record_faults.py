@@ -191,12 +191,12 @@ def patch_trl_trainer(change: Callable):
 
     original = trl.make_trainer
 
-    def made(*args, **kwargs):
+    def make_changed_trainer(*args, **kwargs):
         trainer = original(*args, **kwargs)
         change(trainer)
         return trainer
 
-    return patch.object(trl, "make_trainer", made)
+    return patch.object(trl, "make_trainer", make_changed_trainer)
 
 
 def kl_sign(engine: str, model):

@@ -66,13 +66,13 @@ def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_not
     namespace: dict = {}
     stub = stub_source(exercise)
     exec("\n".join([*imports_of(exercise, stub), stub]), namespace)
-    given = namespace[exercise.name]
-    verdict = check(given)
+    unrepaired = namespace[exercise.name]
+    verdict = check(unrepaired)
     assert (verdict.status, verdict.points, verdict.misconceptions) == ("not started", 0, ())
     assert "It does what it did" in verdict.message and "yours" in repr(verdict)
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
     assert f"0 / {exercise.points}" in row and "○ not done yet |" in row
-    points, marked = mark(exercise, {seed: outcomes(exercise, given, seed) for seed in SEEDS}, SEEDS[1])
+    points, marked = mark(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.misconceptions[name]

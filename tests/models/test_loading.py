@@ -30,11 +30,11 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
     assert model.dtype == torch.float32 and model.device.type == "cpu"
     assert tokenizer.padding_side == "left"
     assert tokenizer.decode(tokenizer("ab+20=?")["input_ids"]) == "ab+20=?"
-    said, noise = capsys.readouterr()
+    output, noise = capsys.readouterr()
     assert not noise
     count = sum(p.numel() for p in model.parameters())
     for word in ("random-qwen2", "the folder you named", f"{count:,} parameters", "fp32", "CPU"):
-        assert word in said
+        assert word in output
 
 
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
@@ -114,8 +114,8 @@ def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_pat
 
 
 def with_settings(folder, name, **settings):
-    told = json.loads((folder / name).read_text(encoding="utf-8")) | settings
-    (folder / name).write_text(json.dumps(told), encoding="utf-8")
+    changed = json.loads((folder / name).read_text(encoding="utf-8")) | settings
+    (folder / name).write_text(json.dumps(changed), encoding="utf-8")
     return folder
 
 

@@ -80,8 +80,8 @@ def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     functions = [curriculum, waits, Judge(), functools.partial(waits, another=1)]
     theirs, metrics, columns = of_trl(functions)
     log = RewardLog(TrainerState(global_step=6, max_steps=8))
-    given = {"answer": ["1"] * 4} | log.arguments()
-    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, given)
+    keywords = {"answer": ["1"] * 4} | log.arguments()
+    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
     assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
     assert set(metrics) == {"length/mean", "twice", "of the coroutine"} and metrics["twice"] == 1.5

@@ -166,8 +166,8 @@ def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
             score(function)
         assert not isinstance(caught.value, InputError)
     wrong = functools.partial(contains_reward, penalty_per_character=-1.0)
-    for function, said in ((judge_reward(judge), "in test_scoring.py"), (wrong, "contains_reward' failed: Input")):
-        with pytest.raises(RewardError, match=said):
+    for function, message in ((judge_reward(judge), "in test_scoring.py"), (wrong, "contains_reward' failed: Input")):
+        with pytest.raises(RewardError, match=message):
             score(function)
 
 

@@ -98,7 +98,7 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
     placed = parent[order]
     assert order.sort().values.tolist() == list(range(len(parent)))
     moved = placed != torch.arange(len(placed))
-    assert all(place in placed[~moved].tolist() for place in set(parent.tolist()) if place < len(parent))
+    assert all(index in placed[~moved].tolist() for index in set(parent.tolist()) if index < len(parent))
     assert not set(placed[moved].tolist()) & set(moved.nonzero()[:, 0].tolist())
 
 
@@ -119,7 +119,7 @@ def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_t
             for ours, theirs in zip(roomy.update(*new, layer), copied.update(*new, layer), strict=True):
                 assert torch.equal(ours, theirs)
         parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
-        kept = parent[order_keeping_parents(parent)]
-        rows = len(kept)
-        roomy.select_rows(kept)
-        copied.select_rows(kept)
+        selected = parent[order_keeping_parents(parent)]
+        rows = len(selected)
+        roomy.select_rows(selected)
+        copied.select_rows(selected)

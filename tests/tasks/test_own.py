@@ -37,8 +37,8 @@ def test_texts_become_chat_messages_every_column_is_kept_and_rows_are_copies(fil
     talk = [{"role": "system", "content": "Kurz."}, {"role": "user", "content": "你好"}]
     rows = [{"prompt": "1 + 1 = ?", "answer": 2, "level": 1}, {"prompt": talk, "answer": None, "level": None}]
     own = own_problems(written(file, lines_of(*rows)))
-    asked = rows[0] | {"prompt": [{"role": "user", "content": "1 + 1 = ?"}]}
-    assert own.rows("train") + own.rows("test") == [asked, rows[1]]
+    expected = rows[0] | {"prompt": [{"role": "user", "content": "1 + 1 = ?"}]}
+    assert own.rows("train") + own.rows("test") == [expected, rows[1]]
     own.rows("train")[0]["answer"] = "changed"
     assert "changed" not in {row["answer"] for row in own.rows("train")}
 

@@ -233,11 +233,11 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
 
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
-    given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.task_and_settings(train_command.read_options(given), 1000, "cpu")[1]
+    arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
+    config = train_command.task_and_settings(train_command.read_options(arguments), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
     config = train_command.task_and_settings(
-        train_command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu"
+        train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
     )[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 

@@ -35,11 +35,11 @@ def whole_run(tmp_path_factory):
 @pytest.fixture
 def shapes(monkeypatch):
     """The sizes in each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
-    found, score_logprobs = [], experience_logprobs.score_logprobs
+    sizes, score_logprobs = [], experience_logprobs.score_logprobs
 
-    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
-        found.append((prompt_ids.shape[1], *completion_ids.shape))
-        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
+    def spy(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords):
+        sizes.append((prompt_ids.shape[1], *completion_ids.shape))
+        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords)
 
     monkeypatch.setattr(experience_logprobs, "score_logprobs", spy)
-    return found
+    return sizes

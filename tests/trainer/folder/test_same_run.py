@@ -88,9 +88,9 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     cheap_run(tmp_path / "out", **settings | {"max_steps": 4})
     capsys.readouterr()
     folder, model, history = cheap_run(tmp_path / "out", **settings)
-    said = capsys.readouterr().out
-    assert "Resumed at step 4 of 6" in said and len(history) == 6
-    assert ("max_steps was 4: from here on the linear schedule is that of 6" in said) == (schedule == "linear")
+    output = capsys.readouterr().out
+    assert "Resumed at step 4 of 6" in output and len(history) == 6
+    assert ("max_steps was 4: from here on the linear schedule is that of 6" in output) == (schedule == "linear")
     if schedule == "constant":
         assert_same_end((folder, model, history), expected)
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
