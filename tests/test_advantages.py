@@ -298,7 +298,7 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         TURN_ADVANTAGES[name](rewards / 0, mask, states)
 
 
-# Rewards that are not known.
+# --- of rewards that are missing -------------------------------------------------------------------------------
 
 
 def test_the_known_are_compared_among_themselves_and_the_others_get_zero():

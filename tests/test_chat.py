@@ -41,7 +41,7 @@ def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
     assert len(seen) > 1
 
 
-def test_a_reply_in_training_mode_with_gradient_checkpointing_is_that_of_evaluation_mode(tiny):
+def test_chat_replies_are_the_same_in_training_mode(tiny):
     """The state in which a notebook chats during training; `generate` alone would answer otherwise."""
     model, tokenizer = tiny
 
@@ -147,9 +147,7 @@ def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, mon
     assert tiny[1].chat_template is None and capsys.readouterr().out == expected
 
 
-def test_a_reader_asks_begins_anew_and_leaves_and_what_was_stopped_or_refused_was_never_said(
-    loaded, heard, monkeypatch, capsys
-):
+def test_a_chat_starts_anew_and_forgets_stopped_messages(loaded, heard, monkeypatch, capsys):
     prompts, faults = heard
     typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0

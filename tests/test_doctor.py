@@ -100,7 +100,7 @@ def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, ca
         assert doctor_module.main([]) == code and "all" in capsys.readouterr().out
 
 
-def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with_their_command(tmp_path, monkeypatch):
+def test_models_are_named_with_their_source_or_download_command(tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
     for variable in ("MODELSCOPE_CACHE", "HF_HUB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path / "none"))

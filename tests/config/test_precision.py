@@ -40,7 +40,7 @@ def test_the_mode_follows_the_configuration_then_the_weights():
     assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
 
 
-def test_without_a_configuration_a_model_computes_as_it_was_loaded_whatever_its_weights():
+def test_without_a_config_the_loaded_precision_stays():
     model, _ = make_world()
     for dtype, loaded_for, arithmetic in (
         (torch.float32, "fp16", torch.float16),

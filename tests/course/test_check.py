@@ -286,7 +286,7 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 
 
 @pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
-def test_an_earlier_function_is_lent_where_its_cell_has_not_run_and_the_verdict_names_it(calls, monkeypatch):
+def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
     """As in the grading, where all cells run; and it is gone again afterwards."""
     namespace: dict = {"torch": torch}
     exec(
@@ -302,7 +302,7 @@ def test_an_earlier_function_is_lent_where_its_cell_has_not_run_and_the_verdict_
     assert "笔记本里还没有定义：`clipped_surrogate`。" in verdict.details.replace("\n", "")
 
 
-def test_a_name_that_nobody_defined_is_a_name_error_and_what_is_there_or_not_needed_is_not_said_to_be_lent():
+def test_an_undefined_name_is_a_name_error_and_not_lent():
     namespace: dict = {}
     exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
     verdict = check(namespace["aggregate"], "aggregate")

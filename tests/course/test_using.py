@@ -174,7 +174,7 @@ def stub(name: str) -> str:
 
 
 @pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])
-def test_an_earlier_exercise_that_is_called_is_the_library_s_whatever_the_notebook_has(neighbour):
+def test_a_called_earlier_exercise_is_the_librarys(neighbour):
     notebook: dict = {"torch": torch}
     exec(f"{neighbour}\n{CALLER}", notebook)
     own = notebook["token_logprobs"]

@@ -5,7 +5,7 @@ import re
 from tests.support.equations import formula_map, sources, tag_key
 
 
-def test_every_equation_of_the_package_stands_once_in_the_docstring_of_a_function_and_has_its_line():
+def test_every_equation_has_one_docstring_and_one_line():
     known = list(formula_map())
     assert len(known) >= 110
     anchor = re.compile(r"\S.*#\s(?:(?:[A-Z0-9]\w*|scalar) )+\((\d+\.\d+)\)$", re.MULTILINE)

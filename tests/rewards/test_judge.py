@@ -126,7 +126,7 @@ def test_a_long_reply_takes_no_time():
         read_verdict(piece * 20_000)
 
 
-def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_cannot_read():
+def test_judge_reward_asks_once_and_is_none_for_unreadable_replies():
     questions, replies = [], iter(["yes", "No.", "perhaps"])
 
     def judge(question):

@@ -183,7 +183,7 @@ def test_what_cannot_be_logged_is_named(call, message):
         collect(*make_world(), ROWS[:2], reward, config)
 
 
-def test_a_number_that_is_none_is_written_as_none_and_a_column_of_that_name_is_refused():
+def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
     log = RewardLog()
     log.log_metric("a", math.nan)
     assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()

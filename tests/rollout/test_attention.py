@@ -56,7 +56,7 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
 
 
 @pytest.mark.parametrize("length", [1, 7, 9, 16, 20])
-def test_the_mask_of_heads_that_share_a_key_head_is_aligned_and_repeats_the_plain_one(length):
+def test_the_grouped_heads_mask_is_aligned_and_equals_the_plain_one(length):
     model, is_token = random_policy("small"), torch.rand(3, length) < 0.7
     queries, heads_per_key = -(-length // 2), 3
     mask = packing._attending_rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
@@ -82,7 +82,7 @@ def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_layers_that_are_computed_again_read_the_random_state_only_where_units_are_dropped(dropout, monkeypatch):
+def test_recomputed_layers_read_random_state_only_with_dropout(dropout, monkeypatch):
     model, reads, read = random_policy("small"), [], torch.get_rng_state
     model.gradient_checkpointing_enable()
     model.train()

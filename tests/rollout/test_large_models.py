@@ -102,7 +102,7 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
     assert not set(placed[moved].tolist()) & set(moved.nonzero()[:, 0].tolist())
 
 
-def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_the_plan():
+def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     model, _ = make_world()
     slot = torch.zeros(1, dtype=torch.long)
     roomy, copied = RoomyCache(model, 3, 12, 8, slot), SlotCache(model, 3, 8, slot)

@@ -66,7 +66,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
     assert any(rollout.truncated.any() for rollout in (e.rollout for e in recording.experiences))
 
 
-def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_was_killed(tmp_path):
+def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
     seen = []
 
     def note(step, metrics):

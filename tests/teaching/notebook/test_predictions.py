@@ -48,7 +48,7 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
     assert "You said" not in printed(capsys)
 
 
-def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
+def test_a_range_includes_its_ends_and_a_choice_is_right_or_wrong(capsys):
     """The handles stand on a hundredth of the slider, the truth anywhere."""
     for value, is_inside in ((0.334, True), (0.336, False)):
         forget_predictions()

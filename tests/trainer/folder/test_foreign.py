@@ -77,7 +77,7 @@ def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path):
     assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
 
 
-def test_a_broken_checkpoint_with_a_file_of_theirs_is_in_the_way_before_the_first_step(undisturbed, tmp_path):
+def test_a_broken_checkpoint_with_a_foreign_file_stops_the_run(undisturbed, tmp_path):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     theirs = put(folder, {"checkpoint-4/note.txt": "the best so far"})
     (folder / "checkpoint-4/model.safetensors").unlink()

@@ -26,8 +26,8 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
-def test_killed_before_any_change_to_the_file_system(every, counted, tmp_path):
-    changes, expected = counted
+def test_killed_before_any_change_to_the_file_system(every, counted_run, tmp_path):
+    changes, expected = counted_run
     assert changes > 100, "the axe sees every change"
     for change_index in range(0, changes, every):
         folder = tmp_path / str(change_index) / "out"
@@ -49,8 +49,8 @@ def assert_nothing_lost(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
-def test_killed_again_while_resuming(share, counted, tmp_path):
-    changes, expected = counted
+def test_killed_again_while_resuming(share, counted_run, tmp_path):
+    changes, expected = counted_run
     for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
         with pytest.raises(Killed):
