@@ -15,7 +15,7 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.text_environment import Environment, abilities
+from grpo_lab.rollout.environments.text_environment import Environment, abilities
 from grpo_lab.trainer.metrics import Clock, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages

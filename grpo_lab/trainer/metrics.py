@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.environments.episodes import Episode
 from grpo_lab.trainer.rewarding import Rewards
 
 TOLERANCE = 0.1  # nats

@@ -13,7 +13,7 @@ from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import as_list
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.environments.episodes import Episode
 
 
 class Rewards(NamedTuple):

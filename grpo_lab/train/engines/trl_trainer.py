@@ -25,8 +25,8 @@ from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import as_list
-from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.inputs import RunInputs
@@ -183,7 +183,7 @@ def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Call
 
     TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
 
-    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.tags`.
+    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.prompting.tags`.
     """
     functions = [] if reward_funcs is None else as_list(reward_funcs)
     names = reward_names(functions) if functions else []
