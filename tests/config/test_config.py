@@ -185,7 +185,7 @@ def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointi
         assert config.updates_per_step == 1 and config.max_completion_length == 256
 
 
-def test_the_tiny_model_begins_with_the_defaults_of_the_configuration_and_lengths_are_the_tasks():
+def test_tiny_model_defaults_are_those_of_config_and_task():
     assert chosen(459_904, "cpu", SUMS) == GRPOConfig()
     assert default_settings(HALF_A_BILLION, SUMS, "cuda")["max_completion_length"] == 128
     assert default_settings(1000, TASKS["chat"], "cpu")["max_completion_length"] == 48
