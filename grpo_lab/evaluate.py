@@ -13,6 +13,7 @@ from statistics import fmean as mean
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
@@ -95,16 +96,13 @@ def evaluate(
         samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
     marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(sampled.marks)
-    marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
-    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
-    marked_and_right = list(zip(marked, right, strict=True))
-    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
+    num_marked = int((marks > -torch.inf).any(1).sum())
     without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
     means = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
-        "pass_at_k": estimates or None,
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_marked),
+        "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(marks) or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(names, rewards_per_func),
         **sampled.logged,
@@ -117,6 +115,17 @@ def evaluate(
         "n": len(rows),
         "num_generations": G,
     }
+
+
+def _pass_at_k_of_problems(marks: Tensor) -> dict[str, float]:
+    """The mean of `pass_at_k` over the problems with at least k marks, for k = 1, 2, 4, ...
+
+    marks: one row per problem; at least 1 is right, minus infinity is no mark.
+    """
+    counts = list(zip((marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist(), strict=True))
+    most = max(marked for marked, _ in counts)
+    powers = [2**i for i in range(marks.shape[1].bit_length()) if 2**i <= most]
+    return {str(k): mean(pass_at_k(marked, right, k) for marked, right in counts if marked >= k) for k in powers}
 
 
 def _records(rows: Rows, sampled, G: int) -> list[dict]:

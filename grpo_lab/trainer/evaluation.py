@@ -14,13 +14,13 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import as_list
+from grpo_lab.rewards.scoring import Rewards, as_list
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience, sample_rows
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 from grpo_lab.trainer.reports import turn_texts
-from grpo_lab.trainer.rewarding import Rewards, reward_rollout
+from grpo_lab.trainer.rewarding import reward_rollout
 
 
 class Rewarded(NamedTuple):

@@ -87,9 +87,9 @@ def collect(
         )
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
-    experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, rewards)
+        scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
+    experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
 

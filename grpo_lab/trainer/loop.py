@@ -73,7 +73,8 @@ def train(
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows, trainer_state = run.rows_of_step(step), run.trainer_state(step)
+            rows = run.rows_of_step(step)
+            trainer_state = run.trainer_state(step)
             experience, metrics = collect(
                 model, tokenizer, rows, reward_funcs, config,
                 clock=clock, environment=environment, trainer_state=trainer_state,
@@ -82,7 +83,7 @@ def train(
                 with clock("time/logprobs"):
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, callback)
     return run.history

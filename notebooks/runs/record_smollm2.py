@@ -121,7 +121,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
                 ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history
@@ -209,7 +209,7 @@ class Measured:
         self.settings = settings
         self.held_out = short_sums("test", settings.problems, seed=1)
 
-    def of(self, model, tokenizer, rows: Callable) -> dict:
+    def measure(self, model, tokenizer, rows: Callable) -> dict:
         """rows: the arm's problems, of which ten are answered for the reader."""
         s, length = self.settings, self.settings.common["max_completion_length"]
         sampled = evaluate(
@@ -285,7 +285,7 @@ class Recorder:
             "precision": precision,
             "seconds": round(seconds),
             "metrics": {name: [_short(step.get(name)) for step in history] for name in KEPT},
-            "after": self.measured.of(model, tokenizer, arm.rows),
+            "after": self.measured.measure(model, tokenizer, arm.rows),
         }
         write_json(file, run)
         accuracy = run["after"]["sampled"]["accuracy"]
@@ -302,7 +302,7 @@ class Recorder:
         if not file.is_file():
             model, tokenizer = load_policy(self.model, self.device, precision)
             of_rows = {"short": short_sums, "long": long_sums}
-            write_json(file, {name: self.measured.of(model, tokenizer, rows) for name, rows in of_rows.items()})
+            write_json(file, {name: self.measured.measure(model, tokenizer, rows) for name, rows in of_rows.items()})
 
     def put_together(self) -> dict:
         """All that is in the folder, in the order of the arms."""

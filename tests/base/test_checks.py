@@ -26,14 +26,14 @@ def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
     function = pkgutil.resolve_name(name)
     arguments = made_up_arguments(function, {}) | CALLS.get(function.__name__, [{}])[0]
     tensors = {p: value for p, value in arguments.items() if isinstance(value, torch.Tensor) and p != "num_items"}
-    for place, (argument, value) in enumerate(tensors.items()):
+    for index, (argument, value) in enumerate(tensors.items()):
         faults = {"has shape .*; expected ": value[None], "is a list; expected a tensor ": value.tolist()}
         if value.dtype != torch.float32:
             faults[rf"is torch.float32; expected|{BY_TORCH}"] = value.float()
         for message, wrong in faults.items():
             with pytest.raises((ValueError, RuntimeError), match=f"^{argument} {message}"):
                 function(**arguments | {argument: wrong})
-        if place:  # a size is compared with that of another tensor
+        if index:  # a size is compared with that of another tensor
             with pytest.raises(ValueError, match=f"^({'|'.join(tensors)}) has shape .*; expected .* where "):
                 function(**arguments | {argument: value[..., 1:]})
 
@@ -58,11 +58,15 @@ def test_how_it_is_said(no_checker):
 
 
 def test_several_errors_are_one_that_says_each():
-    one, two = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
-    assert combine_errors([one]) is one
-    both = combine_errors([one, two])
-    assert (str(both), type(both), both.argument) == ("a is 1; expected 2. And: b is gone", InputFileError, "a")
-    assert str(combine_errors([two, one])) == "b is gone; and: a is 1; expected 2"
+    first, second = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
+    assert combine_errors([first]) is first
+    combined = combine_errors([first, second])
+    assert (str(combined), type(combined), combined.argument) == (
+        "a is 1; expected 2. And: b is gone",
+        InputFileError,
+        "a",
+    )
+    assert str(combine_errors([second, first])) == "b is gone; and: a is 1; expected 2"
     many = combine_errors([InputError(f"line {n}", n, "expected more") for n in range(100)], count=1234)
     assert str(many).startswith("line 0 is 0; expected more. And: line 1 is 1; expected more; line 2")
     assert str(many).endswith("line 4 is 4; expected more; and 1,229 more") and "line 5" not in str(many)

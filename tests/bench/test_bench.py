@@ -126,7 +126,7 @@ def looked_at(spec: dict) -> dict:
 
 
 @pytest.mark.slow
-def test_a_measurement_has_a_process_of_its_own_with_its_threads_and_says_how_it_fails():
+def test_a_measurement_runs_in_its_own_process_and_reports_failure():
     answer = in_a_process(looked_at, {"tokens": 8, "threads": 3})
     assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": 3}
     with pytest.raises(KeyError, match="tokens"):

@@ -164,9 +164,11 @@ def test_an_untouched_copy_never_counts_before_work(number, has_variants, tmp_pa
     for n, (blank, with_work) in enumerate([("", " (1)"), (" (1)", ""), ("-2", "-1"), ("", " mine")]):
         names = [f"{own}{blank}.ipynb", f"{own}{with_work}.ipynb"]
         folder = written(tmp_path / f"{n}", {f"a/{names[0]}": untouched, f"a/{names[1]}": done})
-        (one,) = submissions_in(folder, number).values()
-        assert one.file == names[1]
-        assert one.notes == [f"{names[0]} is for the same assignment, has nothing written in it, and was left out"]
+        (collected,) = submissions_in(folder, number).values()
+        assert collected.file == names[1]
+        assert collected.notes == [
+            f"{names[0]} is for the same assignment, has nothing written in it, and was left out"
+        ]
 
 
 def test_what_was_begun_is_work(tmp_path):
@@ -181,8 +183,8 @@ def test_what_was_begun_is_work(tmp_path):
             if mark.get("role") == "written" and change == "words":
                 cell["source"] = "The baseline does not depend on the action."
         files = {f"a/{own}": blank, "a/x.ipynb": json.dumps(document).encode()}
-        (one,) = submissions_in(written(tmp_path / change, files)).values()
-        assert one.file == "x.ipynb", change
+        (collected,) = submissions_in(written(tmp_path / change, files)).values()
+        assert collected.file == "x.ipynb", change
 
 
 def test_depth_and_numbers_without_end(tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ from tests.support.worlds import make_world
 pytestmark = pytest.mark.gpu
 
 
-def static(world, *more, **settings):
-    return sample(*world, *more, **settings)
+def static(world, *arguments, **settings):
+    return sample(*world, *arguments, **settings)
 
 
 def on_card(**settings):

@@ -80,13 +80,13 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
-    made = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
-    assert made.run.prefill_mask == made.with_setting(config=config).run.masks == 0
-    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.run).values())
+    memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
+    assert memory_plan.run.prefill_mask == memory_plan.with_setting(config=config).run.masks == 0
+    prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", mode, config, L=48)
-    made = planned("small", mode, config, L=48)
-    assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    memory_plan = planned("small", mode, config, L=48)
+    assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
 
 
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])

@@ -76,7 +76,7 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name)
 
 
 @pytest.mark.parametrize("name", FAST_FAMILIES)
-def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture_it(name, monkeypatch):
+def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkeypatch):
     no_question(monkeypatch)
     model, _ = make_architecture(name)
     assert is_fast(model)

@@ -129,9 +129,9 @@ def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
     lengths = []
     plain = packing.additive_mask
 
-    def spy(is_token, *more):
+    def spy(is_token, *arguments):
         lengths.append(is_token.shape[1])
-        return plain(is_token, *more)
+        return plain(is_token, *arguments)
 
     monkeypatch.setattr(packing, "additive_mask", spy)
     row_length = L + T - 1  # the last token predicts no other

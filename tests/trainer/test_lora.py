@@ -93,7 +93,7 @@ def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
-def test_frozen_weights_stay_bit_for_bit_and_the_seed_alone_decides_how_adapters_begin():
+def test_frozen_weights_stay_and_the_seed_sets_the_adapters():
     (model, tokenizer), (again, _) = make_world(), make_world()
     add_lora(model, seed=3, **LORA)
     torch.manual_seed(99)
@@ -144,7 +144,7 @@ def lora_run(folder, resume=False, callback=None, **settings):
     return folder, model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
-def test_a_run_that_was_broken_off_goes_on_bit_for_bit_and_its_folder_holds_the_adapter_alone(tmp_path):
+def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
     def fail(step, metrics):
         if step == 3:
             raise RuntimeError("broken")

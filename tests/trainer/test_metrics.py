@@ -35,7 +35,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             [token for token, real in zip(row, mask, strict=True) if real]
             for row, mask in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True)
         ]
-        lengths, given = [len(row) for row in ids], [len(row) for row in ids if len(row) > 1]
+        lengths, rewarded_lengths = [len(row) for row in ids], [len(row) for row in ids if len(row) > 1]
         letters = letter_reward(None, ids)
         rewards = [x + (0.5 * len(row) if len(row) > 1 else 0) for x, row in zip(letters, ids, strict=True)]
         groups = [rewards[i : i + 4] for i in range(0, 12, 4)]
@@ -49,8 +49,8 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             "frac_reward_zero_std": np.mean([len(set(group)) == 1 for group in groups]),
             "rewards/letter_reward/mean": np.mean(letters),
             "rewards/letter_reward/std": np.std(letters, ddof=1),
-            "rewards/none_for_some/mean": np.mean(given),
-            "rewards/none_for_some/std": np.std(given, ddof=1),
+            "rewards/none_for_some/mean": np.mean(rewarded_lengths),
+            "rewards/none_for_some/std": np.std(rewarded_lengths, ddof=1),
             "completions/mean_length": np.mean(lengths),
             "completions/min_length": min(lengths),
             "completions/max_length": max(lengths),
@@ -66,7 +66,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
     assert any(rollout.truncated.any() for rollout in (e.rollout for e in recording.experiences))
 
 
-def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_was_killed(tmp_path):
+def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
     seen = []
 
     def note(step, metrics):

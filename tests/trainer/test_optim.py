@@ -120,7 +120,7 @@ def test_fp16_scales_the_loss_so_that_a_gradient_too_small_for_fp16_still_arrive
     assert torch.allclose(optimizer.tensors()[f"{index}.exp_avg"], torch.tensor(1e-8), rtol=1e-2)
 
 
-def test_an_overflow_halves_the_scale_and_does_not_end_the_run_until_there_is_no_scale_left():
+def test_an_overflow_halves_the_loss_scale_until_none_is_left():
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
     start, scales = weights(model), []
     for _ in range(12):

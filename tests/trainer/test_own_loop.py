@@ -132,7 +132,7 @@ WRONG = {
 }
 
 
-def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_are_named(tmp_path):
+def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
     run = Run(*make_world(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):
         next(run.steps())
@@ -149,7 +149,7 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
 
-def test_a_loop_of_ones_own_records_what_it_has_and_tokens_add_up_where_they_are_counted(tmp_path, capsys):
+def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
     recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
     with Run(*make_world(), ROWS, None, config) as run:
@@ -197,3 +197,5 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
         old = Run(model, tokenizer, rows, config, reward)
     new = Run(model, tokenizer, rows, reward, config)
     assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
+    with pytest.warns(DeprecationWarning, match="measure_and_log now"):
+        assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"

@@ -231,7 +231,7 @@ class Steps(TrainerCallback):
         self.history = []
         self.trainer = None
         self.evaluate = None
-        self.stopping = Stopping(folder and folder.saved)
+        self.stopping = Stopping(None if folder is None else folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on

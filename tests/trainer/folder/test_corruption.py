@@ -141,8 +141,8 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
     ("fault", "every"),
     [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
 )
-def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
-    changes, expected = counted
+def test_from_any_change_on_nothing_can_be_written(fault, every, counted_run, tmp_path):
+    changes, expected = counted_run
     message = (
         rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
     )
@@ -161,7 +161,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_pa
             assert metrics_in(end[0])[-1]["step"] == 4
 
 
-def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted):
+def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted_run):
     def full(*arguments, **keywords):
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
@@ -169,10 +169,10 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
-    assert_same_end(cheap_run(tmp_path / "out"), counted[1])
+    assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
 
 
-def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
+def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted_run):
     folder = resuming.cheap_run_until(tmp_path / "out", 3)
     old_contents = contents(folder)
 
@@ -186,4 +186,4 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
     assert contents(folder) == old_contents
-    assert_same_end(cheap_run(folder), counted[1])
+    assert_same_end(cheap_run(folder), counted_run[1])

@@ -59,11 +59,11 @@ def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
         assert contents(folder) == before
 
 
-@pytest.mark.parametrize(("at", "name"), [(3, "checkpoint-4/poem.txt"), (4, "config.json")])
-def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(at, name, undisturbed, tmp_path):
+@pytest.mark.parametrize(("taken_step", "name"), [(3, "checkpoint-4/poem.txt"), (4, "config.json")])
+def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(taken_step, name, undisturbed, tmp_path):
     folder, needed = tmp_path / "out", name.split("/")[0]
     with pytest.raises(FileExistsError, match=f"holds {needed}, not written by this run"):
-        cheap_run(folder, callback=lambda step, _: step == at and put(folder, {name: "rose"}))
+        cheap_run(folder, callback=lambda step, _: step == taken_step and put(folder, {name: "rose"}))
     assert (folder / name).read_text(encoding="utf-8") == "rose" and not (folder / "tokenizer.json").exists()
     (folder / needed).rename(tmp_path / "away")
     assert_same_end(cheap_run(folder), undisturbed)
@@ -77,7 +77,7 @@ def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path):
     assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
 
 
-def test_a_broken_checkpoint_with_a_file_of_theirs_is_in_the_way_before_the_first_step(undisturbed, tmp_path):
+def test_a_broken_checkpoint_with_a_foreign_file_stops_the_run(undisturbed, tmp_path):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     theirs = put(folder, {"checkpoint-4/note.txt": "the best so far"})
     (folder / "checkpoint-4/model.safetensors").unlink()
