@@ -278,7 +278,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
 def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, ends_at):
     _, tokenizer = make_world()
     ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
-    first_end = next((index for index in range(len(ids)) if stops.end(ids[: index + 1])), None)
+    first_end = next((index for index in range(len(ids)) if stops.completed_by(ids[: index + 1])), None)
     assert first_end == ends_at
     turns = Turns(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
     for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
@@ -311,7 +311,7 @@ def test_a_character_split_over_tokens_is_found(tiny):
     ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
     assert len(tokenizer("。", add_special_tokens=False)["input_ids"]) > 1
     stops = StopStrings(tokenizer, ["。"])
-    assert [stops.end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
+    assert [stops.completed_by(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
 
 
 @pytest.mark.parametrize("reply_length", [3, 4])
