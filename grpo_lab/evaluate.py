@@ -77,7 +77,7 @@ def evaluate(
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
-    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
@@ -166,7 +166,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
     1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
     """
-    from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
+    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluating
 
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
@@ -180,7 +180,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         prompt_of_row = torch.arange(len(part), device=model.device)
         with evaluating(model), autocast(model):
-            logp, _ = score_logprobs(
+            logp, _ = compute_logprobs(
                 model, *prompts, first, torch.ones_like(first).bool(), prompt_of_row, with_entropy=False
             )
         total += logp.double().exp().sum().item()
@@ -243,7 +243,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
     from grpo_lab.rollout.prompting.prompts import end_token_ids

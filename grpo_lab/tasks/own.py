@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
 from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, split_of_hash
 
 # What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
-RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
-RESERVED += ("trainer_state", "log_metric", "log_extra")
-_RESERVED = frozenset(RESERVED)
+RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym", *TRAINER_ARGUMENTS)
 EXPECTED = ("answer", "tests", "sql")  # the columns that say what is right
 ROLES = ("system", "user", "assistant", "tool")
 MOST_ERRORS = 100  # that are kept to be shown
@@ -358,7 +357,7 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
         name = f"{location}: {options.prompt_name}"
         raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
     row = dict(record)
-    for name in row.keys() & _RESERVED:
+    for name in row.keys() & RESERVED:
         del row[name]
     if options.answer_column:
         row["answer"] = record[options.answer_column]

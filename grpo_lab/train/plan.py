@@ -10,7 +10,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.options import OURS, Engine, take_engine
+from grpo_lab.train.engines.options import OURS, Engine, make_engine
 from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
@@ -125,7 +125,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     from grpo_lab.trainer.folder import check_folder
     from grpo_lab.trainer.trackers import check_trackers
 
-    engine = take_engine(options)
+    engine = make_engine(options)
     environment_arguments = load_environment_arguments(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)

@@ -15,7 +15,7 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.logs import Columns, RewardLog
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.environments.text_environment import Environment, abilities
+from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.trainer.metrics import Clock, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
@@ -87,9 +87,9 @@ def collect(
         )
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
-    experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, rewards)
+        scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
+    experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
 

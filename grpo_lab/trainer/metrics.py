@@ -12,11 +12,11 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.episodes import Episode
-from grpo_lab.trainer.rewarding import Rewards
 
-TOLERANCE = 0.1  # nats
+LOGP_TOLERANCE = 0.1  # nats
 
 
 def now(device: torch.device) -> float:
@@ -56,7 +56,7 @@ class _PartMetrics(NamedTuple):
     share: Float[Tensor, ""]  # of the update's tokens
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # difference from the sampler's log-probabilities
-    differing: Int[Tensor, "2"]  # tokens: those that differ by more than TOLERANCE, and all
+    differing: Int[Tensor, "2"]  # tokens: those that differ by more than LOGP_TOLERANCE, and all
     trained_replies: Int[Tensor, "2"] | None  # tokens of environments: those that the loss counts, and all
 
 
@@ -73,7 +73,7 @@ class UpdateMetrics:
         """Add a micro-batch of R rows, an `Experience`, of which the log-probabilities of `row_mask` were computed."""
         computed = part.mask & row_mask[:, None]
         difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
-        differing = torch.stack([(difference > TOLERANCE).sum(), computed.sum()])
+        differing = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
         trained_replies = None
         if part.rollout.episodes is not None:
             reply_tokens = differing.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])

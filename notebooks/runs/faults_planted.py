@@ -238,7 +238,7 @@ def ratio_of_now(engine: str, model):
     """Each update takes the policy of now for the one that sampled: every ratio is 1."""
     if engine == TRL:
         return patch_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
-    return patch("grpo_lab.trainer.loop.all_logprobs", lambda *_: None)
+    return patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
 
 
 def reference_of_another_run(engine: str, model):

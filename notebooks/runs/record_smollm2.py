@@ -41,7 +41,7 @@ from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.experience_logprobs import all_logprobs
+from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
@@ -118,9 +118,10 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
             if config.beta > 0:
-                experience = replace(experience, ref_logp=all_logprobs(run.reference_model(step), experience, config))
+                ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
+                experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history

@@ -35,7 +35,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same_rollouts(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.Sampling((0,), 0))
+    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.SamplingParams((0,), 0))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

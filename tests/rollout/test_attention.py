@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout.decoding import cache
-from grpo_lab.rollout.decoding.cache import additive_mask, attend
-from grpo_lab.rollout.forward import packing
+from grpo_lab.rollout.decoding.cache import attend
+from grpo_lab.rollout.forward import attention, packing
+from grpo_lab.rollout.forward.attention import additive_mask
 from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
+from tests.support.logprob_inputs import logprob_inputs
 from tests.support.sampling import sample
-from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
 
 L, T = 7, 13
@@ -22,7 +22,7 @@ L, T = 7, 13
 
 def batch(vocabulary=4096):
     """3 rows of 2 prompts."""
-    return score_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
+    return logprob_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), st.integers(1, 9))
@@ -102,8 +102,8 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
         return plain(*inputs, **keywords)
 
-    as_on_a_gpu = partial(cache._kernels, "cuda")
-    monkeypatch.setattr(cache, "_kernels", lambda device_type: as_on_a_gpu())
+    as_on_a_gpu = partial(attention._kernels, "cuda")
+    monkeypatch.setattr(attention, "_kernels", lambda device_type: as_on_a_gpu())
     monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
     model, tokenizer = make_world()

@@ -39,8 +39,8 @@ def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, reques
     torch.testing.assert_close(large.logp, small.logp, rtol=0, atol=1e-5)
     torch.testing.assert_close(large.entropy, small.entropy, rtol=0, atol=1e-5)
     if settings.keys() <= {"temperature"}:
-        scored = logprobs_of(model, large, **settings)[0]
-        assert (scored - large.logp)[large.mask].abs().max() < 1e-4
+        logp = logprobs_of(model, large, **settings)[0]
+        assert (logp - large.logp)[large.mask].abs().max() < 1e-4
 
 
 @pytest.mark.usefixtures("as_large")

@@ -38,8 +38,8 @@ def test_the_cell_is_the_first_one_that_makes_the_name(name, line):
     [
         (
             "en",
-            "`a` is made in the cell that begins with `a = 1`. Run that cell first",
-            "No cell of this notebook makes",
+            "`a` is defined in the cell that begins with `a = 1`. Run that cell first",
+            "No cell of this notebook defines",
         ),
         ("zh_CN", "`a` 在开头为 `a = 1` 的单元格里定义。请先运行那个单元格", "本笔记本没有哪个单元格定义了 `z`"),
     ],

@@ -34,12 +34,12 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """The sizes in each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
-    sizes, score_logprobs = [], experience_logprobs.score_logprobs
+    """The sizes in each call of `compute_logprobs`: columns of prompts, rows, columns of completions."""
+    sizes, compute_logprobs = [], experience_logprobs.compute_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords):
         sizes.append((prompt_ids.shape[1], *completion_ids.shape))
-        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords)
+        return compute_logprobs(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords)
 
-    monkeypatch.setattr(experience_logprobs, "score_logprobs", spy)
+    monkeypatch.setattr(experience_logprobs, "compute_logprobs", spy)
     return sizes

@@ -16,7 +16,7 @@ from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.objective import policy_loss
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import collect
-from grpo_lab.trainer.experience_logprobs import all_logprobs
+from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.refused import refused
@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing
     config = make_config(beta=0.2, loss_type="grpo", temperature=0.8, **parts)
     torch.manual_seed(0)
     batch, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
-    batch = replace(batch, ref_logp=all_logprobs(without_adapter(model), batch, config))
+    batch = replace(batch, ref_logp=logprobs_without_gradient(without_adapter(model), batch, config))
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
@@ -125,8 +125,12 @@ def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     torch.manual_seed(0)
     batch, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
-    assert torch.equal(all_logprobs(reference, batch, config), all_logprobs(base, batch, config))
-    assert not torch.allclose(all_logprobs(model, batch, config), all_logprobs(base, batch, config))
+    assert torch.equal(
+        logprobs_without_gradient(reference, batch, config), logprobs_without_gradient(base, batch, config)
+    )
+    assert not torch.allclose(
+        logprobs_without_gradient(model, batch, config), logprobs_without_gradient(base, batch, config)
+    )
     theirs = {parameter.data_ptr() for parameter in reference.parameters()}
     assert all((p.data_ptr() in theirs) != p.requires_grad for p in model.parameters())
     assert not any(p.requires_grad for p in reference.parameters())

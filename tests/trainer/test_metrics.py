@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout.forward import score
+from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
 from grpo_lab.trainer import experience as experience_module
 from grpo_lab.trainer import metrics as metrics_module
@@ -107,7 +107,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
     monkeypatch.setattr(metrics_module, "now", lambda device: clock[0])
     takes(experience_module, "sample_completions", 3.0)
     takes(rewarding, "score_completions", 5.0)
-    takes(experience_logprobs, "score_logprobs", 1.0)
+    takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     # Read: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
@@ -119,8 +119,8 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     model, tokenizer = make_world()
     ensure_checked(model)
-    hidden = score.packed_hidden
-    monkeypatch.setattr(score, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
+    hidden = model_logprobs.packed_hidden
+    monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
 

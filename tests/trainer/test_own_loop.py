@@ -1,5 +1,6 @@
 """The scripts of docs/own-loop.md: they run as they stand, and with the library's formulas in them they are `train`."""
 
+import importlib
 import re
 import statistics
 from dataclasses import replace
@@ -81,7 +82,7 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
-def test_score_logprobs_is_what_the_page_says_with_its_gradient():
+def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
     """The oracle: the model's own logits of each row alone, without padding, at the temperature."""
     model, tokenizer = make_world()
     texts = [row["prompt"] for row in ROWS[:2]]
@@ -109,6 +110,19 @@ def test_score_logprobs_is_what_the_page_says_with_its_gradient():
     (slope,) = torch.autograd.grad(token_logprobs(logits, torch.tensor([[2]]), 0.7).sum(), logits)
     p = (logits[0, 0] / 0.7).softmax(-1)
     torch.testing.assert_close(slope[0, 0], (torch.eye(5)[2] - p) / 0.7)
+
+
+OLD_NAMES = {
+    "score_logprobs": ("grpo_lab.rollout", "compute_logprobs"),
+    "all_logprobs": ("grpo_lab.trainer", "logprobs_without_gradient"),
+}
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_an_old_name_warns_and_is_the_function_of_the_new_one(old):
+    module, new = importlib.import_module(OLD_NAMES[old][0]), OLD_NAMES[old][1]
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
+        assert getattr(module, old) is getattr(module, new)
 
 
 COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
@@ -183,3 +197,5 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
         old = Run(model, tokenizer, rows, config, reward)
     new = Run(model, tokenizer, rows, reward, config)
     assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
+    with pytest.warns(DeprecationWarning, match="measure_and_log now"):
+        assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"

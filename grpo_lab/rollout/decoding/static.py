@@ -21,10 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.base.display import GIB
-from grpo_lab.rollout.decoding.cache import attention_dtype
 from grpo_lab.rollout.decoding.decoder import Decoder
-from grpo_lab.rollout.decoding.sampling import Sampling
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.turns import Turns
+from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_width
 
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
@@ -86,7 +86,7 @@ class KeptGraph:
         num_prompts: int,
         num_generations: int,
         columns: int,
-        sampling: Sampling,
+        sampling: SamplingParams,
         turns: Turns | None,
         rollout_rows: int | None,
     ) -> GraphDecoder:

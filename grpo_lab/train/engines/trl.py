@@ -25,7 +25,8 @@ from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.environments.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.environment import pick_environment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.probe import OF_PROMPTS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
@@ -230,7 +231,7 @@ class Steps(TrainerCallback):
         self.history = []
         self.trainer = None
         self.evaluate = None
-        self.stopping = Stopping(folder and folder.saved)
+        self.stopping = Stopping(None if folder is None else folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on

@@ -18,12 +18,12 @@ from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import as_list
 from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
 from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens

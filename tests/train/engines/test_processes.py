@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.options import OURS, TRL, Engine, take_engine
+from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
 from grpo_lab.train.engines.settings import differences, rows_of_a_process
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
@@ -109,9 +109,9 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
         return tuple(rows_of_a_process(config).values())
 
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
-        take_engine({"engine": TRL, "fsdp": True})
+        make_engine({"engine": TRL, "fsdp": True})
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert take_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
+    assert make_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
     (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]

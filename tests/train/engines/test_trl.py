@@ -157,7 +157,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = {name for name, each in SETTINGS.items() if each.trl not in ("same", "ours")}
+    refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
@@ -355,13 +355,13 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            options.take_engine(server)
+            options.make_engine(server)
     monkeypatch.setattr(options, "find_spec", lambda package: package)
-    vllm = options.take_engine(server).vllm
+    vllm = options.make_engine(server).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = options.take_engine({"engine": "trl", "use_vllm": True})
+    engine = options.make_engine({"engine": "trl", "use_vllm": True})
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"

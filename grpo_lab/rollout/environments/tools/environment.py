@@ -21,7 +21,6 @@ import torch
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.episodes import sample_turns
-from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_environment, tool_methods
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
@@ -226,24 +225,6 @@ class ToolEnvironment:
             problem = f"makes a {self.environment_class.__name__}, which changes {changed[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
-
-
-def pick_environment(
-    config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
-) -> TextEnvironment | ToolEnvironment | None:
-    """Return the environment that the arguments of `train` and the config name; None where the policy writes alone."""
-    limit = config.max_tool_calling_iterations
-    if tools or environment_factory is not None:
-        if environment is not None:
-            name = "tools" if tools else "environment_factory"
-            raise InputError("environment", environment, f"expected either it or {name}", found="is given, too")
-        return ToolEnvironment(tools, environment_factory, limit, config.tool_timeout)
-    if limit is not None:
-        if environment is None:
-            raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-        if isinstance(environment, TextEnvironment):
-            return replace(environment, max_turns=limit + 1)
-    return environment
 
 
 def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
