@@ -86,7 +86,11 @@ def load_policy(
     if warning := slow_here(chosen_device, mode):
         print(f"        {warning}")
     ensure_checked(model)
+<<<<<<< HEAD
     if chosen_device.type == "cpu":
+=======
+    if chosen_device.type == "cpu" and model.num_parameters() >= FEW_PARAMETERS:
+>>>>>>> engine
         keep_freed_memory()
     return model, tokenizer
 

@@ -200,6 +200,7 @@ def test_tiny_model_defaults_are_those_of_config_and_task():
         (20, "cpu", 64), (1, "cpu", 64), (8, "cuda", 16),
     ],
 )  # fmt: skip
+<<<<<<< HEAD
 def test_short_completions_go_in_larger_pieces_on_a_cpu(length, device_type, rows):
     assert default_config(134_515_008, device_type, max_completion_length=length).rows_at_once == rows
 
@@ -219,6 +220,31 @@ def test_a_cut_that_is_given_stays_however_short_the_completions_are():
 def test_large_pieces_of_short_completions_need_no_more_memory(shape, parameters):
     def peak(length: int, prompt_length: int) -> int:
         config = default_config(parameters, "cpu", max_completion_length=length)
+        planned = plan(shape_config(shape), config, prompt_length=prompt_length, precision="fp32", device_type="cpu")
+        return planned.totals["update"]
+
+    assert all(peak(length, length) <= peak(256, 256) for length in (16, 20, 32, 64, 128))
+=======
+def test_where_there_is_no_card_short_completions_go_through_in_fewer_larger_pieces(length, device_type, rows):
+    assert chosen(134_515_008, device_type, max_completion_length=length).rows_at_once == rows
+>>>>>>> engine
+
+
+@pytest.mark.parametrize(("loss_type", "rows"), [("bnpo", 16), ("grpo", 64), (None, 64)])
+def test_a_loss_that_depends_on_the_cut_keeps_its_own(loss_type, rows):
+    typed = {"max_completion_length": 20} | ({} if loss_type is None else {"loss_type": loss_type})
+    assert chosen(134_515_008, "cpu", **typed).rows_at_once == rows
+
+
+def test_a_cut_that_is_given_stays_however_short_the_completions_are():
+    config = chosen(134_515_008, "cpu", max_completion_length=20, per_device_train_batch_size=4)
+    assert config.rows_at_once == 4
+
+
+@pytest.mark.parametrize(("shape", "parameters"), [("smollm2", 134_515_008), ("qwen2", HALF_A_BILLION)])
+def test_larger_pieces_of_short_completions_are_planned_with_no_more_memory_than_those_of_usual_ones(shape, parameters):
+    def peak(length: int, prompt_length: int) -> int:
+        config = chosen(parameters, "cpu", max_completion_length=length)
         planned = plan(shape_config(shape), config, prompt_length=prompt_length, precision="fp32", device_type="cpu")
         return planned.totals["update"]
 
