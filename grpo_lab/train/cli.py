@@ -31,7 +31,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
 
     changes: the settings of a file that this engine has otherwise, as `read_options_and_changes` returns them.
     """
-    from grpo_lab.models import one_thread_if_small
+    from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
     from grpo_lab.train.checks import Attempts
 
     attempt = Attempts(raises=not dry_run)
@@ -48,6 +48,8 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         plan = plan.fitted()
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
+    if plan.engine.name == OURS:
+        keep_freed_memory_if_large(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,

@@ -89,7 +89,8 @@ class RunPlan:
         from grpo_lab.train.checks import plan_lines
 
         precision = self.engine.precision(self.config, self.device, self.small)
-        return plan_lines(*self.model_parts, self.rows, self.config, self.device, precision, self.options)
+        config = self.fitted().config if self.device.type == "cpu" else self.config
+        return plan_lines(*self.model_parts, self.rows, config, self.device, precision, self.options)
 
     def checked_parts(self) -> list[str]:
         """List in words what a dry run has checked."""
@@ -98,9 +99,14 @@ class RunPlan:
         return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.environment_arguments))
 
     def fitted(self) -> "RunPlan":
-        """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
-        from grpo_lab.memory import fit_to_gpu
+        """The plan with the precision and the cut of the batch that fit a GPU; on a CPU, with the cut alone."""
+        from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
+        if self.device.type == "cpu" and self.engine.lora is None and self.engine.name == OURS:
+            precision = self.engine.precision(self.config, self.device, self.small) or "fp32"
+            config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
+            print(*lines, sep="\n", end="\n" if lines else "")
+            return replace(self, config=config)
         if self.device.type != "cuda":
             return self
         if self.engine.lora is not None:
