@@ -124,5 +124,5 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """KL(policy || reference) per token, from all sampled tokens: what the loss would report if beta were not 0."""
     logp, ref_logp = (all_logprobs(policy, experience, config) for policy in (model, reference))
-    kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
-    return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
+    kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
+    return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()

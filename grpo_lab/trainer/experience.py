@@ -1,5 +1,6 @@
 """Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -30,7 +31,7 @@ class Experience:
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
-    mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
+    loss_mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
@@ -39,14 +40,24 @@ class Experience:
     def __post_init__(self):
         if self.advantages is None:
             raise InputTypeError("experience.advantages", None, "expected a tensor of shape (B,) or (B, T)")
-        check_shapes(mask=(self.mask, "B T"), **{"experience.advantages": (self.advantages, "B | B T")})
+        shapes = {
+            "experience.loss_mask": (self.loss_mask, "B T"),
+            "experience.advantages": (self.advantages, "B | B T"),
+        }
+        check_shapes(**shapes)
 
     def __len__(self) -> int:
-        return len(self.mask)
+        return len(self.loss_mask)
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Experience":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: value[rows] for name, value in values.items() if value is not None})
+
+    @property
+    def mask(self) -> Bool[Tensor, "B T"]:
+        """Deprecated: the name of `loss_mask` before 1.0.0."""
+        warnings.warn("experience.mask is called loss_mask now", DeprecationWarning, stacklevel=2)
+        return self.loss_mask
 
     def split(self, size: int) -> "Iterator[Experience]":
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
@@ -54,8 +65,9 @@ class Experience:
 
     def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
         """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
-        contributes = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
-        return contributes.any(-1)
+        if config.needs_every_row:
+            return self.loss_mask.any(-1)
+        return (self.loss_mask & (per_token(self.advantages) != 0)).any(-1)
 
 
 def collect(
@@ -121,14 +133,14 @@ def make_experience(
     rewards = rewards.to(device)
     if rewards_per_func is not None:
         rewards_per_func = rewards_per_func.to(device)
-    mask = rollout.policy_mask
+    loss_mask = rollout.policy_mask
     if config.mask_truncated_completions:
-        mask = mask & ~rollout.truncated[:, None]
+        loss_mask = loss_mask & ~rollout.truncated[:, None]
     if config.turn_advantage == "trajectory":
         advantages = compute_advantages(rewards, config)
     else:
         advantages = token_advantages(rollout, rewards, config)
-    return Experience(rollout, rewards, advantages, mask, rewards_per_func=rewards_per_func)
+    return Experience(rollout, rewards, advantages, loss_mask, rewards_per_func=rewards_per_func)
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:

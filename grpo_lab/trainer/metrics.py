@@ -71,7 +71,7 @@ class UpdateMetrics:
         self, part, row_mask: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict
     ) -> None:
         """Add a micro-batch of R rows, an `Experience`, of which the log-probabilities of `row_mask` were computed."""
-        computed = part.mask & row_mask[:, None]
+        computed = part.loss_mask & row_mask[:, None]
         difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
         differing = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
         trained_replies = None
@@ -80,9 +80,9 @@ class UpdateMetrics:
             # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
             # lost that mask.
             policy_tokens = part.rollout.mask.sum(-1) - reply_tokens
-            surplus = (part.mask.sum(-1) - policy_tokens).clamp(min=0)
+            surplus = (part.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_replies = torch.stack([surplus.sum(), reply_tokens.sum()])
-        share = part.mask.sum() / self.num_items
+        share = part.loss_mask.sum() / self.num_items
         self._parts.append(_PartMetrics(means, share, loss.detach(), difference.max(), differing, trained_replies))
 
     @property

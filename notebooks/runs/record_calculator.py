@@ -118,7 +118,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
                 model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
             )
             if change["train_replies"]:
-                experience = replace(experience, mask=experience.rollout.mask)
+                experience = replace(experience, loss_mask=experience.rollout.mask)
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
     measures.append(measured(model, tokenizer, config, change["share_wrong"]))

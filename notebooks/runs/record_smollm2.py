@@ -128,11 +128,11 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 def without_end(experience: Experience) -> Experience:
     """The experience with a mask that ends before the end token."""
-    mask = experience.mask.clone()
+    loss_mask = experience.loss_mask.clone()
     ended = ~experience.rollout.truncated
-    last = mask.sum(-1) - 1
-    mask[ended, last[ended]] = False
-    return replace(experience, mask=mask)
+    last = loss_mask.sum(-1) - 1
+    loss_mask[ended, last[ended]] = False
+    return replace(experience, loss_mask=loss_mask)
 
 
 def with_adapters(model):

@@ -27,7 +27,7 @@ def mask_of_the_loss(monkeypatch):
     make_experience = experience_module.make_experience
 
     def all_tokens(rollout, *arguments):
-        return replace(make_experience(rollout, *arguments), mask=rollout.mask)
+        return replace(make_experience(rollout, *arguments), loss_mask=rollout.mask)
 
     monkeypatch.setattr(experience_module, "make_experience", all_tokens)
 
@@ -37,7 +37,7 @@ def mask_of_the_rollout(monkeypatch):
 
     def all_tokens(*arguments, **keywords):
         rollout = sample_rows(*arguments, **keywords)
-        return replace(rollout, policy_mask=rollout.mask)
+        return replace(rollout, policy_loss_mask=rollout.mask)
 
     monkeypatch.setattr(experience_module, "sample_rows", all_tokens)
 

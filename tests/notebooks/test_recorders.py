@@ -199,8 +199,8 @@ def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_tr
     experience = make_experience(rollout, rewards, GRPOConfig(num_generations=20, generation_batch_size=20))
     cut = recorders.smollm2.without_end(experience)
     assert rollout.truncated.any()
-    assert torch.equal(experience.mask.sum(-1) - cut.mask.sum(-1), (~rollout.truncated).long())
-    assert not (cut.mask & ~experience.mask).any()
+    assert torch.equal(experience.loss_mask.sum(-1) - cut.loss_mask.sum(-1), (~rollout.truncated).long())
+    assert not (cut.loss_mask & ~experience.loss_mask).any()
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def apart() -> float:
     torch.manual_seed(0)
     seen, _ = collect(model, tokenizer, addition_problems("train", 2), accuracy_reward, GRPOConfig(**SIZE))
     difference = all_logprobs(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp
-    return difference[seen.mask].abs().max().item()
+    return difference[seen.loss_mask].abs().max().item()
 
 
 def far(paid: float) -> torch.Tensor:
