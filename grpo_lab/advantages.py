@@ -236,10 +236,10 @@ def turn_advantages(
             difference of the means: that one leaves a rounding residue.
     """
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same_state, other_episode = _compared_turns(turn_rewards, turn_mask, states, gamma)
-    compared = same_state & other_episode  # P GK GK (11.8)
-    count = compared.sum(-1)
-    differences = torch.where(compared, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
+    returns, same_state, other_episode = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
+    in_baseline = same_state & other_episode  # P GK GK (11.8)
+    count = in_baseline.sum(-1)
+    differences = torch.where(in_baseline, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
     advantages = torch.where(count > 0, differences / count.clamp(min=1), returns)  # P GK (11.6)
     return turn_mask * advantages.view(turn_mask.shape)
 
@@ -273,7 +273,7 @@ def gigpo_advantages(
     check_choice("scale", scale, ("none", "group"))
     check_positive("eps", eps)
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same_state, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    returns, same_state, _ = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
     count = same_state.sum(-1).clamp(min=1)
     differences = torch.where(same_state, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
     centred = differences.sum(-1) / count  # P GK (11.9)
@@ -329,7 +329,7 @@ def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None 
     check_all_finite("turn_rewards", turn_rewards[turn_mask])
 
 
-def _compared_turns(
+def _pairs_of_turns(
     turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rewards to go, (P, G*K); which pairs of turns share a state; and which are of different episodes."""

@@ -93,17 +93,17 @@ def evaluate(
     total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
     if samples is not None:
         samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
-    marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(sampled.marks)
-    marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
-    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
-    marked_and_right = list(zip(marked, right, strict=True))
-    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
-    without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
+    correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(sampled.correctness)
+    applied, right = (correctness > -torch.inf).sum(1).tolist(), (correctness >= 1).sum(1).tolist()
+    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(applied)]
+    applied_and_right = list(zip(applied, right, strict=True))
+    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in applied_and_right if n >= k) for k in ks}
+    without_spread = (correctness == correctness[:, :1]).all(1).double().mean().item()
     means = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, applied))),
         "pass_at_k": estimates or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(names, rewards_per_func),

@@ -23,14 +23,14 @@ from grpo_lab.trainer.reports import turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
-class Rewarded(NamedTuple):
+class ScoredCompletions(NamedTuple):
     """B completions of held-out problems, those of a problem together, and what they earned. On the CPU."""
 
     texts: list[str]
     rewards: Rewards
     lengths: Int[Tensor, " B"]
     truncated: Bool[Tensor, " B"]
-    marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
+    correctness: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # where there is an environment
     turns: list[list[dict[str, str]]] | None = None  # likewise: who wrote what, in order
@@ -40,7 +40,7 @@ def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
     config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None,
     **sampling,
-) -> Rewarded:  # fmt: skip
+) -> ScoredCompletions:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
     config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
@@ -62,20 +62,21 @@ def sample_and_reward(
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
             rewards = reward_rollout(rollout, batch, reward_funcs, config and config.reward_weights, log)
-            marks = rewards.rewards_per_func[:, 0]
+            correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
-                marks = reward_rollout(rollout, batch, without_penalty).total
+                correctness = reward_rollout(rollout, batch, without_penalty).total
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
             turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
             lengths = rollout.policy_mask.sum(-1).cpu()
-            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, marks))
+            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
             bar.update(len(batch))
     log.columns(len(texts))
-    lengths, truncated, total, rewards_per_func, marks = map(torch.cat, zip(*batches, strict=True))
-    rewarded = Rewarded(texts, Rewards(total, rewards_per_func, names), lengths, truncated, marks, log.metrics())
-    return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
+    lengths, truncated, total, rewards_per_func, correctness = map(torch.cat, zip(*batches, strict=True))
+    rewards = Rewards(total, rewards_per_func, names)
+    scored = ScoredCompletions(texts, rewards, lengths, truncated, correctness, log.metrics())
+    return scored if environment is None else scored._replace(episodes=episodes, turns=turns)
 
 
 def evaluate_policy(
@@ -104,7 +105,7 @@ def evaluate_policy(
     )  # fmt: skip
     rewards = sampled.rewards
     mean, std = mean_and_std(rewards.total.double())
-    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
+    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.correctness)}
     for name, values in zip(rewards.names, rewards.rewards_per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics |= none_shares(rewards.names, rewards.rewards_per_func)
@@ -114,9 +115,9 @@ def evaluate_policy(
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 
-def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
-    """The share with a mark of 1, without NaN; None unless each mark lies in [0, 1], or is -1 for a wrong answer."""
-    applied = marks[~marks.isnan()]
+def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
+    """The share with a correctness of 1, without NaN; None unless each lies in [0, 1], or is -1 for a wrong answer."""
+    applied = correctness[~correctness.isnan()]
     are_verdicts = len(applied) > 0 and (((applied >= 0) & (applied <= 1)) | (applied == -1)).all()
     return (applied >= 1).double().mean().item() if are_verdicts else None
 

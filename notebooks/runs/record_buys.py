@@ -172,10 +172,10 @@ def given(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
     ids, mask, truncated, texts = read_sequences(
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
     )
-    paid, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
+    ones, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
     prompts = (prompt_ids, prompt_mask, torch.arange(len(rows)))
     rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, truncated, texts)
-    return Experience(rollout, paid, paid, mask)
+    return Experience(rollout, ones, ones, mask)
 
 
 def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
