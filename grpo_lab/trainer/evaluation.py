@@ -14,7 +14,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards, as_list
+from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience, sample_rows
 from grpo_lab.trainer.experience_logprobs import all_logprobs
@@ -50,7 +50,7 @@ def sample_and_reward(
     sampling: further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
-    first_function = next(iter([] if reward_funcs is None else as_list(reward_funcs)), None)
+    first_function = next(iter(as_list_or_empty(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []
     names: list[str] = []
