@@ -1,7 +1,8 @@
 """The training loop: sample, reward, compute advantages and log-probabilities, step."""
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
 from grpo_lab.trainer.loop import accumulate_gradient, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer

@@ -16,7 +16,8 @@ from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import Experience, sample_rows
+from grpo_lab.trainer.collecting import sample_rows
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 from grpo_lab.trainer.reports import turn_texts

@@ -20,7 +20,8 @@ from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.rollout.text_environment import TextEnvironment, abilities
 from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs, cheapest_order, completion_logprobs
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer

@@ -40,7 +40,8 @@ from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from grpo_lab.trainer.run import Run

@@ -33,7 +33,7 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 from grpo_lab.train import TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, update
-from grpo_lab.trainer.experience import sample_rows
+from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
 

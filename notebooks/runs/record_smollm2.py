@@ -40,7 +40,8 @@ from grpo_lab.tasks.general import QUESTIONS
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock

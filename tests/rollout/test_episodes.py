@@ -8,7 +8,7 @@ from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import end_token_ids, sample_episodes, score
 from grpo_lab.rollout.episodes import encode_reply
 from grpo_lab.rollout.turns import StopStrings, Turns
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
 from grpo_lab.trainer.metrics import rollout_metrics
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of

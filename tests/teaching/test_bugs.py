@@ -14,7 +14,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import BUGS, planted, print_log_lines
 from grpo_lab.trainer import PolicyOptimizer, all_logprobs, collect, update
-from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.collecting import compute_advantages
 
 SIZE = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 40, "temperature": 0.8}
 ONE = torch.ones(2, 3, dtype=torch.bool)

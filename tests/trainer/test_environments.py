@@ -12,7 +12,7 @@ from grpo_lab.rollout import sample_episodes
 from grpo_lab.rollout.text_environment import TextEnvironment
 from grpo_lab.rollout.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from tests.support.axe import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of

@@ -15,7 +15,7 @@ from grpo_lab.models import add_lora, load_policy
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.objective import policy_loss
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import collect
+from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience_logprobs import all_logprobs
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
