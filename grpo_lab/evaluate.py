@@ -76,7 +76,7 @@ def evaluate(
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
-    from grpo_lab.rollout.text_environment import abilities
+    from grpo_lab.rollout.environments.text_environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
@@ -234,10 +234,10 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.probe import probe
-    from grpo_lab.rollout.prompts import end_token_ids
-    from grpo_lab.rollout.text_environment import abilities
-    from grpo_lab.rollout.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.prompting.probe import probe
+    from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
@@ -277,8 +277,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
 
 def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
     """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
-    from grpo_lab.rollout.text_environment import task_environment
-    from grpo_lab.rollout.tools import ToolEnvironment
+    from grpo_lab.rollout.environments.text_environment import task_environment
+    from grpo_lab.rollout.environments.tools import ToolEnvironment
 
     return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 

@@ -56,7 +56,8 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
-CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
+CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
+CHECKING += ("stand_ins", "verdict")
 SAYING = (
     "teaching/notebook/predictions.py",
     "teaching/cell_errors.py",

@@ -12,10 +12,10 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout.cache import aligned_columns
-from grpo_lab.rollout.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
-from grpo_lab.rollout.score import head_chunk
-from grpo_lab.rollout.static import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.rollout.decoding.cache import aligned_columns
+from grpo_lab.rollout.decoding.static import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
+from grpo_lab.rollout.forward.score import head_chunk
 from grpo_lab.trainer.optim_8bit import PIECE
 
 Parts = dict[str, int]

@@ -9,10 +9,10 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import evaluating, score_logprobs
-from grpo_lab.rollout.dispatch import sample_sequences
-from grpo_lab.rollout.fast_paths import context_length
+from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.sampling import Sampling, SamplingRequest
+from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.rollout.inputs import Prompts, ScoreInputs
-from grpo_lab.rollout.sampling import Sampling, SamplingRequest
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.sampling import Sampling, SamplingRequest
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompt_checks import check_room
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.sampling import Sampling, SamplingRequest
-from grpo_lab.rollout.tags import after_opened, opened_thought, tag_tokens, text_with_tags
+from grpo_lab.rollout.prompting.prompt_checks import check_room
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
+from grpo_lab.rollout.prompting.tags import after_opened, opened_thought, tag_tokens, text_with_tags
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import fit_to_gpu, longest_prompt
 from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
-from grpo_lab.rollout.templates import templated
-from grpo_lab.rollout.tools import pick_environment
+from grpo_lab.rollout.environments.tools import pick_environment
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
+from grpo_lab.rollout.prompting.templates import templated
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage

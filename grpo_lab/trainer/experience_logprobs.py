@@ -1,4 +1,4 @@
-"""The log-probabilities of an experience, by `rollout/score.py`, at the temperature and in the precision of a run.
+"""The log-probabilities of an experience, by `rollout/forward/score.py`, at a run's temperature and in its precision.
 
 `completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
 micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rollout import Rollout, score_logprobs
-from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
 
 

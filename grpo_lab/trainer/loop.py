@@ -17,8 +17,8 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.text_environment import TextEnvironment, abilities
-from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment, abilities
+from grpo_lab.rollout.environments.tools import ToolEnvironment, pick_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience

@@ -14,7 +14,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.environments.episodes import Episode
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 

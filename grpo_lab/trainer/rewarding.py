@@ -9,7 +9,7 @@ from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
+from grpo_lab.rollout.environments.episodes import Episode
 
 
 def reward_rollout(

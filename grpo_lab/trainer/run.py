@@ -22,8 +22,8 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.static import kept_graphs
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.decoding.static import kept_graphs
+from grpo_lab.rollout.environments.text_environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience

@@ -28,7 +28,7 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 from grpo_lab.train import TRAINING_PROBLEMS

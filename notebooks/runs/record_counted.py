@@ -32,7 +32,8 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import MODES, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.rollout import score, score_logprobs
+from grpo_lab.rollout import score_logprobs
+from grpo_lab.rollout.forward import score
 from grpo_lab.tasks import TASKS
 from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives

@@ -8,7 +8,7 @@ import pytest
 from grpo_lab.diagnose import diagnose
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import planted
 from grpo_lab.trainer import collecting, train

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import static as static_module
+from grpo_lab.rollout.decoding import static as static_module
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
 from tests.support.worlds import make_world

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import packing
+from grpo_lab.rollout.forward import packing
+from grpo_lab.rollout.forward.long_rows import VARLEN, kernel_of_long_rows
+from grpo_lab.rollout.forward.score import score_logprobs
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.long_rows import VARLEN, kernel_of_long_rows
-from grpo_lab.rollout.score import score_logprobs
 from tests.support.known_shape import random_policy
 from tests.support.score_inputs import unequal_rows
 

@@ -6,7 +6,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import parts, phases
 from grpo_lab.memory.phases import PlannedRun
 from grpo_lab.models.shapes import shape_config, shape_of
-from grpo_lab.rollout import score
+from grpo_lab.rollout.forward import score
 from tests.support.steps import make_config
 
 QWEN = shape_of(shape_config("qwen2"))

@@ -12,11 +12,12 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
-from grpo_lab.rollout import packing, score, static
+from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding.sampling import Sampling
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward import packing, score
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2

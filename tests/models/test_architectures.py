@@ -12,11 +12,11 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.decoding.sampling import Sampling
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.tape import Tape, no_question

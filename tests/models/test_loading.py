@@ -15,7 +15,7 @@ from grpo_lab.config.precision import PRECISIONS, pick_precision, possible_preci
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
 from grpo_lab.models.loading import open_part
-from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.train.engines.options import Engine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of

@@ -8,9 +8,9 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import difference, ensure_checked
-from grpo_lab.rollout import score
-from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.rollout.fast_paths import context_length
+from grpo_lab.rollout.decoding.cache import SlotCache
+from grpo_lab.rollout.forward import score
+from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
 from tests.support.sampling import times

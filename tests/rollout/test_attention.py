@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import cache, packing
-from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
+from grpo_lab.rollout.decoding import cache
+from grpo_lab.rollout.decoding.cache import additive_mask, attend
+from grpo_lab.rollout.forward import packing
+from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
 from tests.support.sampling import sample
 from tests.support.score_inputs import score_inputs

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import dispatch
-from grpo_lab.rollout import static as static_module
+from grpo_lab.rollout.decoding import dispatch
+from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding.sampling import Sampling
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import train
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout import decoder as decoder_module
-from grpo_lab.rollout import dispatch
-from grpo_lab.rollout.cache import SlotCache, autocast_copies
-from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
-from grpo_lab.rollout.dispatch import DECODERS
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.sampling import entropy_of
-from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
+from grpo_lab.rollout.decoding import decoder as decoder_module
+from grpo_lab.rollout.decoding import dispatch
+from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
+from grpo_lab.rollout.decoding.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.decoding.dispatch import DECODERS
+from grpo_lab.rollout.decoding.sampling import entropy_of
+from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
+from grpo_lab.rollout.forward.fast_paths import is_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 

@@ -5,9 +5,10 @@ import torch
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.objective import policy_loss
-from grpo_lab.rollout import end_token_ids, sample_episodes, score
-from grpo_lab.rollout.episodes import encode_reply
-from grpo_lab.rollout.turns import StopStrings, Turns
+from grpo_lab.rollout import end_token_ids, sample_episodes
+from grpo_lab.rollout.decoding.turns import StopStrings, Turns
+from grpo_lab.rollout.environments.episodes import encode_reply
+from grpo_lab.rollout.forward import score
 from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import all_logprobs, completion_logprobs
 from grpo_lab.trainer.metrics import rollout_metrics
@@ -201,7 +202,7 @@ def test_the_models_own_logits_have_none_either(scorer, monkeypatch):
     """Through the trainer's log-probabilities: with zero advantage but for one row, the head sees that row's tokens."""
     model, tokenizer = make_world()
     if scorer == "plain":
-        for module in ("grpo_lab.rollout.score", "grpo_lab.trainer.experience_logprobs"):
+        for module in ("grpo_lab.rollout.forward.score", "grpo_lab.trainer.experience_logprobs"):
             monkeypatch.setattr(f"{module}.is_fast", lambda model: False)
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout)

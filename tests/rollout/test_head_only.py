@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import head_only, score
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.head_only import HeadOnly, has_head_only
-from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.rollout.forward import head_only, score
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.score import score_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.peak import peak_of_lives
 from tests.support.score_inputs import score_inputs

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab import logprobs
-from grpo_lab.rollout import decoder
-from grpo_lab.rollout.cache import RoomyCache, SlotCache, order_keeping_parents
-from grpo_lab.rollout.decoder import inverse_cdf
+from grpo_lab.rollout.decoding import decoder
+from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
+from grpo_lab.rollout.decoding.decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_world, same_weights, weights

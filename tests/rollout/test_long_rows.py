@@ -7,9 +7,8 @@ import torch
 import torch.nn.attention.varlen
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout import long_rows, packing
-from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.long_rows import (
+from grpo_lab.rollout.forward import long_rows, packing
+from grpo_lab.rollout.forward.long_rows import (
     BY_ROW,
     LONGEST_MASKED,
     VARLEN,
@@ -18,8 +17,9 @@ from grpo_lab.rollout.long_rows import (
     key_copies,
     varlen_shares_key_heads,
 )
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.rollout.forward.packing import packed_prompts
+from grpo_lab.rollout.forward.score import score_logprobs
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from tests.support.known_shape import random_policy
 from tests.support.score_inputs import unequal_rows

@@ -6,9 +6,9 @@ import pytest
 from transformers import AutoConfig
 
 from grpo_lab.models import load_policy
-from grpo_lab.rollout import prompt_checks
-from grpo_lab.rollout.prompt_checks import check_prompts
-from grpo_lab.rollout.templates import rendered, rendered_together
+from grpo_lab.rollout.prompting import prompt_checks
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.templates import rendered, rendered_together
 
 # Of the kinds that models bring: sets of its own, messages that are replaced, macros, white space that is left out, a
 # line end at the end, an error for what is not taken, a clock.

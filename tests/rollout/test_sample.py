@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.rollout import end_token_ids, sample_completions, score
-from grpo_lab.rollout.fast_paths import FAST_FAMILIES
+from grpo_lab.rollout import end_token_ids, sample_completions
+from grpo_lab.rollout.forward import score
+from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
 from tests.support.architectures import make_architecture
 from tests.support.sampling import T, logprobs_of, sample, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world

@@ -6,9 +6,9 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.probe import probe
-from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.templates import templated
+from grpo_lab.rollout.prompting.probe import probe
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.templates import templated
 from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 
 WITHOUT_SYSTEM = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")

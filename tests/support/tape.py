@@ -7,8 +7,8 @@ every tensor is where it was. A step that relies on anything but its memory give
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import static
-from grpo_lab.rollout.dispatch import DECODERS
+from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding.dispatch import DECODERS
 from tests.support.peak import tensors
 
 # Operations that ask for a value, have a result whose size depends on one, or bring one from the host.

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.calculator import calculate, calculators
 

@@ -9,8 +9,8 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import sample_episodes
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
 from grpo_lab.trainer.collecting import make_experience
 from tests.support.axe import Killed

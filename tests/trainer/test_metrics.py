@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout import score
+from grpo_lab.rollout.forward import score
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collecting, experience_logprobs, rewarding, train
 from grpo_lab.trainer import metrics as metrics_module
 from tests.support.axe import Killed

@@ -94,10 +94,8 @@ def train_sorting(
     for name, count in counts.items():
         check_at_least(name, count, 1)
     check_positive("learning_rate", learning_rate)
-    generators, eval_generators = (
-        _generators(seeds),
-        _generators(seeds),
-    )  # separate, so that evaluating more often changes nothing
+    generators = _generators(seeds)
+    eval_generators = _generators(seeds)  # separate, so that evaluating more often changes nothing
     policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, generators)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []

@@ -25,10 +25,10 @@ from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.probe import OF_PROMPTS, probe
-from grpo_lab.rollout.prompts import end_token_ids
-from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
-from grpo_lab.rollout.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.prompting.probe import OF_PROMPTS, probe
+from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.pieces import Gathered
 from grpo_lab.train.engines.processes import is_main, stop_if_one_is_gone, world_size

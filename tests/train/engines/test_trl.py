@@ -14,7 +14,7 @@ from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.train.engines import options, settings
 from grpo_lab.trainer import train
 from grpo_lab.trainer.inputs import RunInputs

@@ -14,9 +14,9 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.rollout.tools import pick_environment
-from grpo_lab.rollout.tools.named import load_environment_arguments
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import pick_environment
+from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed

@@ -19,15 +19,15 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
-from grpo_lab.rollout.episodes import sample_turns
-from grpo_lab.rollout.prompt_checks import check_prompts
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.environments.episodes import sample_turns
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_environment, tool_methods
+from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.sample import Rollout
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.rollout.tools.dialogue import Dialogue
-from grpo_lab.rollout.tools.episode import ToolEpisode, call_environment, tool_methods
-from grpo_lab.rollout.tools.worker_thread import WorkerThread
-from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Rows
 

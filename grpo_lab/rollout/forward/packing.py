@@ -18,10 +18,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.cache import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.decoding.cache import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
 from grpo_lab.rollout.inputs import Prompts, ScoreInputs
-from grpo_lab.rollout.long_rows import LONGEST_MASKED, LongRows, long_rows
-from grpo_lab.rollout.prompts import positions
+from grpo_lab.rollout.prompting.prompts import positions
 
 PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from grpo_lab.rollout.episodes import sample_episodes
-from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout.environments.episodes import sample_episodes
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.sample import Rollout
 from grpo_lab.tasks import Rows, Task
 

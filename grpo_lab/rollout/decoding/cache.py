@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, Cache
 
-from grpo_lab.rollout.fast_paths import head_width
+from grpo_lab.rollout.forward.fast_paths import head_width
 
 _ALIGNMENT = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
 

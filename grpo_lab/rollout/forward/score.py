@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.inputs import ScoreInputs
-from grpo_lab.rollout.packing import packed_hidden
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 

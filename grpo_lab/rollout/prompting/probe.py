@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.tags import opened_thought, opening_tag, tag_tokens
-from grpo_lab.rollout.templates import (
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.tags import opened_thought, opening_tag, tag_tokens
+from grpo_lab.rollout.prompting.templates import (
     DATE,
     contains,
     loses_system,

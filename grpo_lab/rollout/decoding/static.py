@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.base.display import GIB
-from grpo_lab.rollout.cache import attention_dtype
-from grpo_lab.rollout.decoder import Decoder
-from grpo_lab.rollout.fast_paths import head_width
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.turns import Turns
+from grpo_lab.rollout.decoding.cache import attention_dtype
+from grpo_lab.rollout.decoding.decoder import Decoder
+from grpo_lab.rollout.decoding.sampling import Sampling
+from grpo_lab.rollout.decoding.turns import Turns
+from grpo_lab.rollout.forward.fast_paths import head_width
 
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU

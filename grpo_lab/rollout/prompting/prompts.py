@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
 
 
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:

@@ -14,8 +14,8 @@ from transformers.generation import (
 )
 
 from grpo_lab.base.checks import InputError, check_at_least, check_positive
+from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.turns import Turns
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "

@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.prompts import set_aside_generation_config
-from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, SamplingRequest, entropy_of
-from grpo_lab.rollout.turns import DRAWN, Turns
+from grpo_lab.rollout.decoding.sampling import NOT_FINITE, Sampling, SamplingRequest, entropy_of
+from grpo_lab.rollout.decoding.turns import DRAWN, Turns
+from grpo_lab.rollout.prompting.prompts import set_aside_generation_config
 
 
 def sample_by_generate(
