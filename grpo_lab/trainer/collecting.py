@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, advantages_of_known, batch_advantages_of_known
+from grpo_lab.advantages import masked_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
@@ -105,18 +105,4 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    if not rewards.isnan().any():
-        return ADVANTAGES[config.advantage].compute(grouped_rewards, config).flatten()
-    if config.advantage == "group" and config.scale_rewards == "batch":
-        return batch_advantages_of_known(grouped_rewards).flatten()
-    return _group_advantages_of_known(grouped_rewards, config).flatten()
-
-
-def _group_advantages_of_known(rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    """Compute the advantages, group by group, of the completions whose reward is not NaN; those of the others are 0."""
-    return advantages_of_known(
-        lambda known_rewards: ADVANTAGES[config.advantage].compute(known_rewards, config),
-        ~rewards.isnan(),
-        rewards,
-        smallest_group=1 if config.advantage == "none" else 2,
-    )
+    return masked_advantages(grouped_rewards, ~grouped_rewards.isnan(), config).flatten()
