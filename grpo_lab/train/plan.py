@@ -1,6 +1,7 @@
 """A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
     import torch
-
-    from grpo_lab.train.checks import CheckRunner
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
 EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
@@ -78,10 +77,10 @@ class RunPlan:
         return replace(self, config=config), lines
 
 
-def make_plan(options: dict, checker: "CheckRunner") -> RunPlan:
+def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     """Look up what the options name, fill in the settings that were not given, and check what can be checked by then.
 
-    checker: raises the errors of the checks, or collects them.
+    checker: calls a check with its arguments, and raises its error or collects it; a `CheckRunner`.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
