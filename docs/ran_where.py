@@ -31,7 +31,8 @@ def page() -> str:
         versions = [re.sub(r"[+].*", "", machine[name]) for name in ("python", "torch", "transformers", "trl")]
         records[system, machine["device"].replace("cpu", "CPU"), *versions].append(f"`{path.name}`")
     rows = [(*where, ", ".join(names)) for where, names in sorted(records.items())]
-    rest = f"These records name no versions: counts, settings read in other trainers, and first steps on a Linux CPU: {', '.join(unnamed)}."
+    kinds = "counts, settings read in other trainers, and first steps on a Linux CPU"
+    rest = f"These records name no versions: {kinds}: {', '.join(unnamed)}."
     return f"{HEAD}\n{markdown_table(COLUMNS, rows)}\n\n{rest}\n"
 
 

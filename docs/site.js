@@ -260,7 +260,10 @@
     }, { rootMargin: "100% 0px" });
     unset.forEach((place) => near.observe(place));
     // Paper shows all of them, at once.
-    addEventListener("beforeprint", () => MathJax.typeset(taken([...unset])));
+    addEventListener("beforeprint", () => {
+      const rest = taken([...unset]);
+      try { MathJax.typeset(rest); } catch { MathJax.typesetPromise(rest); } // one needs a part that is not loaded yet
+    });
   }
 
   addEventListener("load", () => {

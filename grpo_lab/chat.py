@@ -44,7 +44,7 @@ def reply(
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
     from grpo_lab.rollout.forward.fast_paths import context_length
-    from grpo_lab.rollout.prompting.prompts import set_aside_generation_config
+    from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
     if isinstance(prompt, str) and tokenizer.chat_template is not None:
@@ -160,7 +160,7 @@ def _play(
     Returns:
         The messages of the episode, or its text where the environment knows none.
     """
-    from grpo_lab.rollout.environments.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.reports import in_turns, turn_texts
 
     sampling = {"temperature": args.temperature} if args.temperature else {"top_k": 1}

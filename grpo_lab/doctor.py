@@ -127,6 +127,17 @@ def check_space() -> Check:
     return Check("ok", free)
 
 
+def check_allocator() -> Check:
+    """Whether the memory of tensors that are gone stays with the process; on a CPU a real model is faster with it."""
+    from grpo_lab.base.allocator import is_set_by_environment, uses_glibc
+
+    if not uses_glibc():
+        return Check("ok", "not glibc: left as it is")
+    if is_set_by_environment():
+        return Check("ok", "glibc, as environment variables set it")
+    return Check("ok", "glibc: once a model is loaded on the CPU, freed memory stays with the process")
+
+
 def check_tiny() -> Check:
     from grpo_lab.models import load_policy
 
@@ -176,6 +187,7 @@ CHECKS = {
     "packages": check_packages,
     "NVIDIA GPU": check_gpu,
     "machine": check_space,
+    "allocator": check_allocator,
     "tiny model": check_tiny,
     "real models": check_models,
     "sandbox": check_sandbox,

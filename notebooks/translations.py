@@ -76,11 +76,7 @@ WORDS += ["{0} lacks {1}.", "not right", "not begun"]
 WORDS += ["prompts", "group", "reward", "advantage", "log-probs", "objective", "step"]  # of the loop's diagram
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "question", "before"]
 WORDS += ["after 16 updates (seed 0)"]
-WORDS += ["| loss | ratio of | far from ratio 1 | sum divided by | advantages | TRL `loss_type`"]
-WORDS += ["| loss | trainer | settings", "token", "completion (geometric mean)"]
-WORDS += ["product over the completion", "hard clip", "standardised"]
-WORDS += ["hard clip, Clip-Higher", "weight capped, gradient never lost", "smooth weight", "length, then completions"]
-WORDS += ["a constant", "completions", "tokens of the update", "tokens of the micro-batch", "centred", "yes", "no"]
+WORDS += ["| trainer | settings", "token", "standardised", "a constant", "completions", "centred", "yes", "no"]
 WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time", "student") for s in ("", "s")]
 

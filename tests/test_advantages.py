@@ -301,7 +301,7 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         TURN_ADVANTAGES[name](rewards / 0, mask, states)
 
 
-# Completions without a reward.
+# --- of rewards that are missing -------------------------------------------------------------------------------
 
 
 def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
@@ -309,11 +309,11 @@ def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
     rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
     advantages = advantages_of_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
     assert advantages.tolist() == [[-3.0, 0.0, 3.0], [0.0] * 3, [0.0] * 3, [-4.5, -1.5, 6.0]]
-    kept = advantages_of_rewarded(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
-    assert kept.tolist() == rewards.nan_to_num(0.0).tolist()
-    asked = []
-    advantages_of_rewarded(lambda r, states: asked.append(states) or r, ~rewards.isnan(), rewards, None)
-    assert asked == [None, None], "of the two groups in which two or more are known"
+    unchanged = advantages_of_rewarded(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
+    assert unchanged.tolist() == rewards.nan_to_num(0.0).tolist()
+    states_seen = []
+    advantages_of_rewarded(lambda r, states: states_seen.append(states) or r, ~rewards.isnan(), rewards, None)
+    assert states_seen == [None, None], "of the two groups in which two or more are known"
 
 
 def test_one_deviation_for_all_is_that_of_the_known():

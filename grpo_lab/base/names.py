@@ -1,4 +1,4 @@
-"""Names that several parts share: files and metrics of a run, whose diagnosis needs no torch; arguments of rewards."""
+"""Names that several parts share: files and metrics of a run (diagnosed without torch), arguments of rewards."""
 
 METRICS = "metrics.jsonl"  # one JSON object per step, in the folder of a run
 SETTINGS_FILE = "grpo_config.json"  # where a run keeps its settings, in its folder

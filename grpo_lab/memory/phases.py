@@ -12,11 +12,11 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout.decoding.cache import aligned_columns
 from grpo_lab.rollout.decoding.static import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
-from grpo_lab.rollout.forward.score import head_chunk
-from grpo_lab.trainer.optim_8bit import PIECE
+from grpo_lab.rollout.forward.model_logprobs import head_chunk
+from grpo_lab.trainer.optim_8bit import PIECE_SIZE
 
 Parts = dict[str, int]
 # float32 tensors of the size of the logits: they, their logarithm after the softmax, two of probabilities
@@ -274,7 +274,7 @@ def optimizer_step(run: PlannedRun) -> list[Parts]:
     nothing.
     """
     eight_bit = run.mode.optimizer == "adamw8bit"
-    working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE) if eight_bit else 0  # scalar (8.11)
+    working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)
     return [{"gradients": run.gradients, "Adam at work": working_memory}]
 
 

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB, readable
 from grpo_lab.base.running import OUT_OF_MEMORY
@@ -85,6 +86,8 @@ def load_policy(
     if warning := slow_here(chosen_device, mode):
         print(f"        {warning}")
     ensure_checked(model)
+    if chosen_device.type == "cpu":
+        keep_freed_memory()
     return model, tokenizer
 
 

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.environments.text_environment import Environment, abilities
+from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import METRICS_OF_UPDATES, Clock, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout

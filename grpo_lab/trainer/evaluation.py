@@ -18,7 +18,7 @@ from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.experience_logprobs import all_logprobs
+from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 from grpo_lab.trainer.reports import turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
@@ -125,6 +125,6 @@ def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """KL(policy || reference) per token, from all sampled tokens: what the loss would report if beta were not 0."""
-    logp, ref_logp = (all_logprobs(policy, experience, config) for policy in (model, reference))
+    logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
     kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()

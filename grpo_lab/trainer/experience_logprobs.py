@@ -1,6 +1,6 @@
-"""The log-probabilities of an experience, by `rollout/forward/score.py`, at a run's temperature and in its precision.
+"""The log-probabilities of an experience by `compute_logprobs`, at a run's temperature and in its precision.
 
-`completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
+`completion_logprobs` has a gradient and takes its rows at once; `logprobs_without_gradient` has none and cuts them into
 micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
 
 A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.rollout import Rollout, score_logprobs
+from grpo_lab.rollout import Rollout, compute_logprobs
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
 
@@ -43,7 +43,7 @@ def completion_logprobs(
 
 
 @torch.no_grad()
-def all_logprobs(
+def logprobs_without_gradient(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
@@ -81,7 +81,7 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
     policy_mask = rollout.policy_mask[:, :length].to(model.device)
     inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
-    return score_logprobs(
+    return compute_logprobs(
         model,
         *inputs,
         temperature=config.temperature,  # [temperature]

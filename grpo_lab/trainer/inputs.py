@@ -15,9 +15,9 @@ from grpo_lab.models.loading import load_tokenizer, pick_device
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.scoring import check_signatures, check_weights
-from grpo_lab.rollout.decoding.cache import attention_dtype
-from grpo_lab.rollout.environments.text_environment import Environment, abilities
+from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
 from grpo_lab.rollout.prompting.probe import probe

@@ -17,12 +17,13 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.text_environment import TextEnvironment, abilities
-from grpo_lab.rollout.environments.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.environment import abilities, pick_environment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.experience_logprobs import all_logprobs, cheapest_order, completion_logprobs
+from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
@@ -81,7 +82,7 @@ def train(
             )  # fmt: skip
             if config.beta > 0:
                 with clock("time/logprobs"):
-                    ref_logp = all_logprobs(run.reference_model(step), experience, config)
+                    ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
@@ -99,7 +100,7 @@ def update(
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/logprobs"):
-                old_logp = all_logprobs(model, experience, config, experience.rows_with_gradient(config))
+                old_logp = logprobs_without_gradient(model, experience, config, experience.rows_with_gradient(config))
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.

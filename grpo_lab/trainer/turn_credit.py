@@ -17,8 +17,8 @@ from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_rewarded
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.rollout.environments.episodes import Episode
-from grpo_lab.rollout.environments.text_environment import Environment, abilities
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:

@@ -31,14 +31,16 @@ MODES = [
 def test_the_mode_follows_the_configuration_then_the_weights():
     for dtype, config, name in MODES:
         assert precision_of(make_world()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
-        asked = {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
+        expected_request = (
+            {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
+        )
         if dtype == torch.float32:
-            assert GRPOConfig(**config).requested_precision == asked
+            assert GRPOConfig(**config).requested_precision == expected_request
     mode = precision_of(make_world()[0].double(), GRPOConfig())
     assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
 
 
-def test_without_a_configuration_a_model_computes_as_it_was_loaded_whatever_its_weights():
+def test_without_a_config_the_loaded_precision_stays():
     model, _ = make_world()
     for dtype, loaded_for, arithmetic in (
         (torch.float32, "fp16", torch.float16),

@@ -6,7 +6,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import parts, phases
 from grpo_lab.memory.phases import PlannedRun
 from grpo_lab.models.shapes import shape_config, shape_of
-from grpo_lab.rollout.forward import score
+from grpo_lab.rollout.forward import model_logprobs
 from tests.support.steps import make_config
 
 QWEN = shape_of(shape_config("qwen2"))
@@ -53,7 +53,7 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
 
 
 def test_chunks_of_logits():
-    limit, chunk = score.LOGITS_AT_ONCE // 151_936, score.head_chunk
+    limit, chunk = model_logprobs.LOGITS_AT_ONCE // 151_936, model_logprobs.head_chunk
     assert chunk(limit, 151_936, 896, "cuda") is None
     assert chunk(limit + 1, 151_936, 896, "cuda") == limit + 1 < 448
     assert chunk(4096, 151_936, 896, "cuda") == 448

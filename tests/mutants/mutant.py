@@ -24,7 +24,7 @@ TELLING = {
     "trainer/rewarding": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/decoding/sampling": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/decoding/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/decoding/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/decoding/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),

@@ -69,7 +69,7 @@ class SlowTrainer:
     def mask(self, rollout):
         rows = []
         for row, truncated in zip(rollout.mask.tolist(), rollout.truncated.tolist(), strict=True):
-            rows.append([kept and not (truncated and self.config.mask_truncated_completions) for kept in row])
+            rows.append([is_token and not (truncated and self.config.mask_truncated_completions) for is_token in row])
         return torch.tensor(rows)
 
     def logprobs(self, model, rollout, rows=None):

@@ -159,7 +159,7 @@ def test_each_name_is_said_to_be_what_it_is():
     assert set(typed.problems) == {"min_p", "dtype", "epsilom"}
 
 
-def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_they_are_off(tmp_path, monkeypatch):
+def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
@@ -205,7 +205,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
-def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
+def test_trls_default_and_a_full_configuration_move_over(tmp_path):
     result = translate(trls(tmp_path).to_dict(), OPTIONS, {"task": "sums"})
     assert not result.problems
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
@@ -233,11 +233,11 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
 
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
-    given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.task_and_settings(train_command.read_options(given), 1000, "cpu")[1]
+    arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
+    config = train_command.task_and_settings(train_command.read_options(arguments), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
     config = train_command.task_and_settings(
-        train_command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu"
+        train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
     )[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 

@@ -102,8 +102,8 @@ def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_pa
         assert record["reward"] == pytest.approx(2 * len(completion) + record["rewards"]["Adder"])
         parts = [name for part in record["turns"] for name in part]
         assert parts[::2] == ["policy"] * len(parts[::2]) and set(parts[1::2]) <= {"environment"}
-        told = "".join(part.get("environment", "") for part in record["turns"])
-        assert all(message["content"] in told for message in completion if message["role"] == "tool")
+        environment_text = "".join(part.get("environment", "") for part in record["turns"])
+        assert all(message["content"] in environment_text for message in completion if message["role"] == "tool")
         assert tokenizer.decode(ids) == "".join(text for part in record["turns"] for text in part.values())
     assert metrics["rewards/Adder/mean"] == pytest.approx(sum(r["rewards"]["Adder"] for r in records) / 8, rel=1e-5)
     assert metrics["tools/call_frequency"] > 0 and 0 < metrics["tools/failure_frequency"] < 1

@@ -1,5 +1,6 @@
 """The scripts of docs/own-loop.md: they run as they stand, and with the library's formulas in them they are `train`."""
 
+import importlib
 import re
 import statistics
 from dataclasses import replace
@@ -81,7 +82,7 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
-def test_score_logprobs_is_what_the_page_says_with_its_gradient():
+def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
     """The oracle: the model's own logits of each row alone, without padding, at the temperature."""
     model, tokenizer = make_world()
     texts = [row["prompt"] for row in ROWS[:2]]
@@ -111,6 +112,19 @@ def test_score_logprobs_is_what_the_page_says_with_its_gradient():
     torch.testing.assert_close(slope[0, 0], (torch.eye(5)[2] - p) / 0.7)
 
 
+OLD_NAMES = {
+    "score_logprobs": ("grpo_lab.rollout", "compute_logprobs"),
+    "all_logprobs": ("grpo_lab.trainer", "logprobs_without_gradient"),
+}
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_an_old_name_warns_and_is_the_function_of_the_new_one(old):
+    module, new = importlib.import_module(OLD_NAMES[old][0]), OLD_NAMES[old][1]
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
+        assert getattr(module, old) is getattr(module, new)
+
+
 COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
 WRONG = {
     "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
@@ -118,7 +132,7 @@ WRONG = {
 }
 
 
-def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_are_named(tmp_path):
+def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
     run = Run(*make_world(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):
         next(run.steps())
@@ -135,7 +149,7 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
 
-def test_a_loop_of_ones_own_records_what_it_has_and_tokens_add_up_where_they_are_counted(tmp_path, capsys):
+def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
     recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
     with Run(*make_world(), ROWS, None, config) as run:

@@ -57,7 +57,7 @@ def warnings_of(capsys) -> list[str]:
 
 
 @pytest.mark.parametrize(("max_steps", "counts"), [(4, []), (5, [5]), (7, [5, 7])])
-def test_a_run_in_which_all_rewards_of_a_group_are_equal_is_reported_early_and_at_its_end(max_steps, counts, capsys):
+def test_equal_rewards_are_reported_early_and_at_the_end(max_steps, counts, capsys):
     model, tokenizer = make_world()
     history = train(model, tokenizer, ROWS, equal, make_config(max_steps=max_steps))
     assert all(metrics["frac_reward_zero_std"] == 1 for metrics in history)
@@ -66,7 +66,7 @@ def test_a_run_in_which_all_rewards_of_a_group_are_equal_is_reported_early_and_a
     assert len(lines) == len(begins) and all(map(str.startswith, lines, begins))
 
 
-def test_one_group_with_different_rewards_is_a_signal_and_so_is_a_reward_without_a_baseline(capsys):
+def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
     model, tokenizer = make_world()
     steps = []
 

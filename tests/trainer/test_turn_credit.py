@@ -123,7 +123,7 @@ class StartsAtTwo(Counted):
         return observation
 
 
-def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_the_rest(monkeypatch):
+def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     """Two episodes written by hand: one calls twice, to a total of 3 and of 45, and the other one not at all."""
     model, tokenizer = make_tool_world()
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)

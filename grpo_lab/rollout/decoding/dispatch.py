@@ -15,7 +15,7 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.decoder import CpuDecoder, Decoder
 from grpo_lab.rollout.decoding.generate import sample_by_generate
-from grpo_lab.rollout.decoding.sampling import NOT_FINITE, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingRequest
 from grpo_lab.rollout.decoding.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts

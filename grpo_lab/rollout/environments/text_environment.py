@@ -1,71 +1,13 @@
-"""What runs take as an environment, and the one that replies in plain text: a calculator inside a thought."""
+"""The environment that replies in plain text, such as a calculator inside a thought."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar
 
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.sample import Rollout
 from grpo_lab.tasks import Rows, Task
-
-
-@runtime_checkable
-class Environment(Protocol):
-    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it.
-
-    One of your own may leave out an attribute that begins with `has_`: `abilities` counts it as False.
-    """
-
-    @property
-    def has_instances(self) -> bool:
-        """True if each episode has an object of its own, which reward functions get among `environments`.
-
-        Then `sample(..., by_turn=True)` asks it for its reward and its state after every turn, where it has them.
-        """
-        ...
-
-    @property
-    def has_reward(self) -> bool:
-        """True if these objects have `get_reward`."""
-        ...
-
-    @property
-    def has_state(self) -> bool:
-        """True if these objects have `get_state`."""
-        ...
-
-    def sample(
-        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling: Any
-    ) -> Rollout:
-        """Sample G episodes of each row of the data."""
-        ...
-
-    def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
-        """Raise InputError for the first row that no episode can begin with."""
-        ...
-
-    @property
-    def ingredients(self) -> tuple[list[Callable], dict]:
-        """The code that it is made of, and its settings: what a resumed run compares."""
-        ...
-
-
-class Abilities(NamedTuple):
-    """The abilities of an environment: its attributes `has_instances`, `has_reward` and `has_state`."""
-
-    has_instances: bool
-    has_reward: bool
-    has_state: bool
-
-
-def abilities(environment: Environment | None) -> Abilities:
-    """The abilities that an environment states; without an environment there are none."""
-    return Abilities(
-        has_instances=getattr(environment, "has_instances", False),
-        has_reward=getattr(environment, "has_reward", False),
-        has_state=getattr(environment, "has_state", False),
-    )
 
 
 @dataclass(frozen=True)

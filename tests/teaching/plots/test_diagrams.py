@@ -89,7 +89,7 @@ def test_a_step_over_time_has_the_peaks_of_its_plans():
     plans = {
         name: plan(shape_config("qwen2"), several, prompt_length=64, precision=name) for name in ("fp32-master", "bf16")
     }
-    for ax, made in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
-        assert f"{made.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
+    for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
+        assert f"{memory_plan.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
         tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
-        assert max(tops[:-4]) == pytest.approx(made.peak / GIB)  # the last are the four lines between phases
+        assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last are the four lines between phases

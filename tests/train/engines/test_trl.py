@@ -201,7 +201,7 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
-def test_on_a_card_trl_takes_float32_weights_where_our_own_optimizer_would_take_bf16(native, default, monkeypatch):
+def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, card = options.Engine("trl"), torch.device("cuda")
     assert engine.precision(GRPOConfig(), card, small=False) == default
@@ -350,7 +350,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err
 
 
-def test_what_lets_vllm_sample_is_passed_on_by_trls_names_and_refused_where_it_cannot_run(monkeypatch, base):
+def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
     assert options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if options.find_spec("vllm") is None:

@@ -14,8 +14,8 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
+from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import pick_environment
 from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
@@ -204,7 +204,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
         patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
-    with updates() as found:
+    with updates() as trl_updates:
         (theirs,) = trl.train(policy, tokenizer, *arguments, **agent)
     results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]
     assert (
@@ -217,7 +217,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
     assert torch.equal(output["completion_mask"].bool(), rollout.mask)
     assert torch.equal(output["completion_ids"][rollout.mask], rollout.completion_ids[rollout.mask])
     assert torch.equal((output["completion_mask"] * output["tool_mask"]).bool(), rollout.policy_mask)
-    torch.testing.assert_close(found[0]["gradients"], expected[0]["gradients"], rtol=2e-3, atol=5e-6)
+    torch.testing.assert_close(trl_updates[0]["gradients"], expected[0]["gradients"], rtol=2e-3, atol=5e-6)
     for name in ("loss", "reward", "tools/call_frequency", "tools/failure_frequency"):
         assert theirs[name] == pytest.approx(ours[name], rel=1e-3, abs=1e-5), name
 

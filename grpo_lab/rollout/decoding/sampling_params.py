@@ -24,7 +24,7 @@ NOT_FINITE = (
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """Sampling parameters, and the token ids that end and pad a completion."""
 
     eos_token_ids: tuple[int, ...]
@@ -64,7 +64,7 @@ class SamplingRequest:
     prompts: Prompts
     num_generations: int
     max_completion_length: int
-    sampling: Sampling
+    sampling: SamplingParams
     # For episodes only. Supplies the environment's tokens and says which rows have finished.
     turns: Turns | None = None
 

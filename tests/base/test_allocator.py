@@ -1,0 +1,94 @@
+"""What a process keeps of freed memory: fewer new pages, the same numbers, and nobody's setting undone."""
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from grpo_lab.base import allocator
+from grpo_lab.base.allocator import is_set_by_environment, keep_freed_memory, uses_glibc
+
+VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
+# Tensors of 64 MiB come and go; the pages that the system had to hand out, and what was computed.
+PROGRAM = """
+import resource, sys
+import torch
+from grpo_lab.base.allocator import keep_freed_memory
+
+torch.manual_seed(0)
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+x = torch.randn(2**22)
+for step in range(12):
+    if step == 6:  # what it holds by then is enough
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    total = torch.outer(torch.ones(4), x).exp().sum().item()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total)
+"""
+
+linux = pytest.mark.skipif(not uses_glibc(), reason="this C library is not glibc")
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch):
+    """No variable of glibc's is set, and nothing is remembered from call to call."""
+    for name in (*VARIABLES, "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    keep_freed_memory.cache_clear()
+    yield
+    keep_freed_memory.cache_clear()
+
+
+def run(mode: str) -> tuple[int, float]:
+    pages, total = subprocess.check_output([sys.executable, "-c", PROGRAM, mode], text=True).split()
+    return int(pages), float(total)
+
+
+@linux
+def test_large_tensors_that_come_and_go_take_no_new_pages_and_hold_the_same_numbers():
+    (usual_pages, usual_total), (pages, total) = run("usual"), run("keep")
+    assert total == usual_total
+    assert usual_pages > 5 * 2**26 // 2**21  # at least one a step of each huge page
+    assert pages < usual_pages / 10
+
+
+@linux
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_parameter_that_the_environment_sets_stays(name, monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", None)  # would raise if it were called
+    monkeypatch.setenv(name, "65536")
+    assert is_set_by_environment() and not keep_freed_memory()
+
+
+@pytest.mark.parametrize(("value", "is_set"), [("glibc.malloc.hugetlb=1", True), ("glibc.cpu.x86_ibt=off", False)])
+def test_tunables_count_where_they_are_of_the_allocator(value, is_set, monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", value)
+    assert is_set_by_environment() == is_set
+
+
+@pytest.mark.parametrize("confstr", [None, lambda name: None, lambda name: "musl 1.2"])
+def test_another_c_library_is_left_alone(confstr, monkeypatch):
+    if confstr is None:
+        monkeypatch.delattr(allocator.os, "confstr", raising=False)  # as on Windows
+    else:
+        monkeypatch.setattr(allocator.os, "confstr", confstr, raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", None)
+    assert not uses_glibc() and not keep_freed_memory()
+
+
+@linux
+def test_it_sets_three_parameters_and_says_whether_glibc_took_them(monkeypatch):
+    for answers, is_taken in (((1, 1, 1), True), ((1, 0, 1), False)):
+        calls = {}
+
+        def mallopt(parameter, value, calls=calls, answers=answers):
+            calls[parameter] = value
+            return answers[len(calls) - 1]
+
+        monkeypatch.setattr(
+            ctypes, "CDLL", lambda name, mallopt=mallopt: type("C", (), {"mallopt": staticmethod(mallopt)})
+        )
+        keep_freed_memory.cache_clear()
+        assert keep_freed_memory() == is_taken
+        assert calls == {-4: 0, -1: -1, -2: 64 * 2**20}  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h
