@@ -14,7 +14,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import BUGS, planted, print_log_lines
 from grpo_lab.trainer import PolicyOptimizer, collect, logprobs_without_gradient, update
-from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.collecting import compute_advantages
 
 SIZE = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 40, "temperature": 0.8}
 ONE = torch.ones(2, 3, dtype=torch.bool)
@@ -25,7 +25,7 @@ def logp_difference() -> float:
     torch.manual_seed(0)
     seen, _ = collect(model, tokenizer, addition_problems("train", 2), accuracy_reward, GRPOConfig(**SIZE))
     difference = logprobs_without_gradient(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp
-    return difference[seen.mask].abs().max().item()
+    return difference[seen.loss_mask].abs().max().item()
 
 
 def advantages_with_offset(offset: float) -> torch.Tensor:
