@@ -12,8 +12,8 @@ RUNS = Path(__file__).parents[1] / "notebooks" / "runs"
 HEAD = """# What was run where
 
 The systems, GPUs and versions under which the recorded runs of the lessons were made. `python docs/ran_where.py`
-writes this page from the records in `notebooks/runs`. What has been seen on a GPU, and what has not, stands on
-[its page](card.md); what was run on several machines, in [cluster](cluster.md#what-runs-where-and-what-was-run). The
+writes this page from the records in `notebooks/runs`. [One GPU](card.md) says what has been tried on a GPU
+and what has not, [several GPUs](cluster.md#what-runs-where-and-what-was-run) what was run on several machines. The
 workflows in `.github/workflows` are set up for Linux, macOS and Windows; no record comes from macOS or Windows yet.
 """
 COLUMNS = ("system", "device", "Python", "torch", "transformers", "TRL", "records")
@@ -31,7 +31,8 @@ def page() -> str:
         versions = [re.sub(r"[+].*", "", machine[name]) for name in ("python", "torch", "transformers", "trl")]
         records[system, machine["device"].replace("cpu", "CPU"), *versions].append(f"`{path.name}`")
     rows = [(*where, ", ".join(names)) for where, names in sorted(records.items())]
-    rest = f"Without a machine, since they hold no run of ours or are counts: {', '.join(unnamed)}."
+    kinds = "counts, settings read in other trainers, and first steps on a Linux CPU"
+    rest = f"These records name no versions: {kinds}: {', '.join(unnamed)}."
     return f"{HEAD}\n{markdown_table(COLUMNS, rows)}\n\n{rest}\n"
 
 

@@ -227,32 +227,66 @@
     for (const wide of document.querySelectorAll("div.math, td, .cell_output"))
       if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }
-  // Formulas are set in pieces, those in view first, so that a page can be scrolled at once.
-  async function typeset() {
+  // A formula is set when it comes within a screen of the view, in pieces, so that a page can be scrolled at once.
+  const FORMULA = /\\\(|\\\[|\$\$/; // what a cell shows as HTML may have formulas between its words
+  const unset = new Set(document.querySelectorAll(".math"));
+  for (const output of document.querySelectorAll(".output.text_html")) if (FORMULA.test(output.textContent)) unset.add(output);
+
+  function taken(places) { // each is set once, and its TeX is kept for who copies it
+    const now = places.filter((place) => unset.delete(place));
+    for (const place of now) if (place.matches(".math")) place.dataset.tex = place.textContent.trim();
+    return now;
+  }
+
+  function typesetNearView() {
     const PIECE = 50; // milliseconds
-    const formulas = [...document.querySelectorAll(".math")];
-    const inView = (formula) => {
-      const { top, bottom, width } = formula.getBoundingClientRect();
-      return width > 0 && bottom > 0 && top < innerHeight;
-    };
-    const first = formulas.filter(inView);
-    const queue = [...first, ...formulas.filter((formula) => !first.includes(formula))];
-    // What a cell shows as HTML may have formulas between its words.
-    queue.push(...[...document.querySelectorAll(".output.text_html")].filter((html) => /\\\(|\\\[|\$\$/.test(html.textContent)));
-    let size = first.length || 4; // what is in view, as one piece: it moves once
-    while (queue.length) {
-      const start = performance.now();
-      await MathJax.typesetPromise(queue.splice(0, size));
-      size = Math.max(6, Math.min(Math.round((size * PIECE) / (performance.now() - start)), 2 * size, 32));
-      await new Promise((resolve) => setTimeout(resolve));
+    let [queue, size] = [[], 0]; // what is near at first, as one piece: it moves once
+    async function work() {
+      size ||= queue.length;
+      while (queue.length) {
+        const [start, piece] = [performance.now(), taken(queue.splice(0, size))];
+        if (piece.length) await MathJax.typesetPromise(piece);
+        size = Math.max(6, Math.min(Math.round((size * PIECE) / (performance.now() - start)), 2 * size, 32));
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+      scrollByKeys();
     }
-    scrollByKeys();
+    let working = Promise.resolve();
+    const near = new IntersectionObserver((entries) => {
+      const places = entries.filter((entry) => entry.isIntersecting).map((entry) => entry.target);
+      places.forEach((place) => near.unobserve(place));
+      queue.push(...places);
+      working = working.then(work);
+    }, { rootMargin: "100% 0px" });
+    unset.forEach((place) => near.observe(place));
+    // Paper shows all of them, at once.
+    addEventListener("beforeprint", () => {
+      const rest = taken([...unset]);
+      try { MathJax.typeset(rest); } catch { MathJax.typesetPromise(rest); } // one needs a part that is not loaded yet
+    });
   }
 
   addEventListener("load", () => {
     scrollByKeys();
     const asWritten = () => document.documentElement.classList.add("formulas-as-written"); // where MathJax does not load
-    (window.MathJax?.startup?.promise?.then(typeset) ?? Promise.reject()).catch(asWritten);
+    (window.MathJax?.startup?.promise?.then(typesetNearView) ?? Promise.reject()).catch(asWritten);
+  });
+
+  // Who copies a formula gets its TeX.
+  addEventListener("copy", (event) => {
+    const range = getSelection().rangeCount && getSelection().getRangeAt(0).cloneRange();
+    const whole = (node) => (node.closest ? node : node.parentElement).closest(".math[data-tex]");
+    if (!range || range.collapsed) return;
+    if (whole(range.startContainer)) range.setStartBefore(whole(range.startContainer));
+    if (whole(range.endContainer)) range.setEndAfter(whole(range.endContainer));
+    const copy = make("div", {}, range.cloneContents());
+    const formulas = copy.querySelectorAll(".math[data-tex]");
+    if (!formulas.length) return;
+    for (const formula of formulas) formula.textContent = formula.dataset.tex;
+    document.body.append(copy); // as text it has the lines that it has in the page
+    event.clipboardData.setData("text/plain", copy.innerText);
+    copy.remove();
+    event.preventDefault();
   });
 
   for (const table of document.querySelectorAll("article table")) {

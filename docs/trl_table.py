@@ -53,7 +53,7 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
             f"`{name}`",
             shown,
             here,
-            {"same": "the same", "ours": "done by this package"}.get(reason, f"refused: {reason}"),
+            {"same": "the same", "translated": "done by this package"}.get(reason, f"refused: {reason}"),
         )
     if name in TRANSLATED:
         return f"`{name}`", shown, TRANSLATED[name], "as here"

@@ -43,8 +43,8 @@ def reply(
     from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
-    from grpo_lab.rollout.fast_paths import context_length
-    from grpo_lab.rollout.prompts import set_aside_generation_config
+    from grpo_lab.rollout.forward.fast_paths import context_length
+    from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
     _check_settings(max_new_tokens, temperature)
     if isinstance(prompt, str) and tokenizer.chat_template is not None:
@@ -140,9 +140,9 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
 
 def _environment(args: Namespace, task_spec: "TaskSpec | None"):
     """The environment of the tools and the class that were named, else that of the task; None if there is neither."""
-    from grpo_lab.rollout.text_environment import task_environment
-    from grpo_lab.rollout.tools import ToolEnvironment
-    from grpo_lab.rollout.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.text_environment import task_environment
+    from grpo_lab.rollout.environments.tools import ToolEnvironment
+    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 
     if environment_arguments := load_environment_arguments(args.tools, args.environment):
         return ToolEnvironment(**environment_arguments)
@@ -160,7 +160,7 @@ def _play(
     Returns:
         The messages of the episode, or its text where the environment knows none.
     """
-    from grpo_lab.rollout.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.reports import in_turns, turn_texts
 
     sampling = {"temperature": args.temperature} if args.temperature else {"top_k": 1}

@@ -13,6 +13,7 @@ from statistics import fmean as mean
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
@@ -76,7 +77,7 @@ def evaluate(
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
     from grpo_lab.rewards.scoring import check_weights
-    from grpo_lab.rollout.text_environment import abilities
+    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
@@ -93,18 +94,15 @@ def evaluate(
     total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
     if samples is not None:
         samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
-    marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(sampled.marks)
-    marked, right = (marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist()
-    ks = [] if accuracy is None else [2**i for i in range(G.bit_length()) if 2**i <= max(marked)]
-    marked_and_right = list(zip(marked, right, strict=True))
-    estimates = {str(k): mean(pass_at_k(n, c, k) for n, c in marked_and_right if n >= k) for k in ks}
-    without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
+    correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(sampled.correctness)
+    num_applied = int((correctness > -torch.inf).any(1).sum())
+    without_spread = (correctness == correctness[:, :1]).all(1).double().mean().item()
     means = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, sum(map(bool, marked))),
-        "pass_at_k": estimates or None,
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
+        "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(names, rewards_per_func),
         **sampled.logged,
@@ -117,6 +115,17 @@ def evaluate(
         "n": len(rows),
         "num_generations": G,
     }
+
+
+def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
+    """The mean of `pass_at_k` over the problems with at least k completions that the reward applies to, k = 1, 2, 4 ...
+
+    correctness: one row per problem; at least 1 is right, minus infinity where the reward did not apply.
+    """
+    counts = list(zip((correctness > -torch.inf).sum(1).tolist(), (correctness >= 1).sum(1).tolist(), strict=True))
+    most = max(applied for applied, _ in counts)
+    powers = [2**i for i in range(correctness.shape[1].bit_length()) if 2**i <= most]
+    return {str(k): mean(pass_at_k(applied, right, k) for applied, right in counts if applied >= k) for k in powers}
 
 
 def _records(rows: Rows, sampled, G: int) -> list[dict]:
@@ -157,7 +166,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
     1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
     """
-    from grpo_lab.rollout import encode_prompts, evaluating, score_logprobs
+    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluating
 
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
@@ -171,7 +180,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         prompt_of_row = torch.arange(len(part), device=model.device)
         with evaluating(model), autocast(model):
-            logp, _ = score_logprobs(
+            logp, _ = compute_logprobs(
                 model, *prompts, first, torch.ones_like(first).bool(), prompt_of_row, with_entropy=False
             )
         total += logp.double().exp().sum().item()
@@ -234,10 +243,10 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.probe import probe
-    from grpo_lab.rollout.prompts import end_token_ids
-    from grpo_lab.rollout.text_environment import abilities
-    from grpo_lab.rollout.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.environment import abilities
+    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.prompting.probe import probe
+    from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
 
     small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
@@ -277,8 +286,8 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
 
 def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
     """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
-    from grpo_lab.rollout.text_environment import task_environment
-    from grpo_lab.rollout.tools import ToolEnvironment
+    from grpo_lab.rollout.environments.text_environment import task_environment
+    from grpo_lab.rollout.environments.tools import ToolEnvironment
 
     return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 

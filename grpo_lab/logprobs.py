@@ -1,6 +1,6 @@
 """The formulas of the log-probabilities of sampled tokens, of the entropy, and of the completion mask.
 
-They start from logits or hidden states; `rollout/score.py` gets these from a model.
+They start from logits or hidden states; `rollout/forward/model_logprobs.py` gets these from a model.
 
 Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this departs from the usual code, on purpose: the
 temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision

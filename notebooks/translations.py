@@ -56,7 +56,8 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
-CHECKING = ("difference", "judging", "mistakes", "relations", "run_case", "session", "stand_ins", "verdict")
+CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
+CHECKING += ("stand_ins", "verdict")
 SAYING = (
     "teaching/notebook/predictions.py",
     "teaching/cell_errors.py",
@@ -75,11 +76,7 @@ WORDS += ["{0} lacks {1}.", "not right", "not begun"]
 WORDS += ["prompts", "group", "reward", "advantage", "log-probs", "objective", "step"]  # of the loop's diagram
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "question", "before"]
 WORDS += ["after 16 updates (seed 0)"]
-WORDS += ["| loss | ratio of | far from ratio 1 | sum divided by | advantages | TRL `loss_type`"]
-WORDS += ["| loss | trainer | settings", "token", "completion (geometric mean)"]
-WORDS += ["product over the completion", "hard clip", "standardised"]
-WORDS += ["hard clip, Clip-Higher", "weight capped, gradient never lost", "smooth weight", "length, then completions"]
-WORDS += ["a constant", "completions", "tokens of the update", "tokens of the micro-batch", "centred", "yes", "no"]
+WORDS += ["| trainer | settings", "token", "standardised", "a constant", "completions", "centred", "yes", "no"]
 WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time", "student") for s in ("", "s")]
 

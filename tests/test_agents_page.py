@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.__main__ import main
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.bubblewrap import NO_BUBBLEWRAP
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
 

@@ -15,7 +15,7 @@ from grpo_lab.sandbox import walls
 
 
 @pytest.fixture(autouse=True)
-def a_laptop(monkeypatch):
+def laptop(monkeypatch):
     """In an environment called "py", without a card."""
     monkeypatch.setattr(doctor_module, "PYTHON", "py")
     monkeypatch.setattr(doctor_module, "CONDA", False)
@@ -100,7 +100,7 @@ def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, ca
         assert doctor_module.main([]) == code and "all" in capsys.readouterr().out
 
 
-def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with_their_command(tmp_path, monkeypatch):
+def test_models_are_named_with_their_source_or_download_command(tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_LAB_CACHE", str(tmp_path))
     for variable in ("MODELSCOPE_CACHE", "HF_HUB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path / "none"))
@@ -116,7 +116,7 @@ def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with
 
 
 @pytest.mark.parametrize(
-    ("platform", "program", "wall", "status", "found", "remedy"),
+    ("platform", "program", "wall", "status", "finding", "remedy"),
     [
         ("linux", "/usr/bin/bwrap", ("bubblewrap", ""), "ok", "bubblewrap, where `--tools python`", ""),
         ("linux", None, ("", "bubblewrap: cannot be started"), "ok", "none (bubblewrap: cannot", "`apt install bubble"),
@@ -126,13 +126,13 @@ def test_real_models_are_named_with_whose_weights_they_are_and_missing_ones_with
     ],
 )
 def test_a_sandbox_is_named_and_where_there_is_none_what_is_refused(
-    platform, program, wall, status, found, remedy, monkeypatch
+    platform, program, wall, status, finding, remedy, monkeypatch
 ):
     monkeypatch.setattr(walls, "strong_wall", lambda: wall)
     monkeypatch.setattr(doctor_module.shutil, "which", lambda name: program)
     monkeypatch.setattr(doctor_module.sys, "platform", platform)
     check = doctor_module.check_sandbox()
-    assert check.status == status and found in check.finding and remedy in check.remedy
+    assert check.status == status and finding in check.finding and remedy in check.remedy
     assert bool(check.remedy) == (not wall[0])
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     assert "沙箱" in repr(Report({"sandbox": check})) and "作业" in str(check)

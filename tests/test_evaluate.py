@@ -20,7 +20,7 @@ from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
-from grpo_lab.trainer import experience
+from grpo_lab.trainer import collecting
 from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world
 
@@ -32,7 +32,7 @@ def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one():
             assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws), abs=1e-12)
 
 
-def test_the_ends_of_the_interval_are_the_shares_that_the_observation_just_does_not_contradict():
+def test_interval_ends_solve_wilsons_equation():
     """Wilson's definition: p with (right/n - p)^2 = z^2 p (1 - p) / n."""
     for right, n in ((0, 5), (1, 1), (3, 10), (50, 100), (999, 1000), (7, 7)):
         low, high = wilson_interval(right / n, n)
@@ -64,7 +64,7 @@ def plant(monkeypatch, texts=TEXTS):
         planted_texts = [text for prompt in prompts for text in texts[prompt][:num_generations]]
         return dataclasses.replace(rollout, texts=planted_texts)
 
-    monkeypatch.setattr(experience, "sample_completions", planted)
+    monkeypatch.setattr(collecting, "sample_completions", planted)
 
 
 def test_every_count(monkeypatch):
@@ -122,7 +122,7 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     assert means == expected and json.dumps(result, allow_nan=False)
 
 
-def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_completion_is_on_record(monkeypatch):
+def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
     plant(monkeypatch)
 
     def length(completions, **columns):
@@ -143,7 +143,7 @@ def test_with_the_weights_of_a_training_the_whole_reward_is_measured_and_every_c
     assert "reward" not in evaluate(*make_world(), PLANTED_ROWS, **measure) and json.dumps(samples)
 
 
-def test_the_command_keeps_the_weights_of_the_run_writes_samples_and_warns_where_all_are_equal(base, tmp_path, capsys):
+def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
     out = Path(shutil.copytree(base, tmp_path / "out"))
     run = {"task": "sums", "reward_funcs": ["number", "format"], "reward_weights": [1.0, 0.25]}
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
@@ -161,7 +161,7 @@ def test_the_command_keeps_the_weights_of_the_run_writes_samples_and_warns_where
     assert "all rewards were equal within each problem, so a training on these would have no gradient" in captured.err
 
 
-def test_lengths_count_the_end_token_and_the_seed_decides_without_touching_the_callers_state():
+def test_lengths_count_the_end_token_and_global_random_state_stays():
     model, tokenizer = make_world()
     model.train()
     torch.manual_seed(7)

@@ -88,3 +88,15 @@ def test_the_parts_of_the_course_import_one_way():
         names = {name for path in modules(f"course/{part}") for name in imported(path)}
         course_parts = {name.split(".")[2] for name in names if name.startswith("grpo_lab.course.")} & set(COURSE)
         assert course_parts <= set(COURSE[:number]), part
+
+
+# In reading order, too.
+ROLLOUT = ("inputs", "forward", "prompting", "decoding", "sample", "environments")
+
+
+def test_the_rooms_of_rollout_import_one_way():
+    assert top(PACKAGE / "rollout") == set(ROLLOUT)
+    for number, room in enumerate(ROLLOUT, 1):
+        names = {name for path in modules(f"rollout/{room}") for name in imported(path)}
+        rooms = {name.split(".")[2] for name in names if name.startswith("grpo_lab.rollout.")} & set(ROLLOUT)
+        assert rooms <= set(ROLLOUT[:number]), room

@@ -96,10 +96,10 @@ def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chun
             logp = chunked_token_logprobs(h, w, ids, 0.7, chunk_size) if chunked else token_logprobs(h @ w.T, ids, 0.7)
         outcomes.append((logp, *torch.autograd.grad(logp.sin().sum(), (h, w))))
     exact = token_logprobs(hidden @ weight.T, ids, 0.7)
-    for one, other in zip(*outcomes, strict=True):
-        assert one.dtype == other.dtype == torch.float32
-        torch.testing.assert_close(one, other, rtol=0.02, atol=0.03)
+    for left, right in zip(*outcomes, strict=True):
+        assert left.dtype == right.dtype == torch.float32
+        torch.testing.assert_close(left, right, rtol=0.02, atol=0.03)
     assert (outcomes[0][0] - exact).abs().max() > 1e-3, "the products are in half precision"
     assert (outcomes[0][0] - outcomes[1][0]).abs().max() < 1e-5, "and the same ones, forward"
-    same = (outcomes[0][1] == outcomes[1][1]).float().mean()
-    assert same > 0.8, "and backward: the gradient of a row is rounded alike"
+    share_equal = (outcomes[0][1] == outcomes[1][1]).float().mean()
+    assert share_equal > 0.8, "and backward: the gradient of a row is rounded alike"

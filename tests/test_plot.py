@@ -71,8 +71,8 @@ def test_what_is_smoothed_is_said_and_the_steps_stay_in_sight(tmp_path):
     thin, thick = figure.axes[0].lines
     assert list(thin.get_ydata()) == [math.sin(step) for step in range(1, 101)] and thin.get_alpha() < 0.5
     assert list(thick.get_ydata()) == pytest.approx(list(plot.centred_mean(np.array(thin.get_ydata()), 5)))
-    said = "thin and pale: each step; thick: the centred mean of 5 steps, of fewer at the ends"
-    assert notes[1] == said and figure.get_suptitle() == f"run\n{said}"
+    caption = "thin and pale: each step; thick: the centred mean of 5 steps, of fewer at the ends"
+    assert notes[1] == caption and figure.get_suptitle() == f"run\n{caption}"
     figure, notes = plot.draw_runs([run], smooth=1)
     assert len(figure.axes[0].lines) == 1 and figure.get_suptitle() == "run" and "thick" not in " ".join(notes)
 

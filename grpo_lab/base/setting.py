@@ -64,8 +64,10 @@ class SettingSpec:
 
 def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
     """The settings of a dataclass by name: those of its fields that `setting` declares."""
-    declared = [each for each in fields(dataclass_type) if each.metadata]
-    return {each.name: SettingSpec(each.name, each.type, each.default, **each.metadata) for each in declared}
+    declared = [member for member in fields(dataclass_type) if member.metadata]
+    return {
+        member.name: SettingSpec(member.name, member.type, member.default, **member.metadata) for member in declared
+    }
 
 
 def setting(
@@ -88,8 +90,8 @@ def setting(
     at_least, above, at_most, below: the ends of the range of a number; one that is left out is infinite.
     choices: the texts that it may be; or entries by name, each with `reads`: the settings that matter if it is chosen.
     read_if: it is read if any of these settings is on. Empty: always, unless it is in the `reads` of some entry.
-    trl: "same" if it means the same under this name in TRL, "ours" if the engine translates it or does it itself, else
-        why it is refused there.
+    trl: "same" if it means the same under this name in TRL, "translated" if the engine translates it or does it itself,
+        else why it is refused there.
     may_change: whether a resumed run may have another value, because nothing that training computes depends on it.
     """
     interval = None
@@ -133,8 +135,8 @@ def check_type(spec: SettingSpec, value) -> None:
 def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
     """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
     if choices := tuple(spec.entries) or spec.choices:
-        for each in value if isinstance(value, list) else [value]:
-            check_choice(spec.name, each, (None, *choices) if spec.may_be_none else choices)
+        for choice in value if isinstance(value, list) else [value]:
+            check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
     elif spec.range is not None and value is not None:
         may_be_infinite = spec.range.high == math.inf and (infinite or not spec.range.high_open)
         if not may_be_infinite:
@@ -143,7 +145,7 @@ def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
             raise InputError(spec.name, value, f"it must lie in {spec.range}")
 
 
-def unread(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
+def unused_settings(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
     """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
     tables = {name: spec.entries for name, spec in settings.items() if spec.entries}
     for name, spec in settings.items():
@@ -159,7 +161,7 @@ def unread(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, s
             yield name, " and ".join(f"{switch} = {getattr(config, switch)!r}" for switch in (*choosers, *spec.read_if))
 
 
-def check_read(config, settings: Mapping[str, SettingSpec]) -> None:
-    """Raise InputError for the first setting that was given and that nothing reads."""
-    for name, reason in unread(config, settings):
+def check_unused(config, settings: Mapping[str, SettingSpec]) -> None:
+    """Raise InputError for the first setting that was given and that has no effect: nothing reads it."""
+    for name, reason in unused_settings(config, settings):
         raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {reason}")

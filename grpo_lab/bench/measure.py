@@ -7,7 +7,7 @@ order, learning rate at each update, and the times of the steps. What each does 
 import platform
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from statistics import median
@@ -99,6 +99,10 @@ def _by_phase(clock: Clock) -> dict[str, float]:
     return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": others + clock.seconds["rest"]}
 
 
+def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: median(values[name] for values in steps) for name in steps[0]}
+
+
 def phases(spec: dict) -> dict:
     """Medians over the steps after the first: their seconds; and what these very steps compute and move.
 
@@ -141,10 +145,7 @@ def phases(spec: dict) -> dict:
             measured.append((_by_phase(clock), flops, passes, rates_now))
         if len(measured) == spec["steps"] - 1:
             break
-    seconds, flops, passes, rate = (
-        {name: median(values[name] for values in of_steps) for name in of_steps[0]}
-        for of_steps in zip(*measured, strict=True)
-    )
+    seconds, flops, passes, rate = map(_medians, zip(*measured, strict=True))
     passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     return {

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import check_range, check_read, check_type, setting, setting_specs, unread
+from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, short_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
@@ -29,47 +29,51 @@ class RunSettings:
     """The settings of the run, its rollouts and rewards, and which loss it takes."""
 
     output_dir: str | None = setting(
-        None, "folder for checkpoints and metrics (none: nothing is kept)", group="the run", trl="ours", may_change=True
+        None,
+        "folder for checkpoints and metrics (none: nothing is kept)",
+        group="the run",
+        trl="translated",
+        may_change=True,
     )
     seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=LARGEST_SEED)
     max_steps: int = setting(
-        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="ours"
+        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="translated"
     )
     save_steps: int = setting(
         50, "number of steps between checkpoints (0: only at the end)",
-        at_least=0, read_if=("output_dir",), trl="ours", may_change=True,
+        at_least=0, read_if=("output_dir",), trl="translated", may_change=True,
     )  # fmt: skip
     save_total_limit: int | None = setting(
         2,
         "number of checkpoints that are kept (none: all)",
         at_least=1,
         read_if=("output_dir",),
-        trl="ours",
+        trl="translated",
         may_change=True,
     )
     resume_from_checkpoint: bool = setting(
-        False, "whether to go on from the last good checkpoint in output_dir", trl="ours", may_change=True
+        False, "whether to go on from the last good checkpoint in output_dir", trl="translated", may_change=True
     )
     ignore_reward_changes: bool = setting(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), trl="ours", may_change=True,
+        read_if=("resume_from_checkpoint",), trl="translated", may_change=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(
-        False, "whether to hide the progress bar", group="what it shows", trl="ours", may_change=True
+        False, "whether to hide the progress bar", group="what it shows", trl="translated", may_change=True
     )
     report_to: str | list[str] = setting(
         "none", "trackers that take the metrics beside metrics.jsonl, such as tensorboard,wandb",
-        choices=("none", *TRACKERS), read_if=("output_dir",), trl="ours", may_change=True,
+        choices=("none", *TRACKERS), read_if=("output_dir",), trl="translated", may_change=True,
     )  # fmt: skip
     logging_steps: int = setting(
         10, "number of steps between printed completions, with log_completions; the last step is always shown",
-        at_least=1, read_if=("log_completions",), trl="ours", may_change=True,
+        at_least=1, read_if=("log_completions",), trl="translated", may_change=True,
     )  # fmt: skip
     log_completions: bool = setting(
         False,
         "whether to print the best and the worst completion, and write all to completions.jsonl",
-        trl="ours",
+        trl="translated",
         may_change=True,
     )
     log_kl: bool = setting(
@@ -81,7 +85,7 @@ class RunSettings:
         "number of steps between evaluations; one follows the last step (none: no evaluation)",
         group="evaluation",
         at_least=1,
-        trl="ours",
+        trl="translated",
         may_change=True,
     )
     num_generations_eval: int | None = setting(
@@ -89,14 +93,14 @@ class RunSettings:
         "completions per prompt in an evaluation (none: num_generations)",
         at_least=1,
         read_if=("eval_steps",),
-        trl="ours",
+        trl="translated",
     )
     per_device_eval_batch_size: int | None = setting(
         None,
         "completions at a time in an evaluation (none: as in training)",
         at_least=1,
         read_if=("eval_steps",),
-        trl="ours",
+        trl="translated",
     )
 
     num_generations: int = setting(16, "G, number of completions per prompt", group="sampling", at_least=1)
@@ -173,7 +177,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "number of steps between refreshes of the reference model (none: never)",
         at_least=1,
         read_if=("beta",),
-        trl="ours",
+        trl="translated",
     )
     ref_model_device: str | None = setting(
         None,
@@ -184,10 +188,13 @@ class GRPOConfig(LossSettings, RunSettings):
 
     learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
     lr_scheduler_type: str = setting(
-        "constant_with_warmup", 'schedule of the learning rate ("constant": no warm-up)', choices=SCHEDULES, trl="ours"
+        "constant_with_warmup",
+        'schedule of the learning rate ("constant": no warm-up)',
+        choices=SCHEDULES,
+        trl="translated",
     )
     warmup_steps: int = setting(
-        5, "number of steps in which the learning rate rises to its peak", at_least=0, trl="ours"
+        5, "number of steps in which the learning rate rises to its peak", at_least=0, trl="translated"
     )
     weight_decay: float = setting(0.0, "weight decay of AdamW, on every parameter", at_least=0)
     adam_beta1: float = setting(0.9, "decay rate of AdamW's mean of gradients", at_least=0, below=1)
@@ -197,7 +204,7 @@ class GRPOConfig(LossSettings, RunSettings):
     )
     num_iterations: int = setting(1, "mu, number of passes over each batch of rollouts", at_least=1)
     per_device_train_batch_size: int | None = setting(
-        None, "completions per micro-batch (none: those of the whole update)", at_least=1, trl="ours"
+        None, "completions per micro-batch (none: those of the whole update)", at_least=1, trl="translated"
     )
     gradient_accumulation_steps: int = setting(
         1, "number of micro-batches whose gradients are summed in one update", at_least=1
@@ -209,10 +216,10 @@ class GRPOConfig(LossSettings, RunSettings):
         None,
         "precision of weights and computation (none: as bf16, fp16 and the model say)",
         choices=tuple(PRECISIONS),
-        trl="ours",
+        trl="translated",
     )
-    bf16: bool = setting(False, 'the name in TRL of precision "fp32-master"', trl="ours")
-    fp16: bool = setting(False, 'the name in TRL of precision "fp16"', trl="ours")
+    bf16: bool = setting(False, 'the name in TRL of precision "fp32-master"', trl="translated")
+    fp16: bool = setting(False, 'the name in TRL of precision "fp16"', trl="translated")
     max_nonfinite_steps: int = setting(
         3,
         "number of updates in a row with a loss or gradient that is not finite, such as NaN, that ends the run",
@@ -232,8 +239,10 @@ class GRPOConfig(LossSettings, RunSettings):
 
     def without(self, **changes) -> "GRPOConfig":
         """The configuration with these changes, and with what nothing reads any more at its default again."""
-        settings = {each.name: getattr(self, each.name) for each in fields(self)} | changes
-        while unused := {name: SETTINGS[name].default for name, _ in unread(SimpleNamespace(**settings), SETTINGS)}:
+        settings = {member.name: getattr(self, member.name) for member in fields(self)} | changes
+        while unused := {
+            name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
+        }:
             settings |= unused
         return GRPOConfig(**settings)
 
@@ -305,14 +314,14 @@ class GRPOConfig(LossSettings, RunSettings):
 
 SETTINGS = setting_specs(GRPOConfig)
 # What may change when a run is resumed. So may `max_steps`, with which a falling learning rate changes.
-MAY_CHANGE = tuple(name for name, each in SETTINGS.items() if each.may_change)
+MAY_CHANGE = tuple(name for name, spec in SETTINGS.items() if spec.may_change)
 
 
 def _check_settings(config: GRPOConfig) -> None:
     """Raise InputError, or InputTypeError, for the first setting that is not as it must be."""
     for check in (check_type, check_range):
-        for name, each in SETTINGS.items():
-            check(each, getattr(config, name))
+        for name, spec in SETTINGS.items():
+            check(spec, getattr(config, name))
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
     _check(fits, "output_dir", folder, "expected the name of a folder, or None")
@@ -323,7 +332,7 @@ def _check_settings(config: GRPOConfig) -> None:
         mode = PRECISIONS[config.precision]
         fits = flags[0] == short_name(mode.autocast or mode.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
-    check_read(config, SETTINGS)
+    check_unused(config, SETTINGS)
     _check_turn_advantage(config)
     LOSSES[config.loss_type].check(config)
     _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")

@@ -65,8 +65,8 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
         settings: lora_r, lora_alpha, lora_dropout and lora_target_modules, as `lora_config` takes them.
 
     Raises:
-        InputError: those of `lora_config`; for a dropout above 0, with which what samples and what is scored differ;
-            and for an architecture for which peft has no targets of its own.
+        InputError: those of `lora_config`; for a dropout above 0, with which the sampler's log-probabilities
+            and the trainer's differ; and for an architecture for which peft has no targets of its own.
     """
     check_no_dropout(settings.get("lora_dropout", 0))
     config = lora_config(model, settings)

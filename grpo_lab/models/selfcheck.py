@@ -8,11 +8,11 @@ the one that is trained. A model for which the two differ is refused.
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout import evaluating, score_logprobs
-from grpo_lab.rollout.dispatch import sample_sequences
-from grpo_lab.rollout.fast_paths import context_length
-from grpo_lab.rollout.inputs import Prompts, ScoreInputs
-from grpo_lab.rollout.sampling import Sampling, SamplingRequest
+from grpo_lab.rollout import compute_logprobs, evaluating
+from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
+from grpo_lab.rollout.forward.fast_paths import context_length
+from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
 LENGTH, STEPS = 6, 3  # tokens of the longer of two prompts, and of each completion
 # Nats a token, in the mean. Float32: ten times what the worst token of a sound model may differ by. A bf16 logit from
@@ -55,10 +55,10 @@ def difference(model) -> float:
     mask[0, :2] = False
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
-        endless = Sampling(eos_token_ids=(), pad_token_id=0)
+        endless = SamplingParams(eos_token_ids=(), pad_token_id=0)
         sequences, sampled, _ = sample_sequences(model, SamplingRequest(Prompts(ids, mask), 2, STEPS, endless))
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
-        inputs = ScoreInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
-        computed, _ = score_logprobs(model, *inputs, with_entropy=False)
+        inputs = LogprobInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)
+        computed, _ = compute_logprobs(model, *inputs, with_entropy=False)
     return (sampled - computed).abs().mean().item()

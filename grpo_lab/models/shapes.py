@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rollout.fast_paths import head_width
+from grpo_lab.rollout.forward.fast_paths import head_width
 
 # As in their config.json: Qwen2-0.5B-Instruct, 494,032,768 parameters; SmolLM2-135M-Instruct, 134,515,008, of Llama's
 # kind, which is Qwen2's without biases. "small", of Qwen2's, is for a test: every proportion that a formula for memory

@@ -10,8 +10,6 @@ import torch
 
 from grpo_lab.base.checks import InputError, RunError
 
-TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")  # a reward gets those that it takes
-
 
 class RewardLog:
     """Collects what the reward functions of one batch log.

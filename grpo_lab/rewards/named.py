@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.own_code import check_function, load
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward

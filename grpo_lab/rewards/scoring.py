@@ -12,20 +12,21 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.own_code import location_in_own_code
 from grpo_lab.rewards.concurrent import Pending, is_async, start
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.text import check_column, shortened
 from grpo_lab.sandbox.python import check_walls
 
-LARGEST = 1e15  # the squares of so many rewards as a batch has, added up for a standard deviation, fit in float32
+# The squares of so many rewards as a batch has, added up for a standard deviation, fit in float32.
+LARGEST_REWARD = 1e15
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")  # a function may change all else that it gets, which are copies
 _AS_MESSAGES = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
 # Columns whose place is taken by the lists of the same purpose; TRL does not hand them on either.
@@ -40,6 +41,14 @@ class RewardError(RunError):
         super().__init__(f"reward function {name!r}", name, allowed, found=found)
 
 
+class Rewards(NamedTuple):
+    """The rewards of B completions by F functions, on the CPU."""
+
+    total: Float[Tensor, " B"]  # NaN where no reward function applied
+    rewards_per_func: Float[Tensor, "B F"]  # NaN where one did not apply
+    names: list[str]  # of the functions
+
+
 def score_completions(
     reward_funcs: Any,
     prompts: Any,
@@ -47,7 +56,7 @@ def score_completions(
     completion_ids: Any,
     columns: dict[str, Any],
     reward_weights: Any = None,
-) -> tuple[Float[Tensor, " B"], Float[Tensor, "B F"], list[str]]:
+) -> Rewards:
     r"""Call every reward function on a batch of completions and add up what they return.
 
     R_i = \sum_f w_f \, r_f(x_i, y_i) \tag{6.7}
@@ -74,7 +83,8 @@ def score_completions(
     keywords = _keywords(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    rewards_per_func = torch.tensor(returned, dtype=torch.float32).T
+    results = [list(result) for result in returned]  # waits here for the coroutines, all of which have begun
+    rewards_per_func = torch.tensor(results, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
     none_applies = rewards_per_func.isnan().all(dim=1)
     if rows := none_applies.nonzero().flatten().tolist():
@@ -83,7 +93,7 @@ def score_completions(
         )
         ending = f" (first: row {rows[0]}): their reward is NaN, and they take no part in training"
         warnings.warn(warning + ending, RuntimeWarning, stacklevel=2)
-    return rewards.masked_fill(none_applies, math.nan), rewards_per_func, names
+    return Rewards(rewards.masked_fill(none_applies, math.nan), rewards_per_func, names)
 
 
 def reward_names(reward_funcs: Any) -> list[str]:
@@ -124,6 +134,11 @@ def as_list(reward_funcs: Any) -> list:
     """One or several reward functions as a list; what is neither is its one entry."""
     is_single = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
     return [reward_funcs] if is_single else list(reward_funcs)
+
+
+def as_list_or_empty(reward_funcs: Any) -> list:
+    """One or several reward functions as a list, which None leaves empty: an environment may reward on its own."""
+    return [] if reward_funcs is None else as_list(reward_funcs)
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
@@ -271,7 +286,7 @@ def _number(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # Compared as it is: converting a huge integer to a float would overflow first.
-    if not (isinstance(value, numbers.Real) and value <= LARGEST and not value < -LARGEST):
-        expected = f"expected a number of at most {LARGEST:g} in size, or None where the reward does not apply"
+    if not (isinstance(value, numbers.Real) and value <= LARGEST_REWARD and not value < -LARGEST_REWARD):
+        expected = f"expected a number of at most {LARGEST_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
     return float(value)

@@ -30,7 +30,7 @@ TASK_OPTION_DEFAULTS = {
 }
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
 # Options whose values are imported: they are taken from the command line, never from a file.
-OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
+OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}  # option -> its default
 
 
 def check_names(options: dict[str, Any], file: Path) -> None:

@@ -1,4 +1,4 @@
-"""What sampling and scoring start from: prompts as token ids, and completions that answer them."""
+"""The inputs of sampling and of log-probabilities: prompts as token ids, and completions that answer them."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ class Prompts(NamedTuple):
         return Prompts(self.ids.to(device), self.mask.to(device))
 
 
-class ScoreInputs(NamedTuple):
-    """B completions with the P prompts that they answer, in the order of the arguments of `score_logprobs`."""
+class LogprobInputs(NamedTuple):
+    """B completions with the P prompts that they answer, in the order of the arguments of `compute_logprobs`."""
 
     prompt_ids: Int[Tensor, "P L"]  # padded on the left
     prompt_mask: Bool[Tensor, "P L"]

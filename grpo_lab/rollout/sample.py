@@ -14,12 +14,13 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
+from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompt_checks import check_room
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating, pad_token_id
-from grpo_lab.rollout.sampling import Sampling, SamplingRequest
-from grpo_lab.rollout.tags import after_opened, opened_thought, tag_tokens, text_with_tags
+from grpo_lab.rollout.prompting.prompt_checks import check_room
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
+from grpo_lab.rollout.prompting.tags import after_opened, opened_thought, tag_tokens, text_with_tags
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,12 @@ def sample_completions(
 
 def checked_sampling(
     model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
-) -> Sampling:
+) -> SamplingParams:
     """The distribution to draw from, once the sizes and the way of drawing are in their ranges; InputError if not."""
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)
     check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
-    return Sampling(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
+    return SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
 
 
 def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
 from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, split_of_hash
 
 # What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
-RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym")
-RESERVED += ("trainer_state", "log_metric", "log_extra")
-_RESERVED = frozenset(RESERVED)
+RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym", *TRAINER_ARGUMENTS)
 EXPECTED = ("answer", "tests", "sql")  # the columns that say what is right
 ROLES = ("system", "user", "assistant", "tool")
 MOST_ERRORS = 100  # that are kept to be shown
 TRAIN = "train"
+Split = dict[str, tuple[Table, Sequence[int]]]  # name of a split -> table, indices of its rows
 
 
 @dataclass(frozen=True)
@@ -59,44 +59,24 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
     is wrong is named with its place and its column, all of it at once.
     """
     data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
-    notes = data.notes
     table = _read(data, data.train, options)
-    problems, split_hashes = _distinct(table, notes)
-    selected: dict[str, tuple[Table, Sequence[int]]]
-    if data.held_out is not None:
-        held_out_table = _read(data, data.held_out, options, (table.locations[0], table.row(0)))
-        held_out, _ = _distinct(held_out_table, notes)
-        if common := [key for key in problems if key in held_out]:
-            verdict = "has the problem of {}, which is held out"
-            raise combine_errors(
-                [
-                    InputError(
-                        table.locations[problems[key]],
-                        found=verdict.format(held_out_table.locations[held_out[key]]),
-                    )
-                    for key in common
-                ]
-            )
-        selected = {
-            "train": (table, array("q", problems.values())),
-            "test": (held_out_table, array("q", held_out.values())),
-        }
+    problems = ProblemIndex(table)
+    data.notes += problems.checked_notes()
+    if data.held_out is None:
+        split = _hashed_split(problems)
     else:
-        indices_of_split = {split: array("q") for split in SPLITS}
-        for key, index in problems.items():
-            indices_of_split[split_of_hash(split_hashes.get(key, key))].append(index)
-        selected = {split: (table, indices) for split, indices in indices_of_split.items()}
-    if not selected["train"][1]:
+        split = _given_split(data, data.held_out, problems, options)
+    if not split["train"][1]:
         raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
-    if not selected["test"][1]:
-        notes.append(
+    if not split["test"][1]:
+        data.notes.append(
             f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
         )
     return OwnProblems(
-        {split: LazyRows(indices, partial(_row_of, table)) for split, (table, indices) in selected.items()},
-        {split: _Locations(indices, table.locations) for split, (table, indices) in selected.items()},
-        notes,
-        _language(selected.values()),
+        {name: LazyRows(indices, partial(_row_of, table)) for name, (table, indices) in split.items()},
+        {name: _Locations(indices, table.locations) for name, (table, indices) in split.items()},
+        data.notes,
+        _language(split.values()),
     )
 
 
@@ -245,50 +225,100 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
         raise InputError(location, names, expected, found=f"has the columns {names}")
 
 
-def _distinct(table: Table, notes: list[str]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the index of each problem by its hash, and another hash for those whose split that one decides.
+class ProblemIndex:
+    """Index of the different problems of a table; later rows that repeat or contradict one are listed.
 
     Two rows are the same problem if their prompts are, but for white space and the system's messages. Where no column
     holds what is right, as for an environment whose `reset` reads columns of its own, all other columns count as well.
-    A repeated problem is noted; one with a second answer is refused.
     """
-    prompts = table.columns["prompt"]
-    others = {name: column for name, column in table.columns.items() if name != "prompt"}
-    expected_columns = [name for name in EXPECTED if name in others]
-    whole_row_counts = bool(others) and not expected_columns
-    index_of_problem: dict[int, int] = {}
-    index_of_prompt: dict[int, int] = {} if whole_row_counts else index_of_problem
-    split_hashes: dict[int, int] = {}
-    contradictions, repeats, same_prompt = [], [], []
-    for index in range(len(table)):
-        text = _text_without_system(prompts[index])
-        prompt_key = key = hash_of("own", text)
-        first = index_of_prompt.setdefault(prompt_key, index)
-        if whole_row_counts:
-            key = hash_of("own", text, sorted((name, repr(column[index])) for name, column in others.items()))
-            if index_of_problem.setdefault(key, index) != index:
-                repeats.append(index)
-            elif first == index:
-                split_hashes[key] = prompt_key  # a prompt that occurs once is in the same split with or without columns
-            else:
-                same_prompt.append(index)
+
+    def __init__(self, table: Table):
+        self.table = table
+        self.columns = {name: column for name, column in table.columns.items() if name != "prompt"}
+        self.expected_columns = [name for name in EXPECTED if name in self.columns]
+        self.whole_row_counts = bool(self.columns) and not self.expected_columns
+        self.first_rows: dict[int, int] = {}  # hash of a problem -> index of its first row
+        self._first_rows_of_prompts: dict[int, int] = {} if self.whole_row_counts else self.first_rows
+        self._split_hashes: dict[int, int] = {}  # hash of a problem -> the hash that decides its split, if another one
+        self.repeats: list[int] = []  # indices of rows that are left out
+        self.repeated_prompts: list[int] = []  # indices of rows that are problems of their own by their other columns
+        self.contradictions: list[InputError] = []
+        for index in range(len(table)):
+            self._add(index)
+
+    def _add(self, index: int) -> None:
+        text = _text_without_system(self.table.columns["prompt"][index])
+        prompt_hash = hash_of("own", text)
+        first = self._first_rows_of_prompts.setdefault(prompt_hash, index)
+        if self.whole_row_counts:
+            self._add_whole_row(index, text, prompt_hash, is_new_prompt=first == index)
         elif first != index:
-            repeats.append(index)
-            different = [name for name in expected_columns if others[name][first] != others[name][index]]
-            if different:
-                contradictions.append(_contradiction(table, index, first, different[0]))
-    if contradictions:
-        raise combine_errors(contradictions)
-    if repeats:
-        location = table.locations[repeats[0]]
-        notes.append(f"{len(repeats)} rows repeat a problem before them and are left out (first: {location})")
-    if same_prompt:
-        location = table.locations[same_prompt[0]]
-        notes.append(
-            f"{len(same_prompt)} rows have the prompt of one before them and other columns: each is a problem (first: "
-            f"{location})"
-        )
-    return index_of_problem, split_hashes
+            self.repeats.append(index)
+            self._compare_expected(index, first)
+
+    def _add_whole_row(self, index: int, text: str, prompt_hash: int, is_new_prompt: bool) -> None:
+        values = sorted((name, repr(column[index])) for name, column in self.columns.items())
+        row_hash = hash_of("own", text, values)
+        if self.first_rows.setdefault(row_hash, index) != index:
+            self.repeats.append(index)
+        elif is_new_prompt:  # a prompt that occurs once is in the same split with or without columns
+            self._split_hashes[row_hash] = prompt_hash
+        else:
+            self.repeated_prompts.append(index)
+
+    def _compare_expected(self, index: int, first: int) -> None:
+        """List the row as a contradiction if another answer is expected in it than in the first row of its problem."""
+        columns = self.columns
+        different = [name for name in self.expected_columns if columns[name][first] != columns[name][index]]
+        if different:
+            self.contradictions.append(_contradiction(self.table, index, first, different[0]))
+
+    def checked_notes(self) -> list[str]:
+        """Notes about repeated rows, for the user; InputError if a problem has two answers."""
+        if self.contradictions:
+            raise combine_errors(self.contradictions)
+        notes = []
+        if self.repeats:
+            location = self.table.locations[self.repeats[0]]
+            notes.append(f"{len(self.repeats)} rows repeat a problem before them and are left out (first: {location})")
+        if self.repeated_prompts:
+            location = self.table.locations[self.repeated_prompts[0]]
+            notes.append(
+                f"{len(self.repeated_prompts)} rows have the prompt of one before them and other columns: each is a "
+                f"problem (first: {location})"
+            )
+        return notes
+
+    def rows_by_split(self) -> dict[str, Sequence[int]]:
+        """Indices of the problems in each split, as their hashes decide."""
+        indices_by_split = {split: array("q") for split in SPLITS}
+        for problem_hash, index in self.first_rows.items():
+            split_hash = self._split_hashes.get(problem_hash, problem_hash)
+            indices_by_split[split_of_hash(split_hash)].append(index)
+        return dict(indices_by_split)
+
+
+def _hashed_split(problems: ProblemIndex) -> Split:
+    return {split: (problems.table, indices) for split, indices in problems.rows_by_split().items()}
+
+
+def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> Split:
+    """The problems to train on, and those of the held-out `records`; InputError for a problem that is in both."""
+    table = problems.table
+    held_out_table = _read(data, records, options, (table.locations[0], table.row(0)))
+    held_out = ProblemIndex(held_out_table)
+    data.notes += held_out.checked_notes()
+    errors = []
+    for problem_hash, index in problems.first_rows.items():
+        if problem_hash in held_out.first_rows:
+            location = held_out_table.locations[held_out.first_rows[problem_hash]]
+            errors.append(InputError(table.locations[index], found=f"has the problem of {location}, which is held out"))
+    if errors:
+        raise combine_errors(errors)
+    return {
+        "train": (table, array("q", problems.first_rows.values())),
+        "test": (held_out_table, array("q", held_out.first_rows.values())),
+    }
 
 
 def _contradiction(table: Table, index: int, first: int, column: str) -> InputError:
@@ -327,7 +357,7 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
         name = f"{location}: {options.prompt_name}"
         raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
     row = dict(record)
-    for name in row.keys() & _RESERVED:
+    for name in row.keys() & RESERVED:
         del row[name]
     if options.answer_column:
         row["answer"] = record[options.answer_column]

@@ -1,4 +1,4 @@
-"""Two errors that say in one sentence what to do: an interrupt, and a name of a cell that has not run yet.
+"""Errors that say in one sentence what to do: an interrupt, a cell that stops, and a name of a cell that has not run.
 
 `begin` of a lesson asks for them; `kernel_start.py` lets every kernel of an environment do so before the first cell.
 """
@@ -19,14 +19,20 @@ _WITH_OWN_NAMES = (
 )
 
 
+class CellStopped(Exception):
+    """The end of a cell that waits for its reader; its text says for what."""
+
+
 def explain_errors(shell) -> None:
-    """From now on, show an interrupt as one line, and a name that is not there yet with the cell that makes it."""
-    shell.set_custom_exc((KeyboardInterrupt, NameError), _show)
+    """From now on, show an interrupt as one line, and an undefined name with the cell that defines it."""
+    shell.set_custom_exc((KeyboardInterrupt, CellStopped, NameError), _show)
 
 
 def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
     if isinstance(error, KeyboardInterrupt):
-        lines = [str(_("Interrupted. What ran before is kept; run the cell again to begin it anew."))]
+        lines = [str(_("Interrupted. What ran before is kept; run the cell again to start over."))]
+    elif isinstance(error, CellStopped):
+        lines = [str(error)]
     else:
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
         folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
@@ -39,8 +45,8 @@ def _missing(name: str) -> str:
     sources = _cells(os.environ.get("JPY_SESSION_NAME", ""))  # set by JupyterLab: the path of the notebook
     first = first_line_that_makes(name, sources)
     if first is None:
-        return _(fill("No cell of this notebook makes {0}: is it spelt so?", f"`{name}`")) if sources else ""
-    return _(fill("{0} is made in the cell that begins with {1}. Run that cell first, or all cells above this one "
+        return _(fill("No cell of this notebook defines {0}. Is it spelt correctly?", f"`{name}`")) if sources else ""
+    return _(fill("{0} is defined in the cell that begins with {1}. Run that cell first, or all cells above this one "
                   "(menu Run).", f"`{name}`", f"`{first}`"))  # fmt: skip
 
 

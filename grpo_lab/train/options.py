@@ -22,7 +22,10 @@ BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
-    """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed."""
+    """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed.
+
+    For scripts; the command itself reports the changes, too, and calls `read_options_and_changes`.
+    """
     return read_options_and_changes(arguments)[0]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.setting import unread
+from grpo_lab.base.setting import unused_settings
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
@@ -95,7 +95,7 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
         names = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
         if not names & {*result.options, *typed}:
             result.options[name] = result.silent[name] = value
-    _drop_unread(typed, result)
+    _drop_unused(typed, result)
     noted = {name for notes in result.kinds.values() for name in notes}
     for name, value in content.items():
         if value is not None and name not in noted:
@@ -296,7 +296,7 @@ def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
         result.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
 
 
-def _drop_unread(typed: dict, result: Translation) -> None:
+def _drop_unused(typed: dict, result: Translation) -> None:
     """Leave out what nothing reads, such as use_bias_correction_kl without a KL term: TRL takes it in silence."""
     config = {name: spec.default for name, spec in SETTINGS.items()}
     config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
@@ -304,7 +304,7 @@ def _drop_unread(typed: dict, result: Translation) -> None:
     for name, spec in SETTINGS.items():
         if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
             return  # which is refused by name afterwards
-    while unused := dict(unread(SimpleNamespace(**config), SETTINGS)):
+    while unused := dict(unused_settings(SimpleNamespace(**config), SETTINGS)):
         for name, reason in unused.items():
             config[name] = SETTINGS[name].default
             if name in result.options:

@@ -1,6 +1,6 @@
-"""The log-probabilities of an experience, by `rollout/score.py`, at the temperature and in the precision of a run.
+"""The log-probabilities of an experience by `compute_logprobs`, at a run's temperature and in its precision.
 
-`completion_logprobs` has a gradient and takes its rows at once; `all_logprobs` has none and cuts them into
+`completion_logprobs` has a gradient and takes its rows at once; `logprobs_without_gradient` has none and cuts them into
 micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
 
 A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.rollout import Rollout, score_logprobs
-from grpo_lab.rollout.fast_paths import is_fast
+from grpo_lab.rollout import Rollout, compute_logprobs
+from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.trainer.experience import Experience
 
 
@@ -30,9 +30,9 @@ def completion_logprobs(
         In nats, on the device of the experience. Values where the mask is False are undefined. The entropy is None
         where `config.entropy_coef` is 0: the metrics take the sampler's.
     """
-    logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
+    logp = torch.zeros(experience.loss_mask.shape, device=experience.loss_mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    row_index = (experience.mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
+    row_index = (experience.loss_mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
     with autocast(model, config):
@@ -43,11 +43,11 @@ def completion_logprobs(
 
 
 @torch.no_grad()
-def all_logprobs(
+def logprobs_without_gradient(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
-    row_mask = experience.mask.any(-1) if row_mask is None else row_mask
+    row_mask = experience.loss_mask.any(-1) if row_mask is None else row_mask
     order = cheapest_order(model, experience.rollout, row_mask)
     parts = [
         completion_logprobs(model, experience[rows], config, row_mask[rows])[0]
@@ -81,7 +81,7 @@ def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
     policy_mask = rollout.policy_mask[:, :length].to(model.device)
     inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
-    return score_logprobs(
+    return compute_logprobs(
         model,
         *inputs,
         temperature=config.temperature,  # [temperature]

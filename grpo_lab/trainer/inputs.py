@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import autocast
@@ -13,16 +14,15 @@ from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import load_tokenizer, pick_device
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
 from grpo_lab.rewards.scoring import check_signatures, check_weights
-from grpo_lab.rollout.cache import attention_dtype
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.long_rows import describe_attention
-from grpo_lab.rollout.probe import probe
-from grpo_lab.rollout.prompt_checks import check_prompts, encode_prompt
-from grpo_lab.rollout.prompts import end_token_ids
-from grpo_lab.rollout.text_environment import Environment, abilities
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.environment import Environment, abilities
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.forward.attention import attention_dtype
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.long_rows import describe_attention
+from grpo_lab.rollout.prompting.probe import probe
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
+from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.turn_credit import check_turn_advantage

@@ -17,11 +17,13 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.text_environment import TextEnvironment, abilities
-from grpo_lab.rollout.tools import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.environment import abilities, pick_environment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.experience_logprobs import all_logprobs, cheapest_order, completion_logprobs
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
@@ -72,16 +74,17 @@ def train(
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows, trainer_state = run.rows_of_step(step), run.trainer_state(step)
+            rows = run.rows_of_step(step)
+            trainer_state = run.trainer_state(step)
             experience, metrics = collect(
                 model, tokenizer, rows, reward_funcs, config,
                 clock=clock, environment=environment, trainer_state=trainer_state,
             )  # fmt: skip
             if config.beta > 0:
                 with clock("time/logprobs"):
-                    ref_logp = all_logprobs(run.reference_model(step), experience, config)
+                    ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, callback)
     return run.history
@@ -97,7 +100,7 @@ def update(
     with clock("time/update"):
         if config.updates_per_step > 1:
             with clock("time/logprobs"):
-                old_logp = all_logprobs(model, experience, config, experience.rows_with_gradient(config))
+                old_logp = logprobs_without_gradient(model, experience, config, experience.rows_with_gradient(config))
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
@@ -119,7 +122,7 @@ def accumulate_gradient(
     update alone.
     """
     clock = clock or Clock(model.device)
-    num_items = experience.mask.sum()
+    num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
     if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
@@ -130,13 +133,13 @@ def accumulate_gradient(
             logp, entropy = completion_logprobs(model, part, config, has_gradient)
         advantages = part.advantages
         if advantages.ndim == 2:  # one per token: what stands in the padding means nothing
-            advantages = torch.where(part.mask, advantages, 0)
+            advantages = torch.where(part.loss_mask, advantages, 0)
         loss, means = microbatch_loss(
-            logp, advantages, part.mask, len(experience), num_items,
+            logp, advantages, part.loss_mask, len(experience), num_items,
             old_logp=part.old_logp, ref_logp=part.ref_logp, **loss_arguments,
         )  # fmt: skip
         if entropy is not None:
-            loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
+            loss = loss - config.entropy_coef * token_mean(entropy, part.loss_mask, num_items)
         optimizer.backward(loss)
         metrics.add(part, has_gradient, logp, loss, means)
     return metrics.total

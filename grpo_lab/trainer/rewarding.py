@@ -4,24 +4,12 @@ A comment such as `# [rows]` labels a line that exercises and mutation tests bre
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
-
-from jaxtyping import Float
-from torch import Tensor
 
 from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import as_list
+from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
-
-
-class Rewards(NamedTuple):
-    """The rewards of B completions by F functions."""
-
-    total: Float[Tensor, " B"]  # NaN where no reward function applied
-    rewards_per_func: Float[Tensor, "B F"]  # NaN where one did not apply
-    names: list[str]  # of the functions
+from grpo_lab.rollout.environments.episodes import Episode
 
 
 def reward_rollout(
@@ -42,12 +30,12 @@ def reward_rollout(
         weights = [*weights, *[1.0] * (len(functions) - len(weights))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
     columns |= (log or RewardLog()).arguments()
-    return Rewards(*score_completions(functions, prompts, completions, completion_ids, columns, weights))
+    return score_completions(functions, prompts, completions, completion_ids, columns, weights)
 
 
 def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
     """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
-    functions = [] if reward_funcs is None else as_list(reward_funcs)
+    functions = as_list_or_empty(reward_funcs)
     episodes = rollout.episodes or []
     environment_class = type(episodes[0].environment) if episodes else None
     if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):

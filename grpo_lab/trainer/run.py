@@ -22,8 +22,8 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.static import kept_graphs
-from grpo_lab.rollout.text_environment import Environment
+from grpo_lab.rollout.decoding.static import reuse_graphs
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
@@ -57,6 +57,7 @@ class Run:
             reward_funcs, config = config, reward_funcs
         self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
         check_run_inputs(self.inputs)
+        # Each under its own name, too: a loop of your own reads `run.model` or `run.config`.
         self.model = model
         self.tokenizer = tokenizer
         self.dataset = dataset
@@ -104,12 +105,12 @@ class Run:
                 self.first_step, self.history = self.folder.open(
                     self.model, self.optimizer, self._moving_reference, self._fingerprints()
                 )
-            with Stopping(self.folder and self.folder.saved) as self._stopping:
+            with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history) as self._reports,
                     torch.random.fork_rng(devices=range(torch.cuda.device_count())),
                     training_mode(self.model, self.config.gradient_checkpointing),
-                    kept_graphs(),
+                    reuse_graphs(),
                 ):
                     yield
                 # While the folder is still locked and a signal still waits.
@@ -167,7 +168,7 @@ class Run:
         """The reference, where a checkpoint has to hold it; beside an adapter it is the frozen weights themselves."""
         return None if has_adapter(self.model) else self.reference
 
-    def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
+    def measure_and_log(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
         config = self.config
         completed_steps = step + 1
@@ -182,6 +183,11 @@ class Run:
             if self.folder is not None:
                 self.folder.append(COMPLETIONS, records)
         return metrics
+
+    def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
+        """Deprecated: the name of `measure_and_log` before 1.0.0."""
+        warnings.warn("Run.observe is called measure_and_log now", DeprecationWarning, stacklevel=2)
+        return self.measure_and_log(step, experience, clock)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step wherever the settings say; then a checkpoint, if this is a step to make one.

@@ -13,12 +13,12 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_known
+from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_rewarded
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import Environment, abilities
+from grpo_lab.rollout.environments.environment import Environment, abilities
+from grpo_lab.rollout.environments.episodes import Episode
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
@@ -47,11 +47,18 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
     entry = TURN_ADVANTAGES[config.turn_advantage]
     states = state_ids(rollout) if entry.reads_states else None
-    known = ~(turn_rewards.isnan() & turn_mask).any(-1)
+    has_reward = ~(turn_rewards.isnan() & turn_mask).any(-1)
     compute = partial(entry.compute, scale=config.scale_rewards) if entry.scales else entry.compute
-    inputs = [known, turn_rewards, turn_mask, states]
-    grouped = [None if values is None else values.unflatten(0, (-1, config.num_generations)) for values in inputs]
-    advantages = rearrange(advantages_of_known(compute, *grouped), "P G K -> (P G) K")
+    groups = (-1, config.num_generations)
+    grouped_states = None if states is None else states.unflatten(0, groups)
+    grouped_advantages = advantages_of_rewarded(
+        compute,
+        has_reward.unflatten(0, groups),
+        turn_rewards.unflatten(0, groups),
+        turn_mask.unflatten(0, groups),
+        grouped_states,
+    )
+    advantages = rearrange(grouped_advantages, "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
 
 

@@ -27,7 +27,7 @@ from grpo_lab.bench.__main__ import machine
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout import encode_prompts, sample_completions, score_logprobs
+from grpo_lab.rollout import compute_logprobs, encode_prompts, sample_completions
 from grpo_lab.tasks import addition_problems, has_thinking
 
 FILE = Path(__file__).with_name("tiny_arms.json")
@@ -86,7 +86,7 @@ def train_step(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: floa
     if has_gradient.any():
         part = rollout[has_gradient]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
-        logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+        logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
         loss, _ = policy_loss(
             logp, advantages[has_gradient], arm.loss_mask(part.mask), loss_type="dapo", num_items=num_items
         )
@@ -117,7 +117,7 @@ def probability(model, tokenizer, rows: list[dict], texts: list[str], prefix_tok
     """Mean probability of these answers after their first `prefix_tokens` tokens."""
     words = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     prompts, mask = encode_prompts(tokenizer, [row["prompt"] for row in rows]), words.attention_mask.bool()
-    logp, _ = score_logprobs(model, *prompts, words.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
+    logp, _ = compute_logprobs(model, *prompts, words.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
     return torch.where(mask, logp, 0)[:, prefix_tokens:].sum(-1).exp().mean()
 
 

@@ -34,7 +34,7 @@ from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.policy_gradient import sequence_logprob
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import collect, train, update
 from grpo_lab.trainer.run import Run
@@ -128,7 +128,7 @@ def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) 
     for i, p in enumerate(rollout.prompt_of_row.tolist()):
         prompt_row, answered = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
         prompt, mask = (rollout.prompt_ids[prompt_row], rollout.prompt_mask[prompt_row]), rollout.mask[answered]
-        logp, _ = score_logprobs(model, *prompt, rollout.completion_ids[answered], mask, torch.zeros(1).long())
+        logp, _ = compute_logprobs(model, *prompt, rollout.completion_ids[answered], mask, torch.zeros(1).long())
         score = torch.autograd.grad(sequence_logprob(logp, mask).sum(), list(model.parameters()))
         entry = totals[KINDS[2 * (not thinks[i]) + (not rewards[i])]]
         entry[0] += 1
@@ -142,7 +142,7 @@ def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
     rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], GROUP, max_completion_length=40)
     rewards = torch.tensor(accuracy_reward(rollout.texts, answer=[row["answer"] for row in rows for _ in range(GROUP)]))
     prompts = rollout.prompt_ids, rollout.prompt_mask
-    logp, _ = score_logprobs(model, *prompts, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
+    logp, _ = compute_logprobs(model, *prompts, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
     return rollout, rewards, sequence_logprob(logp, rollout.mask)
 
 

@@ -40,7 +40,8 @@ from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from grpo_lab.trainer.run import Run
@@ -96,7 +97,7 @@ FORMS = {  # how the question is put: messages from a row and worked examples; a
 }
 
 
-def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[dict]:
+def formatted_problems(task: Task, split: str, form: str, n: int | None, seed: int) -> list[dict]:
     """Problems of a split, put in this form; the worked examples are always of the training problems."""
     examples, (put, _) = task.rows("train", EXAMPLES, 1), FORMS[form]
     return [row | {"prompt": put(row, examples)} for row in task.rows(split, n, seed)]
@@ -104,7 +105,7 @@ def asked(task: Task, split: str, form: str, n: int | None, seed: int) -> list[d
 
 def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
     """For each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
-    rows, length = asked(task, "test", form, problems, 1), FORMS[form][1]
+    rows, length = formatted_problems(task, "test", form, problems, 1), FORMS[form][1]
     numbers = []
     right = []
     tokens = []
@@ -157,13 +158,13 @@ def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             some = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
-            experience = given(model, tokenizer, some, says)
+            experience = answers_as_experience(model, tokenizer, some, says)
             supervise(run, experience, range(turn, turn + 1), config.max_steps)
             run.record(turn, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
     return []
 
 
-def given(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
+def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
     """The given answer to each of these problems, as if it had been sampled, and paid 1."""
     prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in rows])
     ends = end_token_ids(model, tokenizer)
@@ -172,10 +173,10 @@ def given(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
     ids, mask, truncated, texts = read_sequences(
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
     )
-    paid, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
+    ones, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
     prompts = (prompt_ids, prompt_mask, torch.arange(len(rows)))
     rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, truncated, texts)
-    return Experience(rollout, paid, paid, mask)
+    return Experience(rollout, ones, ones, mask)
 
 
 def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
@@ -238,7 +239,7 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
         **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
-    started, rows = time.process_time(), asked(task, "train", form, None, int(seed[0]))
+    started, rows = time.process_time(), formatted_problems(task, "train", form, None, int(seed[0]))
     if arm_or_form == DISTILLATION:  # the answers of the teacher that the verifier passes
         answers = json.loads(piece_file(sizes, f"{name}-{TEACHER}").read_text(encoding="utf-8"))["answers"]
         written = {question: text for question, (text, is_right) in answers.items() if is_right}

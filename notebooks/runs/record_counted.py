@@ -32,7 +32,8 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import MODES, plan
 from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.rollout import score, score_logprobs
+from grpo_lab.rollout import compute_logprobs
+from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.tasks import TASKS
 from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives
@@ -80,12 +81,12 @@ def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> in
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
-    chunk, products = score.head_chunk, PRECISIONS["fp32-master" if lora else mode].autocast
-    with patch.object(score, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
+    chunk, products = model_logprobs.head_chunk, PRECISIONS["fp32-master" if lora else mode].autocast
+    with patch.object(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
         with Lives() as lives:
             for _ in range(2):
                 with torch.autocast(model.device.type, products, enabled=products is not None):
-                    logp, _ = score_logprobs(model, *batch, with_entropy=False)
+                    logp, _ = compute_logprobs(model, *batch, with_entropy=False)
                 logp.sum().backward()
     return lives.peak
 

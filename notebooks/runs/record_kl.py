@@ -25,7 +25,7 @@ from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems, has_thinking
 
 FILE = Path(__file__).with_name("tiny_kl.json")
@@ -67,9 +67,9 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
         right = accuracy_reward(rollout.texts, answer=[row["answer"] for row in batch for _ in range(G)])
         rewards = torch.tensor(right).view(PROMPTS, G)
         tokens = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, rollout.prompt_of_row)
-        logp, _ = score_logprobs(policy, *tokens, with_entropy=False)
+        logp, _ = compute_logprobs(policy, *tokens, with_entropy=False)
         with torch.no_grad():
-            ref_logp, _ = score_logprobs(reference, *tokens, with_entropy=False)
+            ref_logp, _ = compute_logprobs(reference, *tokens, with_entropy=False)
         advantages = group_advantages(rewards) if arm.divided else rloo_advantages(rewards)
         settings = {"beta": arm.beta, "kl_estimator": arm.estimator, "kl_bias_correction": arm.estimator != "k1"}
         loss, _ = policy_loss(logp, advantages.flatten(), rollout.mask, None, ref_logp, loss_type="dapo", **settings)

@@ -27,7 +27,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, train
@@ -122,7 +122,8 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
         reward_weights=REWARD_WEIGHTS, max_steps=batches, seed=seed, disable_tqdm=True, **(COMMON | arm.change)
     )
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)
-    as_now = patch("grpo_lab.trainer.loop.all_logprobs", lambda *_: None)  # the policy of now counts as the old one
+    # The policy of now counts as the old one.
+    as_now = patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
     with contextlib.nullcontext() if arm.ratio else as_now:
         train(model, tokenizer, problems, REWARDS, config, callback=look)
     return {"thinking": thinking} | answers(model, tokenizer, rows)
@@ -141,7 +142,7 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)[:4]
     config = GRPOConfig(reward_weights=REWARD_WEIGHTS, **COMMON)
     batch, _ = collect(base, tokenizer, problems, REWARDS, config)
-    rollout, mask = batch.rollout, batch.mask
+    rollout, mask = batch.rollout, batch.loss_mask
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
@@ -153,7 +154,7 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     sampled = None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=COMMON["learning_rate"] / slower, weight_decay=0.0)
     for step in range(slower * updates + 1):
-        logp = torch.where(mask, score_logprobs(policy, *inputs, with_entropy=False)[0], 0)
+        logp = torch.where(mask, compute_logprobs(policy, *inputs, with_entropy=False)[0], 0)
         sampled = logp.detach() if sampled is None else sampled
         old_logp = torch.where(divides, sampled, logp.detach())
         if name == "no way back":

@@ -25,7 +25,7 @@ from grpo_lab.advantages import group_advantages
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
-from grpo_lab.rollout import Rollout, score_logprobs
+from grpo_lab.rollout import Rollout, compute_logprobs
 from grpo_lab.tasks import addition_problems, addition_row
 
 FILE = Path(__file__).with_name("prompts.json")
@@ -105,7 +105,7 @@ def backward(model, part: Rollout, advantages: torch.Tensor, num_items: int) -> 
     if some.any():
         part = part[some]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
-        logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+        logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
         policy_loss(logp, advantages[some], part.mask, loss_type="dapo", num_items=num_items)[0].backward()
 
 

@@ -27,7 +27,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import QWEN, source
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import train
 

@@ -40,8 +40,9 @@ from grpo_lab.tasks.general import QUESTIONS
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
-from grpo_lab.trainer.experience_logprobs import all_logprobs
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
@@ -118,9 +119,10 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
             clock = Clock(model.device)
             experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
             if config.beta > 0:
-                experience = replace(experience, ref_logp=all_logprobs(run.reference_model(step), experience, config))
+                ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
+                experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.observe(step, experience, clock)
+            metrics |= run.measure_and_log(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history
@@ -128,11 +130,11 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 def without_end(experience: Experience) -> Experience:
     """The experience with a mask that ends before the end token."""
-    mask = experience.mask.clone()
+    loss_mask = experience.loss_mask.clone()
     ended = ~experience.rollout.truncated
-    last = mask.sum(-1) - 1
-    mask[ended, last[ended]] = False
-    return replace(experience, mask=mask)
+    last = loss_mask.sum(-1) - 1
+    loss_mask[ended, last[ended]] = False
+    return replace(experience, loss_mask=loss_mask)
 
 
 def with_adapters(model):
@@ -208,7 +210,7 @@ class Measured:
         self.settings = settings
         self.held_out = short_sums("test", settings.problems, seed=1)
 
-    def of(self, model, tokenizer, rows: Callable) -> dict:
+    def measure(self, model, tokenizer, rows: Callable) -> dict:
         """rows: the arm's problems, of which ten are answered for the reader."""
         s, length = self.settings, self.settings.common["max_completion_length"]
         sampled = evaluate(
@@ -284,7 +286,7 @@ class Recorder:
             "precision": precision,
             "seconds": round(seconds),
             "metrics": {name: [_short(step.get(name)) for step in history] for name in KEPT},
-            "after": self.measured.of(model, tokenizer, arm.rows),
+            "after": self.measured.measure(model, tokenizer, arm.rows),
         }
         write_json(file, run)
         accuracy = run["after"]["sampled"]["accuracy"]
@@ -301,7 +303,7 @@ class Recorder:
         if not file.is_file():
             model, tokenizer = load_policy(self.model, self.device, precision)
             of_rows = {"short": short_sums, "long": long_sums}
-            write_json(file, {name: self.measured.of(model, tokenizer, rows) for name, rows in of_rows.items()})
+            write_json(file, {name: self.measured.measure(model, tokenizer, rows) for name, rows in of_rows.items()})
 
     def put_together(self) -> dict:
         """All that is in the folder, in the order of the arms."""

@@ -34,7 +34,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.tasks import addition_problems
 from grpo_lab.toys.scale import importance_weights, truncate_weights
 from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
-from grpo_lab.trainer import all_logprobs, collect, update
+from grpo_lab.trainer import collect, logprobs_without_gradient, update
 from grpo_lab.trainer.run import Run
 
 HERE = Path(__file__).parent
@@ -77,8 +77,8 @@ def run(staleness: int, correction: str, seed: int, updates: int, held_out: list
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])
             experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
-            mask, sampled = experience.mask, experience.rollout.logp
-            logp = all_logprobs(model, experience, config)
+            mask, sampled = experience.loss_mask, experience.rollout.logp
+            logp = logprobs_without_gradient(model, experience, config)
             if correction == "clipped":
                 experience = replace(experience, old_logp=sampled)
             elif correction in WEIGHTS:

@@ -15,31 +15,31 @@ from tests.support.equations import formula_map
 from tests.support.formula_calls import CALLS, made_up_arguments
 from tests.support.layout import MATHEMATICS
 
-OF_TOYS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
+TOY_FUNCTIONS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
 NAMES = sorted({e.function for e in formula_map().values()})
 BY_TORCH = "^where expected condition to be a boolean|^gather.*Expected dtype int"  # says it itself
-CHECKED = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.endswith(OF_TOYS)]
+CHECKED_FUNCTIONS = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.endswith(TOY_FUNCTIONS)]
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", CHECKED_FUNCTIONS)
 def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
     function = pkgutil.resolve_name(name)
     arguments = made_up_arguments(function, {}) | CALLS.get(function.__name__, [{}])[0]
     tensors = {p: value for p, value in arguments.items() if isinstance(value, torch.Tensor) and p != "num_items"}
-    for place, (argument, value) in enumerate(tensors.items()):
+    for index, (argument, value) in enumerate(tensors.items()):
         faults = {"has shape .*; expected ": value[None], "is a list; expected a tensor ": value.tolist()}
         if value.dtype != torch.float32:
             faults[rf"is torch.float32; expected|{BY_TORCH}"] = value.float()
         for message, wrong in faults.items():
             with pytest.raises((ValueError, RuntimeError), match=f"^{argument} {message}"):
                 function(**arguments | {argument: wrong})
-        if place:  # a size is compared with that of another tensor
+        if index:  # a size is compared with that of another tensor
             with pytest.raises(ValueError, match=f"^({'|'.join(tensors)}) has shape .*; expected .* where "):
                 function(**arguments | {argument: value[..., 1:]})
 
 
 f, b, n = torch.zeros, lambda *shape: torch.ones(shape) > 0, lambda *shape: torch.zeros(shape, dtype=torch.long)
-SAID = [
+CALLS_AND_MESSAGES = [
     (token_logprobs, (f(1, 2, 3), n(1, 3)), "token_ids has shape (1, 3); expected (B, T), where B = 1 and T = 2"),
     (group_advantages, (f(2, 1),), "rewards has shape (2, 1); expected (P, G), where P = 2 and G > 1"),
     (best_of_group, (f(6),), "rewards has shape (6,); expected (P, G), where G > 0"),
@@ -52,17 +52,21 @@ SAID = [
 
 
 def test_how_it_is_said(no_checker):
-    for function, arguments, message in SAID:
+    for function, arguments, message in CALLS_AND_MESSAGES:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             function(*arguments)
 
 
 def test_several_errors_are_one_that_says_each():
-    one, two = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
-    assert combine_errors([one]) is one
-    both = combine_errors([one, two])
-    assert (str(both), type(both), both.argument) == ("a is 1; expected 2. And: b is gone", InputFileError, "a")
-    assert str(combine_errors([two, one])) == "b is gone; and: a is 1; expected 2"
+    first, second = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
+    assert combine_errors([first]) is first
+    combined = combine_errors([first, second])
+    assert (str(combined), type(combined), combined.argument) == (
+        "a is 1; expected 2. And: b is gone",
+        InputFileError,
+        "a",
+    )
+    assert str(combine_errors([second, first])) == "b is gone; and: a is 1; expected 2"
     many = combine_errors([InputError(f"line {n}", n, "expected more") for n in range(100)], count=1234)
     assert str(many).startswith("line 0 is 0; expected more. And: line 1 is 1; expected more; line 2")
     assert str(many).endswith("line 4 is 4; expected more; and 1,229 more") and "line 5" not in str(many)

@@ -21,7 +21,7 @@ WRONG = dict(line.split(" => ") for line in LINES if not line.startswith("#"))
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what is written in vain would be seen
     (tmp_path / "file").write_text("", encoding="utf-8")
     for name in ("empty", "full"):
@@ -47,21 +47,21 @@ def refusal(words: list[str]) -> str:
     return line
 
 
-def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(places):
-    before = everything(places)
+def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(workspace):
+    before = everything(workspace)
     for typed, expected in WRONG.items():
-        line = refusal([word.format(tmp=places.as_posix()) for word in shlex.split(typed)])
+        line = refusal([word.format(tmp=workspace.as_posix()) for word in shlex.split(typed)])
         assert expected in line and len(line) < 1000, typed
-        assert everything(places) == before, typed
+        assert everything(workspace) == before, typed
 
 
-def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
+def test_a_damaged_model_is_said_to_be_damaged(workspace, capfd):
     for number, (typed, file, content, expected) in enumerate([
         ("evaluate --n 1 --model", "config.json", "{", ", whose config.json is damaged; download it again"),
         ("evaluate --n 1 --model", "tokenizer.json", "{}", ", whose tokenizer cannot be loaded"),
         ("train --output_dir run --model", "model.safetensors", "cut short", "download"),
     ]):  # fmt: skip
-        folder = shutil.copytree(TINY, places / f"damaged{number}")
+        folder = shutil.copytree(TINY, workspace / f"damaged{number}")
         (folder / file).write_text(content, encoding="utf-8")
         assert grpo_lab_command([*typed.split(), str(folder)]) == 2
         *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded
@@ -70,4 +70,4 @@ def test_a_damaged_model_is_said_to_be_damaged(places, capfd):
             and expected in line
             and "damaged" in line
         )
-        assert not (places / "run").exists()
+        assert not (workspace / "run").exists()

@@ -84,7 +84,7 @@ def test_a_prediction_is_taken_and_judged(page, lab):
     page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 3")
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
     page.get_by_text("Of 1 choice, 0 were right.").wait_for()
-    said = page.locator(".jp-Notebook:visible .jp-Cell").nth(3).inner_text()
-    assert said.index("The result:") < said.index("Truth: 0.5. You said 0.2 to 1: that holds it.")
-    assert "Truth: the second. You said the first: wrong." in said
-    assert "You answered 2 of 2 predictions. Of 1 range, 1 held the truth" in said
+    cell_text = page.locator(".jp-Notebook:visible .jp-Cell").nth(3).inner_text()
+    assert cell_text.index("The result:") < cell_text.index("Truth: 0.5. You said 0.2 to 1: that holds it.")
+    assert "Truth: the second. You said the first: wrong." in cell_text
+    assert "You answered 2 of 2 predictions. Of 1 range, 1 held the truth" in cell_text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
-from grpo_lab.trainer import experience
+from grpo_lab.trainer import collecting
 from tests.support.worlds import make_world
 
 STEPS = 2**16
@@ -31,14 +31,16 @@ MODES = [
 def test_the_mode_follows_the_configuration_then_the_weights():
     for dtype, config, name in MODES:
         assert precision_of(make_world()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
-        asked = {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
+        expected_request = (
+            {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
+        )
         if dtype == torch.float32:
-            assert GRPOConfig(**config).requested_precision == asked
+            assert GRPOConfig(**config).requested_precision == expected_request
     mode = precision_of(make_world()[0].double(), GRPOConfig())
     assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
 
 
-def test_without_a_configuration_a_model_computes_as_it_was_loaded_whatever_its_weights():
+def test_without_a_config_the_loaded_precision_stays():
     model, _ = make_world()
     for dtype, loaded_for, arithmetic in (
         (torch.float32, "fp16", torch.float16),
@@ -78,13 +80,13 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model.loaded_for = name
     if name:
         model.to(PRECISIONS[name].weights)
-    seen, sample = [], experience.sample_completions
+    seen, sample = [], collecting.sample_completions
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return sample(*arguments, **keywords)
 
-    monkeypatch.setattr(experience, "sample_completions", spy)
+    monkeypatch.setattr(collecting, "sample_completions", spy)
     evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 

@@ -290,5 +290,5 @@ def test_a_real_kernel_sees_it_too(tmp_path):
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
     NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True).execute()
-    said = [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
-    assert "Well done" in said[2] and "not the function of your page" in said[4] and "0 / 2" in said[5]
+    outputs = [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
+    assert "Well done" in outputs[2] and "not the function of your page" in outputs[4] and "0 / 2" in outputs[5]

@@ -117,14 +117,14 @@ def test_without_a_known_mistake_the_numbers_tell(change, words):
 
 
 def test_one_number_is_never_off_by_a_factor_unless_all_are():
-    def said(change):
+    def message_about(change):
         def reinforce_loss(seq_logp, weights):
             return change(-(seq_logp * weights.detach()).mean(), len(seq_logp))
 
         return check(reinforce_loss).message
 
-    assert "off by a constant factor: 3 times" in said(lambda value, n: 3 * value)
-    assert "factor" not in said(lambda value, n: value * (2 + n) - n)
+    assert "off by a constant factor: 3 times" in message_about(lambda value, n: 3 * value)
+    assert "factor" not in message_about(lambda value, n: value * (2 + n) - n)
 
 
 A = torch.tensor([[1.0, -2.0, 3.5], [4.0, 5.5, -6.0], [7.25, 8.0, 10.0]]).double()
@@ -154,8 +154,8 @@ def test_a_sum_over_all_axes_is_named_and_no_axis_of_size_one_is_asked_for():
         logp = torch.log_softmax(logits / temperature, -1)
         return -(logp.exp() * logp).sum()
 
-    said = str(check(token_entropy))
-    assert "without an axis" in said and "keepdim" not in said
+    message = str(check(token_entropy))
+    assert "without an axis" in message and "keepdim" not in message
 
 
 def test_what_is_shown_is_bounded():
@@ -198,12 +198,12 @@ def reference_lines(function) -> set[str]:
     return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
 
-@pytest.mark.parametrize("one", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
-def test_no_verdict_contains_source_of_the_reference(one):
-    answers = [lambda: None, *(m.wrong for m in one.misconceptions.values())]
-    verdicts = [check(answer, one) for answer in answers]
+@pytest.mark.parametrize("task", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
+def test_no_verdict_contains_source_of_the_reference(task):
+    answers = [lambda: None, *(m.wrong for m in task.misconceptions.values())]
+    verdicts = [check(answer, task) for answer in answers]
     text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
-    assert not [line for line in reference_lines(one.function) if line in text] and "secret_" not in text
+    assert not [line for line in reference_lines(task.function) if line in text] and "secret_" not in text
 
 
 def test_html_says_the_status_in_words_and_escapes_what_students_write():
@@ -243,7 +243,7 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
         k2, k3 = d**2 / 2, d.exp() - 1 - d
         return {"k1": d, "k2": k2, "k3": k3, "k3+": k2 - k2.detach() + k3.detach()}[estimator]
 
-    for name, function, said in [
+    for name, function, expected in [
         ("group_advantages", batch_forgotten, "Where `scale` is 'batch', your result is that of 'group'."),
         ("group_advantages", scale_ignored, "First: `scale` makes no difference to your result"),
         ("score_function_objective", mean_for_sum, "divided by the size of axis 0 of `seq_logp`"),
@@ -252,13 +252,13 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
         ("kl_estimate", k1_negated, "It is wrong where `estimator` is 'k1', and right elsewhere. The sign is flipped."),
     ]:
         verdict = check(function, name)
-        assert said in verdict.message and not verdict.right, verdict.message
+        assert expected in verdict.message and not verdict.right, verdict.message
     assert not recwarn.list, "what torch warns of does not show through"
 
 
 def test_equal_numbers_are_off_by_some_factor_which_says_nothing():
-    one, two = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
-    assert relation(two, one, 1e-6) == "" and relation(-one, one, 1e-6) == "The sign is flipped."
+    expected, got = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
+    assert relation(got, expected, 1e-6) == "" and relation(-expected, expected, 1e-6) == "The sign is flipped."
     steps = torch.tensor([1.0, 2.0], dtype=torch.float64)
     assert relation(3 * steps, steps, 1e-6) == "It is off by a constant factor: 3 times what is expected."
 
@@ -286,7 +286,7 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 
 
 @pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
-def test_an_earlier_function_is_lent_where_its_cell_has_not_run_and_the_verdict_names_it(calls, monkeypatch):
+def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
     """As in the grading, where all cells run; and it is gone again afterwards."""
     namespace: dict = {"torch": torch}
     exec(
@@ -302,7 +302,7 @@ def test_an_earlier_function_is_lent_where_its_cell_has_not_run_and_the_verdict_
     assert "笔记本里还没有定义：`clipped_surrogate`。" in verdict.details.replace("\n", "")
 
 
-def test_a_name_that_nobody_defined_is_a_name_error_and_what_is_there_or_not_needed_is_not_said_to_be_lent():
+def test_an_undefined_name_is_a_name_error_and_not_lent():
     namespace: dict = {}
     exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
     verdict = check(namespace["aggregate"], "aggregate")

@@ -19,7 +19,7 @@ from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
 
 
-def test_random_numbers_are_the_same_for_everybody_and_the_session_goes_on_as_before():
+def test_random_numbers_repeat_and_the_sessions_state_stays():
     def noisy(values, mask, scale=1.0):
         return values.sum(-1) + torch.rand(len(values), dtype=values.dtype)
 

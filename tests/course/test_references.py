@@ -52,8 +52,8 @@ def test_samples_until_right_is_the_mean_over_all_orders(n, c):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dynamic_batch_has_an_advantage_in_every_group_and_an_honest_mean(seed):
     tasks = Tasks(Draws(seed), [0.0, 0.2, 0.9, 1.0], 4, (1.0, 0.0), 0.0, torch.float64)
-    kept, rewards, mean = dynamic_sampling(tasks.sample, torch.arange(150), 16)
-    assert len(kept) == 16 and (rewards.var(-1) > 0.1).all() and kept.diff().min() > 0
+    indices, rewards, mean = dynamic_sampling(tasks.sample, torch.arange(150), 16)
+    assert len(indices) == 16 and (rewards.var(-1) > 0.1).all() and indices.diff().min() > 0
     assert tasks.sampled == list(range(len(tasks.sampled))) and len(tasks.sampled) % 16 == 0
     truth = tasks.chances[tasks.sampled].mean().item()
     assert abs(mean - truth) < 0.12, "of all prompts, and not of those in the middle"

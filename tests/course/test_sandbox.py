@@ -188,7 +188,7 @@ def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.cells == {}
 
 
-def test_the_strongest_wall_that_can_be_put_up_is_taken_and_root_runs_nothing_as_root(monkeypatch):
+def test_the_strongest_wall_is_used_and_root_drops_its_rights(monkeypatch):
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)
     working = {"bwrap", "docker"}
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if command[0] in working else "not there")

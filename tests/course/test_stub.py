@@ -43,7 +43,7 @@ def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exer
 
 
 @pytest.mark.parametrize("exercise", SOME, ids=lambda e: e.name)
-def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_which_is_right(exercise):
+def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
     stub, body, whole = stub_source(exercise), solution_body(exercise), solution(exercise)
     code = [line.strip() for line in body.splitlines() if len(line.strip()) > 20]
     assert code and not [line for line in code if line in stub]
@@ -58,7 +58,7 @@ def test_nothing_of_the_answer_is_in_the_stub_and_all_of_it_in_the_solution_whic
 
 
 @pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
-def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_nothing_as_it_is(exercise):
+def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     """In a check, in progress and in a grading; and a mistake that is left of two is told."""
     body = solution_body(exercise)
     assert set(exercise.misconceptions) >= set(exercise.planted)
@@ -66,13 +66,13 @@ def test_what_is_to_be_repaired_is_one_line_or_two_away_from_right_and_earns_not
     namespace: dict = {}
     stub = stub_source(exercise)
     exec("\n".join([*imports_of(exercise, stub), stub]), namespace)
-    given = namespace[exercise.name]
-    verdict = check(given)
+    unrepaired = namespace[exercise.name]
+    verdict = check(unrepaired)
     assert (verdict.status, verdict.points, verdict.misconceptions) == ("not started", 0, ())
     assert "It does what it did" in verdict.message and "yours" in repr(verdict)
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
     assert f"0 / {exercise.points}" in row and "○ not done yet |" in row
-    points, marked = mark(exercise, {seed: outcomes(exercise, given, seed) for seed in SEEDS}, SEEDS[1])
+    points, marked = mark(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.misconceptions[name]

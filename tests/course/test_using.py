@@ -29,7 +29,7 @@ def kl_estimate(logp, ref_logp, estimator="k3"):
     return {"k1": lambda: -d, "k2": lambda: d.square() / 2, "k3": lambda: d.expm1() - d}[estimator]()
 
 
-def turned(logp, ref_logp, estimator="k3"):
+def swapped_kl(logp, ref_logp, estimator="k3"):
     return kl_estimate(ref_logp, logp, estimator)
 
 
@@ -39,24 +39,24 @@ def loss() -> torch.Tensor:
     return policy_loss(logp, torch.ones(1).double(), mask, ref_logp=ref, beta=0.5)[0]
 
 
-def places() -> list:
+def imported_functions() -> list:
     return [grpo_lab.kl.kl_estimate, grpo_lab.objective.loss.kl_estimate]
 
 
 def test_references_come_back_after_an_error_and_after_nested_blocks():
     right = loss()
-    with pytest.raises(ZeroDivisionError), using(kl_estimate=turned):
+    with pytest.raises(ZeroDivisionError), using(kl_estimate=swapped_kl):
         raise ZeroDivisionError
-    assert all(function is reference for function in places())
-    with using(kl_estimate=turned) as outer:
-        assert all(function is not reference for function in places())
+    assert all(function is reference for function in imported_functions())
+    with using(kl_estimate=swapped_kl) as outer:
+        assert all(function is not reference for function in imported_functions())
         wrong = loss()
         assert wrong != right and repr(outer) == "your kl_estimate was called 1 time"
         with using(kl_estimate=kl_estimate) as inner:
             assert loss() == right
         assert loss() == wrong
     assert (outer.calls, inner.calls) == ({"kl_estimate": 2}, {"kl_estimate": 1})
-    assert all(function is reference for function in places())
+    assert all(function is reference for function in imported_functions())
 
 
 def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
@@ -70,7 +70,7 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
     )
     settings += ", kl_estimator='k3', kl_bias_correction=False, max_completion_length=None, num_items=None, **settings"
     body = f"def policy_loss(logp, advantages, mask, old_logp=None, ref_logp=None, *, {settings}):\n    "
-    for call, said in {
+    for call, expected in {
         "aggregate(logp, mask, 'grpo')": "your aggregate was called 1 time",
         "logp.sum()": "your aggregate was not called: your policy_loss does without it, and the library's calls it",
     }.items():
@@ -78,7 +78,7 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
         mine = {name: notebook[name] for name in ("aggregate", "policy_loss")}
         with using(**mine) as report:
             grpo_lab.objective.loss.policy_loss(torch.zeros(1, 2), torch.ones(1), torch.ones(1, 2).bool())
-        assert said in repr(report) and "your policy_loss was called 1 time" in repr(report)
+        assert expected in repr(report) and "your policy_loss was called 1 time" in repr(report)
         assert all(notebook[name] is function for name, function in mine.items())
     with using(kl_estimate=notebook["kl_estimate"]) as report:
         pass
@@ -87,7 +87,7 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
 
 def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(monkeypatch):
     name = "grpo_lab.made_up"
-    with using(kl_estimate=turned):
+    with using(kl_estimate=swapped_kl):
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec("from grpo_lab.kl import kl_estimate as estimate", vars(module))
@@ -104,10 +104,10 @@ def test_what_does_not_fit_is_refused_by_name():
 
 def test_a_check_within_the_block_compares_with_the_references():
     in_reward = exercise("kl_in_reward")
-    with using(kl_estimate=turned):
+    with using(kl_estimate=swapped_kl):
         assert check(copy_of(in_reward.function), in_reward).right
-        assert all(function is not reference for function in places())
-    assert all(function is reference for function in places())
+        assert all(function is not reference for function in imported_functions())
+    assert all(function is reference for function in imported_functions())
 
 
 def run():
@@ -174,7 +174,7 @@ def stub(name: str) -> str:
 
 
 @pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])
-def test_an_earlier_exercise_that_is_called_is_the_library_s_whatever_the_notebook_has(neighbour):
+def test_a_called_earlier_exercise_is_the_librarys(neighbour):
     notebook: dict = {"torch": torch}
     exec(f"{neighbour}\n{CALLER}", notebook)
     own = notebook["token_logprobs"]

@@ -64,29 +64,29 @@ def at_home(monkeypatch):
 
 # What each formula says, in loops over plain numbers. The arguments are those of the function, and the number drawn.
 def entropy(order, logits, temperature=1.0):
-    def one(row):
+    def entropy_of_row(row):
         powers = [math.exp((z - max(row)) / temperature) for z in row]
         return (1 - sum((p / sum(powers)) ** order for p in powers)) / (order - 1)
 
-    return [[one(row) for row in rows] for rows in logits]
+    return [[entropy_of_row(row) for row in rows] for rows in logits]
 
 
 def powers_of_distances(power, rewards, scale="group", ddof=1, eps=1e-4):
-    def one(row):
+    def scaled_row(row):
         centred = [r - sum(row) / len(row) for r in row]
         spread = (sum(abs(c) ** power for c in centred) / (len(row) - ddof)) ** (1 / power)
         return [c / (spread + eps) for c in centred]
 
-    return [one(row) for row in rewards] if scale == "group" else None
+    return [scaled_row(row) for row in rewards] if scale == "group" else None
 
 
 def from_the_middle(_, rewards, scale="group", ddof=1, eps=1e-4):
-    def one(row):
+    def scaled_row(row):
         centred = [r - (min(row) + max(row)) / 2 for r in row]
         spread = math.sqrt(sum(c**2 for c in centred) / (len(row) - ddof))
         return centred if scale == "none" else [c / (spread + eps) for c in centred]
 
-    return [one(row) for row in rewards] if scale != "batch" else None
+    return [scaled_row(row) for row in rewards] if scale != "batch" else None
 
 
 def without(row, i):
@@ -118,29 +118,29 @@ def _each(function, logp, ref_logp):
 
 
 def of_a_sequence(power, logp, old_logp, mask, level="token"):
-    def one(new, old, counts):
+    def ratio_of_row(new, old, counts):
         moved = [n - o for n, o, c in zip(new, old, counts, strict=True) if c]
         return [math.exp(sum(moved) / max(len(moved), 1) ** power)]
 
-    return [one(*rows) for rows in zip(logp, old_logp, mask, strict=True)] if level == "sequence" else None
+    return [ratio_of_row(*rows) for rows in zip(logp, old_logp, mask, strict=True)] if level == "sequence" else None
 
 
 def in_logarithms(power, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    def one(r, a):
+    def objective(r, a):
         bound = math.log(1 + (epsilon if epsilon_high is None else epsilon_high)) * power
         clipped = math.exp(min(max(math.log(max(r, 1e-300)), -power * math.log(1 + epsilon)), bound))
         return min(min(r, delta or r) * a, clipped * a)
 
-    return _with_advantages(one, ratio, advantages)
+    return _with_advantages(objective, ratio, advantages)
 
 
 def leaking(leak, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
-    def one(r, a):
+    def objective(r, a):
         low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
         clipped, bounded = min(max(r, low), high), min(r, delta or r)
         return min(bounded * a, clipped * a + leak * (bounded - clipped) * a)
 
-    return _with_advantages(one, ratio, advantages)
+    return _with_advantages(objective, ratio, advantages)
 
 
 def _with_advantages(function, ratio, advantages):
@@ -350,9 +350,9 @@ def test_the_commands(tmp_path, capsys):
     assert main(["key", "--variant", "s3cret", "--assignment", "07c"]) == 0
     assert key_text(ClassKey("s3cret"), "07c") == capsys.readouterr().out.removesuffix("\n")
     assert main(["release", str(tmp_path / "new"), "--assignment", "07c", "--variant"]) == 0
-    told = capsys.readouterr().out
-    secret = told.split()[-1]
-    assert f"keep it, and give it to grade with --variant {secret}" in told
+    output = capsys.readouterr().out
+    secret = output.split()[-1]
+    assert f"keep it, and give it to grade with --variant {secret}" in output
     text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
     assert text == notebook_text("07c", ClassKey(secret)) and secret not in text
     for wrong, why in ((["key"], "--variant"), (["key", "--variant", " "], "expected the secret"),
@@ -422,23 +422,25 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
     for number in ("02", "05"):
         english, ours = (json.loads(notebook_text(number, KEY, lang))["cells"] for lang in ("en", "zh_CN"))
         variants = KEY.exercises(number)
-        for one, other in zip(ours, english, strict=True):
-            role = one["metadata"]["grpo_lab"].get("role")
-            assert (one["id"], one["metadata"], one["cell_type"]) == (
-                other["id"],
-                other["metadata"],
-                other["cell_type"],
+        for cell, english_cell in zip(ours, english, strict=True):
+            role = cell["metadata"]["grpo_lab"].get("role")
+            assert (cell["id"], cell["metadata"], cell["cell_type"]) == (
+                english_cell["id"],
+                english_cell["metadata"],
+                english_cell["cell_type"],
             )
-            text = "".join(one["source"])
+            text = "".join(cell["source"])
             if role == "variant":
-                assert text.splitlines()[:2] == "".join(other["source"]).splitlines()[:2], "its code, not its hints"
+                assert text.splitlines()[:2] == "".join(english_cell["source"]).splitlines()[:2], (
+                    "its code, not its hints"
+                )
                 class_variant(text.split("'''")[1])
-            elif one["cell_type"] == "code":
-                assert one["source"] == other["source"]
+            elif cell["cell_type"] == "code":
+                assert cell["source"] == english_cell["source"]
             else:
                 assert re.search("[\u4e00-\u9fff]", text), f"{number}: {text[:60]}"
-            if role == "task" and one["metadata"]["grpo_lab"]["exercise"] in variants:
-                equation = re.search(r"is not that of the lesson", "".join(other["source"]))
+            if role == "task" and cell["metadata"]["grpo_lab"]["exercise"] in variants:
+                equation = re.search(r"is not that of the lesson", "".join(english_cell["source"]))
                 assert equation and "**你们班的公式**：式 (" in text and "formula of your class" not in text
         for name in variants:
             shown = [exercises.exercise(name).hints, variants[name].hints]

@@ -116,7 +116,7 @@ def skips_above(most):
     return step_if_finite
 
 
-def loop(fixed=None, draw=None, zero="before", sign=-1, at=lambda A: A):
+def loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda A: A):
     """A whole loop; `fixed` are settings that it does not read."""
 
     def learn_by_grpo(policy, optimizer, prompts, reward, rounds, P=16, G=8, inner=4, epsilon=0.2):
@@ -127,7 +127,7 @@ def loop(fixed=None, draw=None, zero="before", sign=-1, at=lambda A: A):
                 logits = policy(x)
                 y = Categorical(logits=draw(logits) if draw else logits).sample()
                 old_logp = Categorical(logits=logits).log_prob(y)
-                A = at(library_advantages(reward(x, y).view(-1, s["G"])).reshape(-1, 1))
+                A = change_advantages(library_advantages(reward(x, y).view(-1, s["G"])).reshape(-1, 1))
             for _ in range(inner):
                 ratio = (Categorical(logits=policy(x)).log_prob(y) - old_logp).exp()
                 gain = torch.min(ratio * A, ratio.clamp(1 - s["epsilon"], 1 + s["epsilon"]) * A)
@@ -297,19 +297,19 @@ def sampler(shift=0, mask_of=lambda mask: mask, uniform_of=lambda u: u):
 
 def batch_of(teaches, mean_of_all=True, limit=True, may_be_empty=True):
     def dynamic_sampling(sample, prompts, size):
-        kept, rewards, everything, first = [], [], [], 0
-        while len(kept) < size and first < len(prompts):
+        chosen, rewards, everything, first = [], [], [], 0
+        while len(chosen) < size and first < len(prompts):
             group = sample(prompts[first : first + size])
             everything.append(group)
             for p, r in zip(prompts[first : first + size].tolist(), group, strict=True):
                 if teaches(r[~r.isnan()]):
-                    kept.append(p)
+                    chosen.append(p)
                     rewards.append(r)
             first += size
-        n = size if limit else len(kept)
-        rewards = torch.stack(rewards[:n]) if kept or not may_be_empty else group[:0]
+        n = size if limit else len(chosen)
+        rewards = torch.stack(rewards[:n]) if chosen or not may_be_empty else group[:0]
         everything = torch.cat(everything) if mean_of_all else rewards
-        return torch.tensor(kept[:n], dtype=torch.long), rewards, float(everything.nanmean())
+        return torch.tensor(chosen[:n], dtype=torch.long), rewards, float(everything.nanmean())
 
     return dynamic_sampling
 
@@ -468,7 +468,7 @@ def test_a_crash_where_no_group_teaches_costs_a_point_and_is_told_by_the_case():
 
 
 WHERE = {"the first place": "0", "the last token": "max(t - 1, 0)", "one too late": "t + 1"}
-WHERE |= {f"place {at}, of the second alone": f"{at} if t else 0" for at in (0, 1, 3)}
+WHERE |= {f"place {column}, of the second alone": f"{column} if t else 0" for column in (0, 1, 3)}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -480,10 +480,10 @@ def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is
     assert expected.observed[subject] is True
     for answer in (player(), *RIGHT_NB11["learn_by_playing"]):
         assert equal(outcome_of(answer, task, index, seed), expected, task)
-    for where, place in WHERE.items():
-        source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {place}])")
+    for description, column in WHERE.items():
+        source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
         outcome = outcome_of(built_anew(reference, source), task, index, seed)
-        assert outcome.observed[subject] is False, where
+        assert outcome.observed[subject] is False, description
 
 
 RIGHT = [

@@ -14,10 +14,10 @@ from grpo_lab.course.exercise import Case, Exercise
 def copy_of(function: Callable) -> FunctionType:
     """A function that does the same, and is not the library's."""
     bare = inspect.unwrap(function)
-    made = FunctionType(bare.__code__, bare.__globals__, bare.__name__, bare.__defaults__, bare.__closure__)
-    made.__kwdefaults__, made.__annotations__ = bare.__kwdefaults__, bare.__annotations__
-    made.__doc__, made.__module__ = bare.__doc__, bare.__module__
-    return made
+    copied = FunctionType(bare.__code__, bare.__globals__, bare.__name__, bare.__defaults__, bare.__closure__)
+    copied.__kwdefaults__, copied.__annotations__ = bare.__kwdefaults__, bare.__annotations__
+    copied.__doc__, copied.__module__ = bare.__doc__, bare.__module__
+    return copied
 
 
 def scaled_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], scale: float = 1.0) -> Float[Tensor, " B"]:

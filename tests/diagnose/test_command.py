@@ -72,4 +72,4 @@ def test_every_metric_that_trl_writes_is_in_the_glossary():
     names = set(re.findall(r'_metrics\[(?:mode|"train")\]\["([^"]+)"\]', source))
     names = {name for name in names if not name.startswith("tools/")}  # tools are no part of the course
     assert len(names) > 20 and not [name for name in names if not explained(name)]
-    assert {name for name, of in METRICS.items() if of == "TRL"} <= names | {"policy_loss"}
+    assert {name for name, origin in METRICS.items() if origin == "TRL"} <= names | {"policy_loss"}

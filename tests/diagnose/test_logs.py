@@ -25,7 +25,7 @@ def by_trl(rows: list[dict]) -> list[dict]:
     return [*pairs, {"step": rows[-1]["step"], "train_runtime": 9.0}]
 
 
-def kept(log: Log) -> list[dict]:
+def known_columns(log: Log) -> list[dict]:
     return [{name: row[name] for name in ROWS[0] if name in row} for row in log.rows]
 
 
@@ -34,28 +34,28 @@ def test_our_folder_gives_rows_and_settings(tmp_path):
     write(tmp_path / METRICS, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
     (tmp_path / SETTINGS_FILE).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
     log = read_log(tmp_path, {"precision": "fp32"})
-    assert kept(log) == ROWS and log.name == str(tmp_path)
+    assert known_columns(log) == ROWS and log.name == str(tmp_path)
     assert log.settings == {"precision": "fp32", "num_iterations": 2}
     assert math.isnan(log.rows[2]["loss"]) and "warning" not in log.rows[2]
-    assert kept(read_log(tmp_path / METRICS)) == ROWS
+    assert known_columns(read_log(tmp_path / METRICS)) == ROWS
 
 
 def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoint(tmp_path):
     history = by_trl(ROWS)
-    assert kept(read_log(history)) == ROWS
+    assert known_columns(read_log(history)) == ROWS
     for number, rows in ((2, history[:4]), (10, history)):
         folder = tmp_path / f"checkpoint-{number}"
         folder.mkdir()
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": rows}), encoding="utf-8")
-    assert kept(read_log(tmp_path)) == ROWS
-    assert kept(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
+    assert known_columns(read_log(tmp_path)) == ROWS
+    assert known_columns(read_log(tmp_path / "checkpoint-2")) == ROWS[:2]
 
 
 def test_a_last_line_that_was_cut_is_left_out_and_a_line_may_hold_any_letter(tmp_path):
     whole = "\n".join(json.dumps(row | {"said": "a\u2028b"}, ensure_ascii=False) for row in ROWS).encode()
     for text in (whole, whole + b'\n{"step": 9, "rew', whole + '\n{"step": 9, "said": "答'.encode()[:-1]):
         (tmp_path / "metrics.jsonl").write_bytes(text)
-        assert kept(read_log(tmp_path)) == ROWS
+        assert known_columns(read_log(tmp_path)) == ROWS
 
 
 def test_what_is_no_log_is_refused_by_name(tmp_path):
@@ -64,7 +64,7 @@ def test_what_is_no_log_is_refused_by_name(tmp_path):
     (tmp_path / "number.jsonl").write_text("5\n", encoding="utf-8")
     (tmp_path / "notes.txt").write_text("", encoding="utf-8")
     (tmp_path / "empty").mkdir()
-    for source, error, said in [
+    for source, error, message in [
         (tmp_path / "none", FileNotFoundError, "none' does not exist; expected a folder of a run"),
         (tmp_path / "empty", FileNotFoundError, "holds no log; expected metrics.jsonl"),
         (tmp_path / "state.json", ValueError, "has no 'log_history'"),
@@ -76,5 +76,5 @@ def test_what_is_no_log_is_refused_by_name(tmp_path):
         ([{"reward": 1.0}], ValueError, "has a row without: {'reward': 1.0}; expected 'step'"),
         ({"reward": 1.0}, TypeError, "source is of type dict; expected a folder of a run"),
     ]:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             read_log(source)

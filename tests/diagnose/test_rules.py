@@ -19,7 +19,7 @@ def history(**metrics) -> list[dict]:
     return [{"step": i + 1} | {name: values[i] for name, values in columns.items()} for i in range(STEPS)]
 
 
-def at(step: int, value, usual=1.0) -> list:
+def only_at(step: int, value, usual=1.0) -> list:
     return [value if i + 1 == step else usual for i in range(STEPS)]
 
 
@@ -34,8 +34,8 @@ FP32 = {"precision": "fp32"}
 SILENT = {"frac_reward_zero_std": 1.0}
 # name -> (metrics that cross the line, metrics that just do not), or with settings for each, too.
 LINES = {
-    "nonfinite_steps": ({"loss": at(5, None)}, {"loss": at(5, 99.0)}),
-    "world_trained": ({"tools/frac_trained": at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
+    "nonfinite_steps": ({"loss": only_at(5, None)}, {"loss": only_at(5, 99.0)}),
+    "world_trained": ({"tools/frac_trained": only_at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
     "ids_encoded_again": (
         {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.45},
         {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.55},
@@ -44,7 +44,7 @@ LINES = {
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),
     "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.00005, 0.3)}),
-    "kl_negative": ({"kl": at(9, -0.002, 0.1)}, {"kl": at(9, -0.0005, 0.1)}),
+    "kl_negative": ({"kl": only_at(9, -0.002, 0.1)}, {"kl": only_at(9, -0.0005, 0.1)}),
     "kl_still": ({"kl": 0.001}, {"kl": (0.0, 0.05)}, {"beta": 0.05}),
     "not_centred": ({"loss": -0.9}, {"loss": [-0.9] * 16 + [-0.6] * 16}),
     "learning_rate_too_high": (
@@ -53,9 +53,11 @@ LINES = {
     "kl_explosion": (FLAT | {"kl": (0.0, 0.7)}, FLAT | {"kl": (0.0, 0.5)}),
     "updates_swallowed": (STILL, STILL | {"reward": (0.2, 0.8)}, {"precision": "bf16-naive"}),
     "learning_rate_too_low": (STILL, STILL | {"entropy": (1.0, 0.9)}),
-    "gradient_spikes": ({"grad_norm": at(20, 21.0)}, {"grad_norm": at(20, 19.0)}),
+    "gradient_spikes": ({"grad_norm": only_at(20, 21.0)}, {"grad_norm": only_at(20, 19.0)}),
     "clip_never": (
-        {"clip_ratio/region_mean": 0.0, "ratio": 1.0}, {"clip_ratio/region_mean": 0.0, "ratio": at(3, 1.001)}, ITERATED,
+        {"clip_ratio/region_mean": 0.0, "ratio": 1.0},
+        {"clip_ratio/region_mean": 0.0, "ratio": only_at(3, 1.001)},
+        ITERATED,
     ),
     "clip_always": ({"clip_ratio/region_mean": 0.21}, {"clip_ratio/region_mean": 0.19}),
     "no_spread_all_wrong": (SILENT | {"reward": 0.0}, {"frac_reward_zero_std": 0.94, "reward": 0.0}),
@@ -63,7 +65,7 @@ LINES = {
     "no_spread_equal": (SILENT | {"reward": 0.5}, {"frac_reward_zero_std": 0.94, "reward": 0.5}),
     "reward_component_still": (
         {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": 0.0},
-        {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": at(9, 0.1, 0.0)},
+        {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": only_at(9, 0.1, 0.0)},
     ),
     "reward_component_falls": (
         {"rewards/right/mean": (0.8, 0.5), "rewards/short/mean": (0.2, 0.8)},
@@ -99,11 +101,11 @@ def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
 
 def test_a_finding_says_when_what_why_and_what_to_try():
     assert [rule.name for rule in RULES] == list(LINES)
-    (finding,) = diagnose(history(grad_norm=at(20, 1e3)))
+    (finding,) = diagnose(history(grad_norm=only_at(20, 1e3)))
     assert finding.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in finding.evidence
     assert all(len(rule.causes) > 1 and len(rule.remedies) > 1 and rule.source for rule in RULES)
     falls = {"reward": [0.5] * 16 + [0.1] * 16}
-    for metrics, step in [({"loss": at(5, None)}, 5), ({"kl": (0.01, 0.3)}, 1), (falls, 18)]:
+    for metrics, step in [({"loss": only_at(5, None)}, 5), ({"kl": (0.01, 0.3)}, 1), (falls, 18)]:
         assert diagnose(history(**metrics))[0].step == step, "the first at which it shows"
     beginning = diagnose(history(**falls)[:18])[0], diagnose(history(**falls)[:17])
     assert beginning[0].step == 18 and not beginning[1]
@@ -136,10 +138,10 @@ def test_a_reward_function_that_applies_to_nothing_is_found():
 
 
 def test_a_metric_that_is_no_number_in_one_row_is_found_but_for_the_reward():
-    (finding,) = diagnose(history(kl=at(9, None, 0.0)))
+    (finding,) = diagnose(history(kl=only_at(9, None, 0.0)))
     assert (finding.name, finding.step) == ("nonfinite_steps", 9)
     assert "kl is NaN or infinite in 1 of 32" in finding.evidence
-    assert not diagnose(history(reward=at(9, None, 0.5)))
+    assert not diagnose(history(reward=only_at(9, None, 0.5)))
     assert named(history(kl=[0.0] * 16 + [None] * 16)) == ["nonfinite_steps"]
 
 

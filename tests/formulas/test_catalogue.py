@@ -5,13 +5,13 @@ import re
 from tests.support.equations import formula_map, sources, tag_key
 
 
-def test_every_equation_of_the_package_stands_once_in_the_docstring_of_a_function_and_has_its_line():
+def test_every_equation_has_one_docstring_and_one_line():
     known = list(formula_map())
     assert len(known) >= 110
     anchor = re.compile(r"\S.*#\s(?:(?:[A-Z0-9]\w*|scalar) )+\((\d+\.\d+)\)$", re.MULTILINE)
-    for place in (anchor, re.compile(r"^.*\\tag\{(\d+\.\d+)\}\s*$", re.MULTILINE)):
-        found = [tag for _, text in sources("course", "formulas") for tag in place.findall(text)]
-        assert sorted(found, key=tag_key) == known
+    for pattern in (anchor, re.compile(r"^.*\\tag\{(\d+\.\d+)\}\s*$", re.MULTILINE)):
+        tags = [tag for _, text in sources("course", "formulas") for tag in pattern.findall(text)]
+        assert sorted(tags, key=tag_key) == known
 
 
 def test_every_equation_cited_in_the_package_exists():
@@ -19,7 +19,7 @@ def test_every_equation_cited_in_the_package_exists():
     cited = [
         (path.name, tag)
         for path, text in sources()
-        for found in citation.findall(text)
-        for tag in re.findall(r"\d+\.\d+", found)
+        for tag_list in citation.findall(text)
+        for tag in re.findall(r"\d+\.\d+", tag_list)
     ]
     assert cited and [(name, tag) for name, tag in cited if tag not in formula_map()] == []

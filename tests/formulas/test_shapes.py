@@ -14,7 +14,11 @@ def test_every_stated_shape_is_true():
     by_function: dict[str, list[Equation]] = {}
     for equation in formula_map().values():
         by_function.setdefault(equation.function, []).append(equation)
-    wrong = [fault for name, found in by_function.items() for fault in faults(pkgutil.resolve_name(name), found)]
+    wrong = [
+        fault
+        for name, its_equations in by_function.items()
+        for fault in faults(pkgutil.resolve_name(name), its_equations)
+    ]
     assert wrong == []
 
 
@@ -22,8 +26,8 @@ def faults(function, equations: list[Equation]) -> list[str]:
     """Equations whose line got a value of another shape than it states, or was not reached by any of the calls."""
     passes: dict[str, list] = {}
     axes: dict[str, int] = {}
-    for given in CALLS.get(function.__name__, [{}]):
-        arguments = made_up_arguments(function, axes) | given
+    for fixed_arguments in CALLS.get(function.__name__, [{}]):
+        arguments = made_up_arguments(function, axes) | fixed_arguments
         if function.__name__ == "judge_reward":  # its line stands in the function that it returns
             function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
         if function.__name__ == "first_step_test":  # the same

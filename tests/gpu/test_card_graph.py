@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import static as static_module
+from grpo_lab.rollout.decoding import static as static_module
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
 from tests.support.worlds import make_world
@@ -11,8 +11,8 @@ from tests.support.worlds import make_world
 pytestmark = pytest.mark.gpu
 
 
-def static(world, *more, **settings):
-    return sample(*world, *more, **settings)
+def static(world, *arguments, **settings):
+    return sample(*world, *arguments, **settings)
 
 
 def on_card(**settings):
@@ -35,7 +35,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same_rollouts(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.Sampling((0,), 0))
+    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.SamplingParams((0,), 0))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

@@ -21,8 +21,8 @@ def outcome(inputs, ids, chunk_size=None):
     return [x.detach().double() for x in (logp, entropy, *gradients)]
 
 
-def distance(one, other):
-    return [((a - b).norm() / b.norm()).item() for a, b in zip(one, other, strict=True)]
+def distance(tensors, references):
+    return [((a - b).norm() / b.norm()).item() for a, b in zip(tensors, references, strict=True)]
 
 
 @pytest.mark.parametrize("chunk_size", [7, 64, 448])

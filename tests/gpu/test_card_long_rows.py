@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import packing
+from grpo_lab.rollout.forward import packing
+from grpo_lab.rollout.forward.long_rows import VARLEN, kernel_of_long_rows
+from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.long_rows import VARLEN, kernel_of_long_rows
-from grpo_lab.rollout.score import score_logprobs
 from tests.support.known_shape import random_policy
-from tests.support.score_inputs import unequal_rows
+from tests.support.logprob_inputs import unequal_rows
 
 pytestmark = pytest.mark.gpu
 
@@ -17,7 +17,7 @@ def outcome(dtype):
     """Log-probabilities and the gradient of the first layer's query projection, in float64."""
     model = random_policy("small", dtype=torch.float64).to("cuda", dtype)
     inputs = [tensor.cuda() for tensor in unequal_rows()]
-    logp, _ = score_logprobs(model, *inputs, with_entropy=False)
+    logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
     weights = torch.linspace(-1, 1, logp.numel(), device="cuda").view_as(logp)
     (logp * weights)[inputs[3]].sum().backward()
     return logp[inputs[3]].detach().double(), model.model.layers[0].self_attn.q_proj.weight.grad.double()

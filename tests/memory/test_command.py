@@ -84,7 +84,7 @@ def planned_by(monkeypatch, capsys, *arguments):
     return configs[0]
 
 
-GIVEN = [
+TASKS_WITH_OPTIONS = [
     ("gsm8k", "--generation_batch_size", "32"),
     ("chat", "--max_completion_length", "99"),
     ("sums", "--gradient_checkpointing", "false", "--num_generations", "4", "--beta", "0.1"),
@@ -93,7 +93,7 @@ GIVEN = [
 
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
-    for options in GIVEN + [(task,) for task in TASKS]:
+    for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
         _, trained, chosen = train.task_and_settings(arguments, parameters, "cuda")
         with monkeypatch.context() as during:

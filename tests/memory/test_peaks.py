@@ -12,11 +12,12 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
-from grpo_lab.rollout import packing, score, static
+from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward import model_logprobs, packing
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_card, fake_qwen2
@@ -32,8 +33,8 @@ def untied(monkeypatch):
 
 def like_a_card(monkeypatch):
     """Large chunks of logits."""
-    chunk = score.head_chunk
-    monkeypatch.setattr(score, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
+    chunk = model_logprobs.head_chunk
+    monkeypatch.setattr(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -74,18 +75,18 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
     """For prompts and for an update, what is planned is what lives, and it grows with the length alone."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * length).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
-    made = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
-    assert made.run.prefill_mask == made.with_setting(config=config).run.masks == 0
-    prompts = sum(made.moments["rollout"][0].values()) - sum(resident(made.run).values())
+    memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
+    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_setting(config=config).run.mask_bytes == 0
+    prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", mode, config, L=48)
-    made = planned("small", mode, config, L=48)
-    assert during(made, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    memory_plan = planned("small", mode, config, L=48)
+    assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
 
 
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
@@ -96,7 +97,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
     with fake_card():
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
-            decoder = GraphDecoder(model, 8, 8, 768, Sampling((151643, 151645), 151643))
+            decoder = GraphDecoder(model, 8, 8, 768, SamplingParams((151643, 151645), 151643))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
@@ -127,7 +128,7 @@ QUICK = (3, 8)  # half precision, checkpointed and not, both shapes
 @pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
 def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeypatch):
     """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
     L = cut.pop("L")
     config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
@@ -141,7 +142,7 @@ def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeyp
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
     """In chunks of 64 tokens (96 on a card), or in one piece."""
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check(device, "small", mode, config, 8, monkeypatch)
 

@@ -15,8 +15,8 @@ from grpo_lab.memory import GIB, MODES, MemoryPlan, all_candidates, choice, part
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.rollout.static import fixed_columns
+from grpo_lab.rollout.decoding.cache import SlotCache
+from grpo_lab.rollout.decoding.static import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.known_shape import random_policy
 from tests.support.steps import UNTIED, make_config, planned

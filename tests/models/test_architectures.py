@@ -12,11 +12,11 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.tape import Tape, no_question
@@ -42,7 +42,7 @@ def own_logp(model, rollout):
 
 
 @torch.no_grad()
-def off(model, rollout, logp):
+def distance_to_own_forward(model, rollout, logp):
     """How far from the model's own log-probabilities, at the worst token."""
     return (logp[rollout.mask] - own_logp(model, rollout)).abs().max().item()
 
@@ -54,13 +54,13 @@ def test_what_is_open_to_an_architecture_is_right(name):
     for cache in ("dynamic", None) if is_fast(model) else ("dynamic",):
         rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation=cache)
         assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
-        assert off(model, rollout, rollout.logp) < 1e-4
+        assert distance_to_own_forward(model, rollout, rollout.logp) < 1e-4
     logp, _ = logprobs_of(model, rollout)
-    assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
+    assert distance_to_own_forward(model, rollout, logp) < 1e-4 and logp.isfinite().all()
     silence_dropout(model)
     model.gradient_checkpointing_enable()
     logp = logprobs_of(model.train(), rollout)[0]
-    assert off(model.eval(), rollout, logp) < 1e-4
+    assert distance_to_own_forward(model.eval(), rollout, logp) < 1e-4
 
 
 @pytest.mark.parametrize("name", mostly_slow(REFUSED))
@@ -72,16 +72,18 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name)
         ensure_checked(model)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
     logp, _ = logprobs_of(model, rollout)
-    assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
+    assert (
+        max(distance_to_own_forward(model, rollout, rollout.logp), distance_to_own_forward(model, rollout, logp)) > 1e-2
+    )
 
 
 @pytest.mark.parametrize("name", FAST_FAMILIES)
-def test_a_step_of_a_fast_family_asks_the_host_for_nothing_so_a_card_can_capture_it(name, monkeypatch):
+def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkeypatch):
     no_question(monkeypatch)
     model, _ = make_architecture(name)
     assert is_fast(model)
     with torch.no_grad():
-        decoder = GraphDecoder(model, 2, 2, 64, Sampling((3, 4), 3))
+        decoder = GraphDecoder(model, 2, 2, 64, SamplingParams((3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
         decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:

@@ -26,18 +26,22 @@ def put_in_huggingface_cache(
 def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint, capsys):
     monkeypatch.setattr(folders, "TINY", checkpoint)
     load_policy("auto")
-    said = capsys.readouterr().out
-    assert "tiny model" in said and "Qwen/Qwen2-0.5B-Instruct is not in" in said and "ModelScope" in said
+    output = capsys.readouterr().out
+    assert "tiny model" in output and "Qwen/Qwen2-0.5B-Instruct is not in" in output and "ModelScope" in output
 
 
 def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
     with pytest.raises(FileNotFoundError) as stopped:
         load_policy("auto")
-    said = str(stopped.value)
-    assert said.startswith("name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
-    assert "`hf download Qwen/Qwen2-0.5B-Instruct`" in said and "--model tiny" in said and "load_policy('tiny')" in said
-    assert "`modelscope download --model Qwen/Qwen2-0.5B-Instruct`" in said
+    message = str(stopped.value)
+    assert message.startswith("name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct, and that is not in ")
+    assert (
+        "`hf download Qwen/Qwen2-0.5B-Instruct`" in message
+        and "--model tiny" in message
+        and "load_policy('tiny')" in message
+    )
+    assert "`modelscope download --model Qwen/Qwen2-0.5B-Instruct`" in message
 
 
 def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
@@ -84,8 +88,8 @@ def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, 
     copy_of(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]
-    said = capsys.readouterr().out
-    assert "passing over" in said and "has no model.safetensors" in said
+    output = capsys.readouterr().out
+    assert "passing over" in output and "has no model.safetensors" in output
 
 
 def test_a_hub_id_comes_from_the_caches_first(bare_machine, checkpoint):

@@ -15,7 +15,7 @@ from grpo_lab.config.precision import PRECISIONS, pick_precision, possible_preci
 from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
 from grpo_lab.models.loading import open_part
-from grpo_lab.rollout.prompts import end_token_ids
+from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.train.engines.options import Engine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
@@ -30,11 +30,11 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
     assert model.dtype == torch.float32 and model.device.type == "cpu"
     assert tokenizer.padding_side == "left"
     assert tokenizer.decode(tokenizer("ab+20=?")["input_ids"]) == "ab+20=?"
-    said, noise = capsys.readouterr()
+    output, noise = capsys.readouterr()
     assert not noise
     count = sum(p.numel() for p in model.parameters())
     for word in ("random-qwen2", "the folder you named", f"{count:,} parameters", "fp32", "CPU"):
-        assert word in said
+        assert word in output
 
 
 @pytest.mark.parametrize(("few", "calls"), [(1, 1), (10**9, 0)])
@@ -123,8 +123,8 @@ def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_pat
 
 
 def with_settings(folder, name, **settings):
-    told = json.loads((folder / name).read_text(encoding="utf-8")) | settings
-    (folder / name).write_text(json.dumps(told), encoding="utf-8")
+    changed = json.loads((folder / name).read_text(encoding="utf-8")) | settings
+    (folder / name).write_text(json.dumps(changed), encoding="utf-8")
     return folder
 
 
@@ -141,9 +141,7 @@ UNSAVABLE = {
 
 
 @pytest.mark.parametrize("change", UNSAVABLE)
-def test_a_generation_config_that_transformers_would_not_save_is_mended_and_it_is_said(
-    checkpoint, tmp_path, change, capsys
-):
+def test_an_unsavable_generation_config_is_mended_with_a_message(checkpoint, tmp_path, change, capsys):
     settings = UNSAVABLE[change]
     folder = with_settings(copy_of(checkpoint, tmp_path / "chat"), "generation_config.json", **settings)
     model, tokenizer = load_policy(folder)
@@ -186,7 +184,7 @@ def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(check
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2])
-def test_weights_that_are_stored_as_a_byte_each_are_quantised_though_no_file_says_so(checkpoint, tmp_path, dtype):
+def test_one_byte_weights_count_as_quantised(checkpoint, tmp_path, dtype):
     def store(tensors):
         tensors["lm_head.weight"] = tensors["lm_head.weight"].to(dtype)
         tensors["a.mask"] = torch.ones(2, dtype=torch.uint8)

@@ -311,9 +311,7 @@ def test_a_disk_with_too_little_room_is_told_beforehand(model, tmp_path, cache, 
     assert list(cache.iterdir()) == []
 
 
-def test_a_disk_that_fills_while_the_model_is_written_is_one_line_and_leaves_nothing(
-    model, tmp_path, cache, monkeypatch, capsys
-):
+def test_a_full_disk_while_saving_is_one_line_and_leaves_no_file(model, tmp_path, cache, monkeypatch, capsys):
     def fills(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 

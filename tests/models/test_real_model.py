@@ -76,7 +76,7 @@ def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
     assert digest(tensors) == AS_THE_READER_SAYS
 
 
-def test_the_prompt_is_the_documented_one_and_a_system_message_of_ones_own_takes_its_place(folder):
+def test_the_documented_prompt_yields_to_an_own_system_message(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     user = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     question = {"role": "user", "content": "Hello"}

@@ -8,9 +8,9 @@ import torch
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import difference, ensure_checked
-from grpo_lab.rollout import score
-from grpo_lab.rollout.cache import SlotCache
-from grpo_lab.rollout.fast_paths import context_length
+from grpo_lab.rollout.decoding.cache import SlotCache
+from grpo_lab.rollout.forward import model_logprobs
+from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
 from tests.support.sampling import times
@@ -42,10 +42,10 @@ def test_it_leaves_no_trace(name, training):
     assert after == numbers and model.is_gradient_checkpointing is training
 
 
-PACKED = score.packed_hidden
+PACKED = model_logprobs.packed_hidden
 BROKEN = {
     "sampler": (SlotCache, "load", lambda *arguments: None),
-    "recomputation": (score, "packed_hidden", lambda *inputs: times(0.5, *PACKED(*inputs))),
+    "recomputation": (model_logprobs, "packed_hidden", lambda *inputs: times(0.5, *PACKED(*inputs))),
 }
 
 

@@ -57,20 +57,20 @@ def test_special_tokens_and_tags(tokenizer, model):
     for token in (*maker.SPECIAL_TOKENS, *maker.TAGS):
         assert len(tokenizer(token).input_ids) == 1
     text = "<|im_start|><think>1</think><answer>2</answer><|im_end|><|endoftext|>"
-    kept = tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)
-    assert kept == "<think>1</think><answer>2</answer>"
+    decoded = tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)
+    assert decoded == "<think>1</think><answer>2</answer>"
 
 
 def test_conversations_look_as_in_qwen2_instruct(tokenizer):
     user = {"role": "user", "content": " 你好\n<b>&amp;</b>"}
-    said = [user, {"role": "assistant", "content": "<answer>117</answer>"}, user]
+    messages = [user, {"role": "assistant", "content": "<answer>117</answer>"}, user]
     turn = f"<|im_start|>user\n{user['content']}<|im_end|>\n"
     answer = "<|im_start|>assistant\n<answer>117</answer><|im_end|>\n"
     for system, first in (
         ("You are a helpful assistant.", []),
         ("Be brief. ", [{"role": "system", "content": "Be brief. "}]),
     ):
-        text = tokenizer.apply_chat_template([*first, *said], add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template([*first, *messages], add_generation_prompt=True, tokenize=False)
         assert text == f"<|im_start|>system\n{system}<|im_end|>\n{turn}{answer}{turn}<|im_start|>assistant\n"
 
 
@@ -95,7 +95,7 @@ def test_the_script_makes_the_same_files_twice(tmp_path):
 def test_the_corpus_holds_training_sums_only():
     rng = random.Random(0)
     assert {addition_split(corpus.training_operands(rng)) for _ in range(2000)} == {"train"}
-    asked = [corpus.conversation(phase, rng)[0][-1]["content"] for phase in ("skill", "habit") for _ in range(1000)]
-    sums = [re.findall(r"\d+", text) for text in asked if re.fullmatch(r"\d\d\+\d\d\+\d\d=\?", text)]
+    questions = [corpus.conversation(phase, rng)[0][-1]["content"] for phase in ("skill", "habit") for _ in range(1000)]
+    sums = [re.findall(r"\d+", text) for text in questions if re.fullmatch(r"\d\d\+\d\d\+\d\d=\?", text)]
     assert len(sums) > 1500
     assert {addition_split([int(number) for number in numbers]) for numbers in sums} == {"train"}

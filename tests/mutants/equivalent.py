@@ -13,11 +13,11 @@ from tests.mutants.mutant import Mutant
 
 def listed(file: Path) -> dict[str, str]:
     """Each entry of such a list, and its reason: the line above the entries, which are indented by a space."""
-    found: dict[str, str] = {}
+    reason_by_entry: dict[str, str] = {}
     for block in file.read_text(encoding="utf-8").split("\n\n"):
         why, *entries = block.strip("\n").split("\n ")
-        found |= dict.fromkeys(entries, why)
-    return found
+        reason_by_entry |= dict.fromkeys(entries, why)
+    return reason_by_entry
 
 
 LISTED = listed(Path(__file__).with_suffix(".txt"))

@@ -15,5 +15,7 @@ def errata_mutants() -> list[Mutant]:
 
 def planted(name: str, path: str, function: str, lines: dict[str, str]) -> Mutant:
     """The mistake in `function` of the file, or in its constants if that is ""."""
-    source, said = read(path), " ".join(" ".join(lines.values()).split())
-    return Mutant(f"{name}: {said}", path, function, source, with_lines(source, lines, function), files_of_tests(path))
+    source, description = read(path), " ".join(" ".join(lines.values()).split())
+    return Mutant(
+        f"{name}: {description}", path, function, source, with_lines(source, lines, function), files_of_tests(path)
+    )

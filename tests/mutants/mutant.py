@@ -17,20 +17,25 @@ _DEFINED = ast.FunctionDef | ast.ClassDef
 TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
+    "trainer/collecting": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),
     "trainer/rewarding": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
-    "rollout/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/sampling": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
-    "rollout/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
-    "rollout/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
-    "rollout/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
-    "rollout/prompt_checks": ("rollout/test_settings.py", "rollout/test_templates.py", "rollout/test_many_prompts.py"),
-    "rollout/probe": ("rollout/test_templates.py",),
-    "rollout/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
+    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/test_settings.py"),
+    "rollout/decoding/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
+    "rollout/decoding/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
+    "rollout/decoding/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
+    "rollout/forward/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
+    "rollout/prompting/prompt_checks": (
+        "rollout/test_settings.py",
+        "rollout/test_templates.py",
+        "rollout/test_many_prompts.py",
+    ),
+    "rollout/prompting/probe": ("rollout/test_templates.py",),
+    "rollout/forward/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
 }
 
 
@@ -79,10 +84,12 @@ def swapped(mutant: Mutant) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """The test files of a module: those with its name, then those of its package."""
+    """The test files of a module: those with its name, then those of its folder, then those of its package."""
     module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
-    of_package = [f"{module.parent}/test_*.py"] if module.parent.name else []
-    patterns = [*TELLING.get(f"{module}", ()), f"{module.parent}/test_{module.name}*.py", *of_package]
+    folders = [*module.parents][:-1]  # those of its rooms, then that of its package
+    of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
+    of_package = [f"{folder}/test_*.py" for folder in folders]
+    patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]
     files = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
     return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in files))
 

@@ -92,5 +92,5 @@ def test_reading_time_is_of_what_is_in_sight(cells, minutes):
 
 
 def test_no_path_of_this_machine_is_kept():
-    said = nbformat.v4.new_output("execute_result", {"text/markdown": f"at {sys.executable}, in {build.HERE.parent}"})
-    assert build.clean_output(said).data["text/markdown"] == "at .venv/bin/python, in ."
+    output = nbformat.v4.new_output("execute_result", {"text/markdown": f"at {sys.executable}, in {build.HERE.parent}"})
+    assert build.clean_output(output).data["text/markdown"] == "at .venv/bin/python, in ."

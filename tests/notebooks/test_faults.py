@@ -39,7 +39,7 @@ def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
     assert recorded == set(recorder.jobs())
     for run in RECORD["runs"]:
         plant = recorder.PARTS[run["part"]][run["name"]]
-        assert (run["finding"], run["how"], run["task"]) == (plant.finding, plant.how, plant.task)
+        assert (run["finding"], run["how"], run["task"]) == (plant.finding, plant.description, plant.task)
         settings = recorder.COMMON | plant.settings
         assert all(settings[name] == value for name, value in run["settings"].items() if name in settings)
     for part in ("seen", "kept"):

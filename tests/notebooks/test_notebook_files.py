@@ -50,12 +50,16 @@ def test_outputs_are_clean_and_small(notebook):
     document = json.loads(notebook.read_text(encoding="utf-8"))
     assert "widgets" not in document["metadata"]
     assert not [cell for cell in document["cells"] if "execution" in cell["metadata"]]
-    said = json.dumps([{k: v for k, v in o.get("data", {}).items() if k != "image/png"} for o in outputs(notebook)])
-    said += "".join("".join(o["text"]) for o in outputs(notebook) if o["output_type"] == "stream")
-    said = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=\\n]*", "", said)
-    assert not re.search(r"Warning:|/home/|/root/|/Users/|/tmp/|[A-Z]:\\\\Users|site-packages|\d\d:\d\d:\d\d", said)
-    assert not re.search(r"(?<![\w.])/[\w./-]+/python", said), "where a machine keeps its Python"
-    assert build.WIDGET not in said
+    text_of_outputs = json.dumps(
+        [{k: v for k, v in o.get("data", {}).items() if k != "image/png"} for o in outputs(notebook)]
+    )
+    text_of_outputs += "".join("".join(o["text"]) for o in outputs(notebook) if o["output_type"] == "stream")
+    text_of_outputs = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=\\n]*", "", text_of_outputs)
+    assert not re.search(
+        r"Warning:|/home/|/root/|/Users/|/tmp/|[A-Z]:\\\\Users|site-packages|\d\d:\d\d:\d\d", text_of_outputs
+    )
+    assert not re.search(r"(?<![\w.])/[\w./-]+/python", text_of_outputs), "where a machine keeps its Python"
+    assert build.WIDGET not in text_of_outputs
 
 
 def test_every_picture_has_alternative_text(notebook):

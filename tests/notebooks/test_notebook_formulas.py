@@ -40,11 +40,11 @@ def displayed(notebook: dict) -> list[str]:
 
 def tagged(notebook: dict) -> list[tuple[str, str]]:
     """(tag, LaTeX) of every displayed formula that has a tag."""
-    found = []
+    tagged_blocks = []
     for block in displayed(notebook):
         if match := re.search(r"\\tag\{([^}]*)\}", block):
-            found.append((match[1], block.replace(match[0], "")))
-    return found
+            tagged_blocks.append((match[1], block.replace(match[0], "")))
+    return tagged_blocks
 
 
 def words(latex: str) -> list[str]:

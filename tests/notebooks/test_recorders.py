@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from tests.support.family import FAMILY
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
@@ -131,7 +131,7 @@ def test_a_run_of_08_is_written_step_by_step_and_not_made_twice(tmp_path, monkey
     assert read(tmp_path / "qwen.json") == record
 
 
-def test_products_that_qwen_calculates_have_no_factors_in_common_and_the_tool_is_right():
+def test_splits_of_qwens_products_share_no_questions():
     recorder = recorders.qwen_tools
     rows = {split: recorder.products(split, 100) for split in ("train", "test")}
     questions = {split: {row["prompt"][-1]["content"] for row in rows[split]} for split in rows}
@@ -192,15 +192,15 @@ def test_the_parts_of_the_loss_of_07_are_the_loss():
     assert (first.sum(-1) == 1).all()
 
 
-def test_without_its_end_token_a_completion_of_07b_is_one_token_shorter_and_a_truncated_one_is_whole():
+def test_recorded_completions_of_07b_lose_their_end_token_alone():
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer, generations=20)
     rewards = torch.arange(len(rollout.mask)).float() % 3
     experience = make_experience(rollout, rewards, GRPOConfig(num_generations=20, generation_batch_size=20))
     cut = recorders.smollm2.without_end(experience)
     assert rollout.truncated.any()
-    assert torch.equal(experience.mask.sum(-1) - cut.mask.sum(-1), (~rollout.truncated).long())
-    assert not (cut.mask & ~experience.mask).any()
+    assert torch.equal(experience.loss_mask.sum(-1) - cut.loss_mask.sum(-1), (~rollout.truncated).long())
+    assert not (cut.loss_mask & ~experience.loss_mask).any()
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ def test_records_hold_every_arm_with_every_seed():
     assert {name: recorders.habit.SETTINGS.get(name) for name in recorded} == recorded | {"log_kl": None}
 
 
-def test_runs_on_chosen_prompts_spend_the_same_samples_and_keep_what_their_arm_says():
+def test_arms_with_chosen_prompts_use_equally_many_samples():
     recorder, record = recorders.prompts, read(RUNS / "prompts.json")
     recorded_runs = {(run["arm"], run["seed"]) for run in record["runs"]}
     assert recorded_runs >= {(arm, seed) for arm in recorder.ARMS for seed in range(5)}

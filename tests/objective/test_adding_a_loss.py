@@ -12,7 +12,7 @@ ROOT = Path(grpo_lab.__file__).parents[1]
 TRAIN = "--output_dir out --loss_type my_clip --my_width 0.1 --max_steps 1 --num_iterations 2"
 TRAIN += " --num_generations 4 --generation_batch_size 8 --max_completion_length 4"
 # The process in which the file of losses has the three pieces more, as if somebody had written them there.
-USED = f"""
+SCRIPT = f"""
 import importlib.abc, importlib.machinery, json, sys
 from pathlib import Path
 
@@ -60,16 +60,16 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     (block,) = re.findall(r"## Adding a loss\n.*?```python\n(.*?)```", text, re.DOTALL)
     setting, function, entry = block.strip("\n").split("\n\n")
     source = (ROOT / "grpo_lab" / "objective" / "table.py").read_text(encoding="utf-8")
-    for place, piece in (
+    for anchor, piece in (
         ("\n\n\nclass LossBatch(", setting),
         ("\n\n\nLEVEL =", "\n\n" + function),
     ):
-        assert source.count(place) == 1
-        source = source.replace(place, f"\n{piece}{place}")
-    source = re.sub(r"(LOSSES = \{\n.*?)\n\}", lambda found: f"{found[1]}\n{entry}\n}}", source, flags=re.DOTALL)
+        assert source.count(anchor) == 1
+        source = source.replace(anchor, f"\n{piece}{anchor}")
+    source = re.sub(r"(LOSSES = \{\n.*?)\n\}", lambda match: f"{match[1]}\n{entry}\n}}", source, flags=re.DOTALL)
     (tmp_path / "table.py").write_text(source, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", USED], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr

@@ -15,9 +15,9 @@ loss_types = st.sampled_from(oracles.LOSS_TYPES)
 levels = st.sampled_from(["token", "sequence"])
 
 
-def settings(loss_type, level, **more):
+def settings(loss_type, level, **changes):
     usual = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 8}
-    return usual | more
+    return usual | changes
 
 
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30])
@@ -35,8 +35,8 @@ def test_what_stands_under_the_mask_never_leaks(loss_type, level, garbage):
     assert gspo_token_ratio(*new_and_old, mask).isfinite().all()
     ratio = importance_ratio(*new_and_old, mask, level)
     assert ratio.isfinite().all() and (level == "sequence" or (ratio[~mask] == 1).all())
-    for which in range(3):
-        soiled = [torch.where(mask, x, garbage) if i == which else x for i, x in enumerate((logp, old, ref))]
+    for changed_index in range(3):
+        soiled = [torch.where(mask, x, garbage) if i == changed_index else x for i, x in enumerate((logp, old, ref))]
         loss, [gradient] = value_and_gradients(
             lambda x, s=soiled: policy_loss(x, advantages, mask, s[1], s[2], **keywords)[0], [soiled[0]]
         )

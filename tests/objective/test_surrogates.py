@@ -20,10 +20,10 @@ distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 @given(shapes, seeds, levels, distances)
 def test_ratio_is_the_loops(shape, seed, level, distance):
     logp, old, _, _, mask = batch(*shape, seed, distance)
-    kept = mask if level == "token" else torch.ones_like(mask[:, :1])
+    compared_mask = mask if level == "token" else torch.ones_like(mask[:, :1])
     assert_agree(
-        lambda x: importance_ratio(x, old, mask, level) * kept,
-        lambda x: oracles.importance_ratio(x, old, mask, level) * kept,
+        lambda x: importance_ratio(x, old, mask, level) * compared_mask,
+        lambda x: oracles.importance_ratio(x, old, mask, level) * compared_mask,
         logp,
     )
     assert_agree(
@@ -58,5 +58,5 @@ def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
 
 def test_vespo_takes_no_sequence_for_rarer_than_1e_8():
     logp = torch.tensor([[-30.0]], dtype=torch.float64)
-    held = vespo_surrogate(logp, 0 * logp, logp < 0, torch.ones(1, dtype=torch.float64), k_pos=2.0, lambda_pos=3.0)
-    assert held.item() == pytest.approx(-30 * math.exp(3) * 1e-16, rel=1e-7, abs=0)
+    clamped = vespo_surrogate(logp, 0 * logp, logp < 0, torch.ones(1, dtype=torch.float64), k_pos=2.0, lambda_pos=3.0)
+    assert clamped.item() == pytest.approx(-30 * math.exp(3) * 1e-16, rel=1e-7, abs=0)

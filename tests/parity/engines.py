@@ -25,9 +25,9 @@ def engine(module: str):
     """Import a module of an engine, or skip the test module that asks for it."""
     package = module.split(".")[0]
     try:
-        found = importlib.metadata.version(package.replace("_", "-"))
-        if found != VERSIONS[package]:
-            raise ImportError(f"{package} is {found}; the formulas compared here are those of {VERSIONS[package]}")
+        installed = importlib.metadata.version(package.replace("_", "-"))
+        if installed != VERSIONS[package]:
+            raise ImportError(f"{package} is {installed}; the formulas compared here are those of {VERSIONS[package]}")
         return importlib.import_module(module)
     except ImportError as error:
         if os.environ.get("CI") and sys.platform == "linux":

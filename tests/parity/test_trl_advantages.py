@@ -61,11 +61,11 @@ def test_advantages(trainer, scale, name):
 @pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
 def test_importance_weights(trainer, mode, monkeypatch):
     """The rollout says how likely its sampler found the two tokens of each completion."""
-    said = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
+    sampled_logp = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
     rollout = {
         "prompt_ids": [[2]] * P * G,
         "completion_ids": [[3, trainer.processing_class.eos_token_id]] * P * G,
-        "logprobs": said.tolist(),
+        "logprobs": sampled_logp.tolist(),
     }
     settings = {"correction": True, "mode": mode, "clip_max": 1.5}
     monkeypatch.setattr(trainer, "rollout_func", lambda *_: rollout)
@@ -73,8 +73,8 @@ def test_importance_weights(trainer, mode, monkeypatch):
     monkeypatch.setattr(trainer, "_last_loaded_step", trainer.state.global_step, raising=False)
     for name, value in settings.items():
         monkeypatch.setattr(trainer, f"vllm_importance_sampling_{name}", value)
-    made = trainer._generate_and_score_completions([{"prompt": "a", "reward": 0.0}] * (P * G))
+    batch = trainer._generate_and_score_completions([{"prompt": "a", "reward": 0.0}] * (P * G))
     level, mode = mode.split("_")
-    weights = importance_weights(made["old_per_token_logps"], said, made["completion_mask"].bool(), level)
+    weights = importance_weights(batch["old_per_token_logps"], sampled_logp, batch["completion_mask"].bool(), level)
     assert weights.min() < 1.5 < weights.max()
-    assert_near(truncate_weights(weights, 1.5, mode), made["importance_sampling_ratio"], 1e-5)
+    assert_near(truncate_weights(weights, 1.5, mode), batch["importance_sampling_ratio"], 1e-5)

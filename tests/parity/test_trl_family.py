@@ -31,8 +31,10 @@ def trls(settings: dict, tmp_path):
 def trls_loss(config, logp, advantages, mask, old, ref):
     """The loss of TRL's trainer with what its `__init__` takes from the configuration, and nothing else."""
     names = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta")
-    taken = {name: getattr(config, name) for name in (*names, "max_completion_length")}
-    return trl_loss(logp, advantages, mask, old, ref, kl_bias_correction=config.use_bias_correction_kl, **taken)[0]
+    loss_settings = {name: getattr(config, name) for name in (*names, "max_completion_length")}
+    return trl_loss(
+        logp, advantages, mask, old, ref, kl_bias_correction=config.use_bias_correction_kl, **loss_settings
+    )[0]
 
 
 def test_the_version_is_the_one_installed():
@@ -59,7 +61,7 @@ def test_one_value_and_one_gradient(name, distance, tmp_path):
 def test_a_name_alone_is_another_algorithm(tmp_path):
     """The power of the rows: with the loss type alone the value is another one, but where defaults are the row."""
     logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)
-    rewards, same = draw(P, G, seed=9), set()
+    rewards, equal_names = draw(P, G, seed=9), set()
     for name, member in FAMILY.items():
         values = []
         for settings in (member.trl, {"loss_type": member.trl["loss_type"], "max_completion_length": 512}):
@@ -67,8 +69,8 @@ def test_a_name_alone_is_another_algorithm(tmp_path):
             advantages = group_advantages(rewards, scale=config.scale_rewards).flatten()
             values.append(trls_loss(config, logp, advantages, mask, old, ref))
         if torch.isclose(*values, rtol=1e-6):
-            same.add(name)
-    assert same == {"BNPO", "SAPO", "VESPO"}
+            equal_names.add(name)
+    assert equal_names == {"BNPO", "SAPO", "VESPO"}
 
 
 def test_vespo_with_vllm_needs_another_mode(tmp_path):

@@ -24,8 +24,10 @@ def test_the_tables_name_settings_that_are_shared():
 
 
 def test_the_table_of_defaults_is_exactly_what_differs():
-    found = {name: (OURS[name].default, TRLS[name].default) for name in SHARED}
-    different = {name: pair for name, pair in found.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])}
+    defaults = {name: (OURS[name].default, TRLS[name].default) for name in SHARED}
+    different = {
+        name: pair for name, pair in defaults.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])
+    }
     if isinstance(TRLS["lr_scheduler_type"].default, str):  # a plain string, or the enumeration's
         different["lr_scheduler_type"] = tuple(map(str, different["lr_scheduler_type"]))
     whole = {name for name, (ours, theirs) in different.items() if ours == theirs}  # such as 50 and 50.0

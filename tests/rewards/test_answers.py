@@ -79,7 +79,10 @@ def test_comparisons_know_the_same_notations():
         "1/3": ["0.(3)", r"0.\overline{3}", "2/6", "⅓", "1:3", "三分之一", "0.333333"],
     }  # fmt: skip
     pairs = [
-        (a, b) for number, others in notations.items() for one in others for a, b in ((number, one), (one, number))
+        (a, b)
+        for number, equal_notations in notations.items()
+        for notation in equal_notations
+        for a, b in ((number, notation), (notation, number))
     ]
     pairs = [(a, b) for a, b in pairs if "三" not in b]  # an expected text has to be a number
     texts, expected = [answered(a) for a, _ in pairs], [b for _, b in pairs]
@@ -154,9 +157,9 @@ def test_what_math_reward_reads_in_a_box_is_read_in_a_sentence(value, form):
              f"{sign}{top * 1000:,}", rf"{sign}\${top}", f"{sign}{top}e3"]  # fmt: skip
     text = forms[form]
     expected = str([value, value, value, value.numerator * 1000, value.numerator, value.numerator * 1000][form])
-    said = [f"So it is {text}.", rf"So it is \boxed{{{text}}}."]
-    assert last_number_reward(said, answer=[expected] * 2) == [1.0, 1.0]
-    assert math_reward(said[1:], answer=[expected], time_limit=60.0) == [1.0]
+    completions = [f"So it is {text}.", rf"So it is \boxed{{{text}}}."]
+    assert last_number_reward(completions, answer=[expected] * 2) == [1.0, 1.0]
+    assert math_reward(completions[1:], answer=[expected], time_limit=60.0) == [1.0]
 
 
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])

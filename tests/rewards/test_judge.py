@@ -126,11 +126,11 @@ def test_a_long_reply_takes_no_time():
         read_verdict(piece * 20_000)
 
 
-def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_cannot_read():
-    asked, replies = [], iter(["yes", "No.", "perhaps"])
+def test_judge_reward_asks_once_and_is_none_for_unreadable_replies():
+    questions, replies = [], iter(["yes", "No.", "perhaps"])
 
     def judge(question):
-        asked.append(question)
+        questions.append(question)
         return next(replies)
 
     reward = judge_reward(judge, name="equal_by_judge")
@@ -138,8 +138,8 @@ def test_judge_reward_asks_once_a_completion_and_gives_nothing_for_what_it_canno
     with pytest.warns(RuntimeWarning, match=r"equal_by_judge: 1 of 4 .* neither yes nor no, .* a reward of 0"):
         rewards = reward(prompts=prompts, completions=list("abcd"), answer=["1", 2, None, "4"], unused=[0] * 4)
     assert rewards == [1.0, 0.0, None, 0.0]
-    assert asked[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
-    assert len(asked) == 3 and "hidden" not in asked[0]
+    assert questions[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
+    assert len(questions) == 3 and "hidden" not in questions[0]
     assert reward.__name__ == "equal_by_judge"
 
 

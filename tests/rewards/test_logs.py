@@ -80,8 +80,8 @@ def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     functions = [curriculum, waits, Judge(), functools.partial(waits, another=1)]
     theirs, metrics, columns = of_trl(functions)
     log = RewardLog(TrainerState(global_step=6, max_steps=8))
-    given = {"answer": ["1"] * 4} | log.arguments()
-    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, given)
+    keywords = {"answer": ["1"] * 4} | log.arguments()
+    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
     assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
     assert set(metrics) == {"length/mean", "twice", "of the coroutine"} and metrics["twice"] == 1.5
@@ -183,7 +183,7 @@ def test_what_cannot_be_logged_is_named(call, message):
         collect(*make_world(), ROWS[:2], reward, config)
 
 
-def test_a_number_that_is_none_is_written_as_none_and_a_column_of_that_name_is_refused():
+def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
     log = RewardLog()
     log.log_metric("a", math.nan)
     assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()

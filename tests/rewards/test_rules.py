@@ -42,8 +42,15 @@ def test_strings_and_messages_are_the_same_completion():
     for completion in (GOOD, [{"role": "assistant", "content": GOOD}], [{"content": GOOD}]):
         assert completion_text(completion) == GOOD
         assert format_reward([completion]) == accuracy_reward([completion], answer=["117"]) == [1.0]
-    said = [("system", "s"), ("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", "q2"), ("assistant", "a2")]
-    turns = [{"role": role, "content": content} for role, content in said]
+    messages = [
+        ("system", "s"),
+        ("user", "q1"),
+        ("assistant", "a1"),
+        ("tool", "t"),
+        ("user", "q2"),
+        ("assistant", "a2"),
+    ]
+    turns = [{"role": role, "content": content} for role, content in messages]
     assert completion_text(turns) == "a1\na2" and prompt_text(turns) == "q1\nq2"
     for wrong in (None, 7, [], ["text"], [{"role": "assistant", "content": None}], {"content": "x"}):
         with pytest.raises(TypeError, match="completion is .*; expected a string, or a non-empty list of chat mess"):
@@ -112,9 +119,9 @@ fillings = st.lists(st.sampled_from(["", "", "a\nb", " \n", "<", "</", "<think",
 
 @many
 @given(tags_in_order, st.integers(0, 4), fillings)
-def test_pattern_and_faults_agree_near_the_format(extra, place, between):
+def test_pattern_and_faults_agree_near_the_format(extra, insert_index, between):
     tags = ["<think>", "</think>", "<answer>", "</answer>"]
-    tags[place:place] = extra
+    tags[insert_index:insert_index] = extra
     text = "".join(piece for pair in zip(between, [*tags, ""], strict=False) for piece in pair)
     assert (format_fault(text) is None) == bool(FORMAT_PATTERN.fullmatch(text))
 

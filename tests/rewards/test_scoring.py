@@ -166,8 +166,8 @@ def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
             score(function)
         assert not isinstance(caught.value, InputError)
     wrong = functools.partial(contains_reward, penalty_per_character=-1.0)
-    for function, said in ((judge_reward(judge), "in test_scoring.py"), (wrong, "contains_reward' failed: Input")):
-        with pytest.raises(RewardError, match=said):
+    for function, message in ((judge_reward(judge), "in test_scoring.py"), (wrong, "contains_reward' failed: Input")):
+        with pytest.raises(RewardError, match=message):
             score(function)
 
 
@@ -213,7 +213,7 @@ def own(completions, limit=10, style=None, **kwargs):
     return [float(limit) if style is None else float(level) for level in style or completions]
 
 
-def test_a_setting_of_ones_own_function_and_a_column_are_told_apart_or_refused_by_name():
+def test_a_rewards_setting_and_a_column_are_not_confused():
     with pytest.raises(TypeError, match="reward function 'own' has the setting limit=10, and the data a column 'lim"):
         check_signatures(own, {"limit": [1] * 3})
     assert score(functools.partial(own, limit=5), columns={"limit": [1] * 3})[0].tolist() == [5.0] * 3

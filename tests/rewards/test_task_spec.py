@@ -14,7 +14,7 @@ from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 
 
-def said(choice, split="train"):
+def system_message(choice, split="train"):
     """What the system says in the first row."""
     first = choice.rows(split, 1, 0)[0]["prompt"][0]
     return first["content"] if first["role"] == "system" else None
@@ -45,13 +45,17 @@ def test_the_system_asks_for_what_the_reward_looks_for():
         ("chat", True, ("accuracy",)): None,
     }
     for (task, small, rewards), system in expected.items():
-        assert said(make_task_spec(task, rewards and list(rewards), small=small)) == system, (task, small, rewards)
+        assert system_message(make_task_spec(task, rewards and list(rewards), small=small)) == system, (
+            task,
+            small,
+            rewards,
+        )
 
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
     for task in ("sums", "word-problems"):
-        assert said(make_task_spec(task, None, "Be brief.", small=True)) == "Be brief."
-        assert said(make_task_spec(task, None, "none", small=False)) is None
+        assert system_message(make_task_spec(task, None, "Be brief.", small=True)) == "Be brief."
+        assert system_message(make_task_spec(task, None, "none", small=False)) is None
     rows = make_task_spec("word-problems", None, "Be brief.", small=False).rows("train", 3, 0)
     assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
 
@@ -137,11 +141,14 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
     file, words = tmp_path / "mine.jsonl", "2 of 3 problems are no sums such as 17.58.42=., which is"
-    for prompts, told in ((["1 + 1 = ?", "20+30=?"], False), (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True)):
+    for prompts, is_warned in (
+        (["1 + 1 = ?", "20+30=?"], False),
+        (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True),
+    ):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
             lines = make_task_spec(str(file), small=small).description_lines([{"prompt": p} for p in prompts])
-            assert bool(re.match(words, lines[-1])) == (told and small)
-    for task, told in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
+            assert bool(re.match(words, lines[-1])) == (is_warned and small)
+    for task, is_warned in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
         spec = make_task_spec(task, small=True)
-        assert ("tiny model" in spec.description_lines(spec.rows("train", 2, 0))[-1]) == told
+        assert ("tiny model" in spec.description_lines(spec.rows("train", 2, 0))[-1]) == is_warned

@@ -8,12 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout import cache, packing
-from grpo_lab.rollout.cache import additive_mask, attend
-from grpo_lab.rollout.packing import packed_hidden, unique_prefixes
+from grpo_lab.rollout.decoding.cache import attend
+from grpo_lab.rollout.forward import attention, packing
+from grpo_lab.rollout.forward.attention import additive_mask
+from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
+from tests.support.logprob_inputs import logprob_inputs
 from tests.support.sampling import sample
-from tests.support.score_inputs import score_inputs
 from tests.support.worlds import make_world
 
 L, T = 7, 13
@@ -21,7 +22,7 @@ L, T = 7, 13
 
 def batch(vocabulary=4096):
     """3 rows of 2 prompts."""
-    return score_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
+    return logprob_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), st.integers(1, 9))
@@ -30,9 +31,11 @@ def test_a_position_looks_at_tokens_before_it_and_at_itself(is_token, queries):
     assert got.shape == (len(is_token), 1, queries, 9)
     for b, row in enumerate(is_token):
         for q in range(queries):
-            at = 9 - queries + q
+            own_position = 9 - queries + q
             for k in range(9):
-                assert got[b, 0, q, k].item() == (0 if k == at or (k < at and row[k]) else -math.inf)
+                assert got[b, 0, q, k].item() == (
+                    0 if k == own_position or (k < own_position and row[k]) else -math.inf
+                )
 
 
 @given(st.lists(st.lists(st.sampled_from([None, 0, 1]), min_size=5, max_size=5), min_size=1, max_size=6))
@@ -54,7 +57,7 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
 
 
 @pytest.mark.parametrize("length", [1, 7, 9, 16, 20])
-def test_the_mask_of_heads_that_share_a_key_head_is_aligned_and_repeats_the_plain_one(length):
+def test_the_grouped_heads_mask_is_aligned_and_equals_the_plain_one(length):
     model, is_token = random_policy("small"), torch.rand(3, length) < 0.7
     queries, heads_per_key = -(-length // 2), 3
     mask = packing._attending_rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
@@ -65,22 +68,22 @@ def test_the_mask_of_heads_that_share_a_key_head_is_aligned_and_repeats_the_plai
 def test_all_layers_keep_two_masks_in_the_precision_they_compute_in():
     for dtype, autocast in [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)]:
         model, inputs = random_policy("small", dtype=dtype), batch()
-        kept = []
+        saved_masks = []
 
-        def keep(tensor, kept=kept):
+        def save_mask(tensor, saved_masks=saved_masks):
             if tensor.ndim == 4 and tensor.shape[1] == 1 and tensor.shape[-1] in (L, L + T - 1):
-                kept.append((tensor.untyped_storage().data_ptr(), tensor.dtype, tensor))
+                saved_masks.append((tensor.untyped_storage().data_ptr(), tensor.dtype, tensor))
             return tensor
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with torch.autograd.graph.saved_tensors_hooks(save_mask, lambda tensor: tensor):
                 packed_hidden(model, inputs)
-        assert len(kept) == 8 and len({where for where, *_ in kept}) == 2
-        assert kept[0][1] == (torch.bfloat16 if autocast else dtype)
+        assert len(saved_masks) == 8 and len({where for where, *_ in saved_masks}) == 2
+        assert saved_masks[0][1] == (torch.bfloat16 if autocast else dtype)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_layers_that_are_computed_again_read_the_random_state_only_where_units_are_dropped(dropout, monkeypatch):
+def test_recomputed_layers_read_random_state_only_with_dropout(dropout, monkeypatch):
     model, reads, read = random_policy("small"), [], torch.get_rng_state
     model.gradient_checkpointing_enable()
     model.train()
@@ -99,8 +102,8 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
         return plain(*inputs, **keywords)
 
-    as_on_a_gpu = partial(cache._kernels, "cuda")
-    monkeypatch.setattr(cache, "_kernels", lambda device_type: as_on_a_gpu())
+    as_on_a_gpu = partial(attention._kernels, "cuda")
+    monkeypatch.setattr(attention, "_kernels", lambda device_type: as_on_a_gpu())
     monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
     model, tokenizer = make_world()
@@ -120,8 +123,8 @@ def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
     expected, _ = packed_hidden(model, batch())
 
-    def as_on_a_card(*inputs, **more):
-        return plain(*inputs, **more).transpose(1, 2).contiguous().transpose(1, 2)
+    def as_on_a_card(*inputs, **arguments):
+        return plain(*inputs, **arguments).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_card)
     assert torch.equal(packed_hidden(model, batch())[0], expected)

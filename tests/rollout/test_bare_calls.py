@@ -2,8 +2,8 @@
 
 import pytest
 
-from grpo_lab.rollout.tools import ToolEnvironment
-from grpo_lab.rollout.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'

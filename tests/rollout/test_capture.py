@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import dispatch
-from grpo_lab.rollout import static as static_module
+from grpo_lab.rollout.decoding import dispatch
+from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.static import GraphDecoder
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import Sampling
-from grpo_lab.rollout.static import GraphDecoder
 from grpo_lab.trainer import train
 from tests.support.fake_device import fake_card, fake_qwen2
 from tests.support.peak import tensors
@@ -56,7 +56,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = GraphDecoder(model, prompts, 2, 64, Sampling((3, 4), 3, **settings))
+    decoder = GraphDecoder(model, prompts, 2, 64, SamplingParams((3, 4), 3, **settings))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
@@ -103,7 +103,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
-    with static_module.kept_graphs():
+    with static_module.reuse_graphs():
         for _ in range(3):
             first = static((model, tokenizer))
         assert len(tapes) == 2
@@ -124,7 +124,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     whole = static((model, tokenizer), PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
-    with static_module.kept_graphs():
+    with static_module.reuse_graphs():
         assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
 
@@ -144,7 +144,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
-        decoder = GraphDecoder(model, 8, rows // 8, capacity, Sampling((151643, 151645), 151643, **settings))
+        decoder = GraphDecoder(model, 8, rows // 8, capacity, SamplingParams((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(Prompts(ids, ids == 0), None)
         with OnTheCard():

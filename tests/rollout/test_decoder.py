@@ -7,35 +7,35 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout import decoder as decoder_module
-from grpo_lab.rollout import dispatch
-from grpo_lab.rollout.cache import SlotCache, autocast_copies
-from grpo_lab.rollout.decoder import CpuDecoder, inverse_cdf
-from grpo_lab.rollout.dispatch import DECODERS
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.sampling import entropy_of
-from grpo_lab.rollout.static import exponential_race, fewest_parts, fixed_columns
+from grpo_lab.rollout.decoding import decoder as decoder_module
+from grpo_lab.rollout.decoding import dispatch
+from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
+from grpo_lab.rollout.decoding.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.decoding.dispatch import DECODERS
+from grpo_lab.rollout.decoding.sampling_params import entropy_of
+from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
+from grpo_lab.rollout.forward.fast_paths import is_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.worlds import make_exact, make_world
 
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
 
-def both_ways(model, tokenizer, *arguments, **settings):
+def sample_by_both(model, tokenizer, *arguments, **settings):
     """Sample with one seed by `generate` and by the decoder; a pair of rollouts, and one of the random states after.
 
     The decoder draws by the race, as `generate` does.
     """
     rollouts, states = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuDecoder, "draw", race)
+        patch.setattr(CpuDecoder, "draw", draw_by_race)
         for cache in ("dynamic", None):
             rollouts.append(sample(model, tokenizer, *arguments, cache_implementation=cache, **settings))
             states.append(torch.get_rng_state())
     return rollouts, states
 
 
-def race(decoder, log_pi, pi):
+def draw_by_race(decoder, log_pi, pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
     return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
 
@@ -76,7 +76,7 @@ def test_a_rare_token_comes_as_often_as_its_probability():
     assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
 
 
-def two_softmaxes(log_pi, u, distribution):
+def reference_draw_and_entropy(log_pi, u, distribution):
     """Draw and entropy as they were when each made the probabilities for itself."""
     cdf = log_pi.exp().double().cumsum_(-1)
     stacked = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf))[:, None]).flatten()
@@ -90,7 +90,7 @@ def test_draw_and_entropy_from_one_exponential_are_the_same_to_the_bit():
         log_pi = (5 * torch.randn(7, 5000, generator=generator)).log_softmax(-1)
         log_pi[:, seed] = -torch.inf  # what is ruled out adds nothing
         u, distribution = torch.rand(40, dtype=torch.float64, generator=generator), torch.arange(40) % 7
-        token, entropy = two_softmaxes(log_pi, u, distribution)
+        token, entropy = reference_draw_and_entropy(log_pi, u, distribution)
         assert torch.equal(inverse_cdf(log_pi.exp(), u, distribution), token)
         assert torch.equal(entropy_of(log_pi, log_pi.exp()), entropy)
 
@@ -112,7 +112,7 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
     assert sum(is_over_vocabulary) == len(steps) > 0
 
 
-def all_apart(decoder):
+def one_prefix_per_row(decoder):
     """Every row a row of the batch, until the end."""
     decoder.token = decoder.sequences[:, decoder.slot]
     if len(decoder.position) < len(decoder.rows):
@@ -122,14 +122,14 @@ def all_apart(decoder):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_changes(settings, monkeypatch):
+def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkeypatch):
     model, tokenizer = make_world()
     read, step = [], CpuDecoder.step
     monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
     rows = list(zip(shared.prompt_of_row.tolist(), shared.completion_ids.tolist(), shared.mask.sum(-1), strict=True))
     assert read == [len({(p, *ids[:t]) for p, ids, length in rows if length > t}) for t in range(len(read))]
-    monkeypatch.setattr(CpuDecoder, "regroup_rows", all_apart)
+    monkeypatch.setattr(CpuDecoder, "regroup_rows", one_prefix_per_row)
     assert_same_rollouts(shared, sample(model, tokenizer, generations=20, **settings), 1e-5)
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
@@ -138,7 +138,7 @@ def test_a_batch_reads_each_beginning_that_is_written_on_once_and_nothing_else_c
 @pytest.mark.parametrize("pad_is_end", [False, True])
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_world(pad_is_end=pad_is_end)
-    (dynamic, static), (after_dynamic, after_static) = both_ways(model, tokenizer, generations=20, **settings)
+    (dynamic, static), (after_dynamic, after_static) = sample_by_both(model, tokenizer, generations=20, **settings)
     lengths = static.mask.sum(-1)
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
     assert_same_rollouts(dynamic, static)
@@ -164,7 +164,7 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 def test_every_size_is_drawn_and_computed_alike(prompts):
     model, tokenizer = make_world(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
-        (dynamic, static), _ = both_ways(model, tokenizer, prompts, length=length, generations=generations)
+        (dynamic, static), _ = sample_by_both(model, tokenizer, prompts, length=length, generations=generations)
         assert_same_rollouts(dynamic, static)
         logp, _ = logprobs_of(model, static)
         assert (logp - static.logp)[static.mask].abs().max() < 1e-4
@@ -176,7 +176,7 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
     for attention in ("sdpa", "eager"):
         model, tokenizer = make_world(**sizes)
         model.set_attn_implementation(attention)
-        (dynamic, static), _ = both_ways(model, tokenizer)
+        (dynamic, static), _ = sample_by_both(model, tokenizer)
         assert_same_rollouts(dynamic, static)
         assert model.config._attn_implementation == attention, "put back"
 

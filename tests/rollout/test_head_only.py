@@ -3,25 +3,25 @@
 import pytest
 import torch
 
-from grpo_lab.rollout import head_only, score
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.head_only import HeadOnly, has_head_only
-from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.rollout.forward import head_only, model_logprobs
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
+from tests.support.logprob_inputs import logprob_inputs
 from tests.support.peak import peak_of_lives
-from tests.support.score_inputs import score_inputs
 
 OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
 QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
 
 
 def batch(T=7, vocabulary=24):
-    return score_inputs((5, 2), (T, 2, 5), (0, 1, 1), vocabulary)
+    return logprob_inputs((5, 2), (T, 2, 5), (0, 1, 1), vocabulary)
 
 
 def outcome(model, inputs, **settings):
     """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
-    values = [each[inputs.mask] for each in score_logprobs(model, *inputs, **settings) if each is not None]
+    values = [each[inputs.mask] for each in compute_logprobs(model, *inputs, **settings) if each is not None]
     mixture = sum((torch.linspace(-1, 1, len(each)).to(each) * each).sum() for each in values)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
@@ -46,7 +46,7 @@ def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, setting
     model, inputs = make_architecture(name)[0].double(), batch()
     assert not is_fast(model) and has_head_only(model)
     expected = outcome(model, inputs, **settings)
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = spied(monkeypatch)
     got = outcome(model, inputs, **settings)
     forward, backward = sizes[:4], sizes[4:]
@@ -58,10 +58,10 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
     model, inputs = make_architecture("gemma2")[0], batch()
     policy_mask = inputs.mask.clone()
     policy_mask[:, 1:3] = False
-    expected = score_logprobs(model, *inputs)[0]
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
+    expected = compute_logprobs(model, *inputs)[0]
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     sizes = spied(monkeypatch)
-    got = score_logprobs(model, *inputs, policy_mask=policy_mask)[0]
+    got = compute_logprobs(model, *inputs, policy_mask=policy_mask)[0]
     assert sum(sizes) == int((policy_mask & inputs.mask).sum())
     torch.testing.assert_close(got, expected.where(policy_mask & inputs.mask, 0))
 
@@ -69,7 +69,7 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
 def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     """Four times the tokens. The extra tokens' logits would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * 2**15)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 2**15)
     has_head_only(model)
 
     def peak(T):
@@ -84,10 +84,10 @@ def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(mon
     """OPT's forward pass calls not its layers' module but what is inside it."""
     model, inputs = make_architecture("opt")[0], batch()
     monkeypatch.setattr(head_only, "_has_head_only", {})
-    expected = score_logprobs(model, *inputs)[0]
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
+    expected = compute_logprobs(model, *inputs)[0]
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
-        got = [score_logprobs(model, *inputs)[0] for _ in range(2)]
+        got = [compute_logprobs(model, *inputs)[0] for _ in range(2)]
     assert torch.equal(got[0], expected) and torch.equal(got[1], expected)
     assert sum("OPTForCausalLM" in str(warning.message) for warning in warned) == 1
     assert "forward" not in vars(model.base_model)
@@ -102,7 +102,7 @@ def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
     if not has_head_only(model):
         pytest.skip("its head cannot run alone")
     with torch.no_grad():
-        expected = score_logprobs(model, *inputs)[0]
-        monkeypatch.setattr(score, "LOGITS_AT_ONCE", 1)
-        got = score_logprobs(model, *inputs)[0]
+        expected = compute_logprobs(model, *inputs)[0]
+        monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+        got = compute_logprobs(model, *inputs)[0]
     torch.testing.assert_close(got[inputs.mask], expected[inputs.mask], rtol=0, atol=1e-5)

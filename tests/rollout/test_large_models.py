@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab import logprobs
-from grpo_lab.rollout import decoder
-from grpo_lab.rollout.cache import RoomyCache, SlotCache, order_keeping_parents
-from grpo_lab.rollout.decoder import inverse_cdf
+from grpo_lab.rollout.decoding import decoder
+from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
+from grpo_lab.rollout.decoding.decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_world, same_weights, weights
@@ -39,8 +39,8 @@ def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, reques
     torch.testing.assert_close(large.logp, small.logp, rtol=0, atol=1e-5)
     torch.testing.assert_close(large.entropy, small.entropy, rtol=0, atol=1e-5)
     if settings.keys() <= {"temperature"}:
-        scored = logprobs_of(model, large, **settings)[0]
-        assert (scored - large.logp)[large.mask].abs().max() < 1e-4
+        logp = logprobs_of(model, large, **settings)[0]
+        assert (logp - large.logp)[large.mask].abs().max() < 1e-4
 
 
 @pytest.mark.usefixtures("as_large")
@@ -98,11 +98,11 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
     placed = parent[order]
     assert order.sort().values.tolist() == list(range(len(parent)))
     moved = placed != torch.arange(len(placed))
-    assert all(place in placed[~moved].tolist() for place in set(parent.tolist()) if place < len(parent))
+    assert all(index in placed[~moved].tolist() for index in set(parent.tolist()) if index < len(parent))
     assert not set(placed[moved].tolist()) & set(moved.nonzero()[:, 0].tolist())
 
 
-def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_the_plan():
+def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     model, _ = make_world()
     slot = torch.zeros(1, dtype=torch.long)
     roomy, copied = RoomyCache(model, 3, 12, 8, slot), SlotCache(model, 3, 8, slot)
@@ -119,7 +119,7 @@ def test_a_roomy_cache_holds_the_rows_that_a_copied_one_holds_in_the_memory_of_t
             for ours, theirs in zip(roomy.update(*new, layer), copied.update(*new, layer), strict=True):
                 assert torch.equal(ours, theirs)
         parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
-        kept = parent[order_keeping_parents(parent)]
-        rows = len(kept)
-        roomy.select_rows(kept)
-        copied.select_rows(kept)
+        selected = parent[order_keeping_parents(parent)]
+        rows = len(selected)
+        roomy.select_rows(selected)
+        copied.select_rows(selected)

@@ -7,9 +7,8 @@ import torch
 import torch.nn.attention.varlen
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.rollout import long_rows, packing
-from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.long_rows import (
+from grpo_lab.rollout.forward import long_rows, packing
+from grpo_lab.rollout.forward.long_rows import (
     BY_ROW,
     LONGEST_MASKED,
     VARLEN,
@@ -18,11 +17,12 @@ from grpo_lab.rollout.long_rows import (
     key_copies,
     varlen_shares_key_heads,
 )
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.score import score_logprobs
+from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
+from grpo_lab.rollout.forward.packing import packed_prompts
+from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from tests.support.known_shape import random_policy
-from tests.support.score_inputs import unequal_rows
+from tests.support.logprob_inputs import unequal_rows
 from tests.support.worlds import make_world
 
 L, T = 9, 14  # of `unequal_rows`: the longest prompt, the longest completion
@@ -66,7 +66,7 @@ def values_and_gradients(checkpointing=False):
         model.gradient_checkpointing_enable()
         model.train()
     inputs = unequal_rows()
-    logp, entropy = score_logprobs(model, *inputs)
+    logp, entropy = compute_logprobs(model, *inputs)
     weights = torch.linspace(-1, 1, logp.numel(), dtype=torch.float64).view_as(logp)
     ((logp - entropy) * weights)[inputs.mask].sum().backward()
     return logp[inputs.mask], entropy[inputs.mask], {name: p.grad for name, p in model.named_parameters()}
@@ -120,24 +120,24 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
 
 def test_rows_of_one_token_each_need_no_attention(monkeypatch):
     model, inputs = random_policy("small", dtype=torch.float64), unequal_rows(completion_lengths=(1, 1, 1, 1, 1))
-    expected = score_logprobs(model, *inputs)[0][:, 0]
+    expected = compute_logprobs(model, *inputs)[0][:, 0]
     monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
-    torch.testing.assert_close(score_logprobs(model, *inputs)[0][:, 0], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(compute_logprobs(model, *inputs)[0][:, 0], expected, rtol=0, atol=1e-12)
 
 
 def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
     lengths = []
     plain = packing.additive_mask
 
-    def spy(is_token, *more):
+    def spy(is_token, *arguments):
         lengths.append(is_token.shape[1])
-        return plain(is_token, *more)
+        return plain(is_token, *arguments)
 
     monkeypatch.setattr(packing, "additive_mask", spy)
     row_length = L + T - 1  # the last token predicts no other
     for longest, expected in ((row_length, [L, row_length]), (row_length - 1, [L]), (L - 1, [])):
         monkeypatch.setattr(packing, "LONGEST_MASKED", longest)
-        score_logprobs(random_policy("small"), *unequal_rows())
+        compute_logprobs(random_policy("small"), *unequal_rows())
         assert lengths == expected
         lengths.clear()
 

@@ -6,9 +6,9 @@ import pytest
 from transformers import AutoConfig
 
 from grpo_lab.models import load_policy
-from grpo_lab.rollout import prompt_checks
-from grpo_lab.rollout.prompt_checks import check_prompts
-from grpo_lab.rollout.templates import rendered, rendered_together
+from grpo_lab.rollout.prompting import prompt_checks
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.templates import rendered, rendered_together
 
 # Of the kinds that models bring: sets of its own, messages that are replaced, macros, white space that is left out, a
 # line end at the end, an error for what is not taken, a clock.
@@ -83,18 +83,18 @@ LONG, REFUSED, WRONG = chat("1+" * 200), chat("a", "system"), [{"role": "user"}]
 
 
 @pytest.mark.parametrize("bad", [LONG, REFUSED, WRONG, "", "9" * 200, 7, []])
-@pytest.mark.parametrize("place", [0, 1, 6, 7, 20])
-def test_the_row_that_is_wrong_is_the_same_for_any_number_at_once(bad, place, tokenizer, monkeypatch):
+@pytest.mark.parametrize("bad_index", [0, 1, 6, 7, 20])
+def test_the_row_that_is_wrong_is_the_same_for_any_number_at_once(bad, bad_index, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
     prompts = [chat("1+1=?"), "2+2=?", chat("3+3=?")] * 7
     assert checked(prompts, tokenizer) is None
-    prompts[place] = bad
-    said = set()
+    prompts[bad_index] = bad
+    messages = set()
     for number in (1, 2, 7, 1000):
         monkeypatch.setattr(prompt_checks, "RENDERED_AT_ONCE", number)
-        said.add(checked(prompts, tokenizer))
-    (message,) = said
-    assert f"dataset row {place}: " in message
+        messages.add(checked(prompts, tokenizer))
+    (message,) = messages
+    assert f"dataset row {bad_index}: " in message
 
 
 def test_a_template_that_drops_what_the_system_says_is_looked_at_with_it_put_back(tokenizer, monkeypatch):

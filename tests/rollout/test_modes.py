@@ -32,9 +32,9 @@ def modes(model) -> list[tuple[bool, bool | None]]:
     return [(module.training, getattr(module, "gradient_checkpointing", None)) for module in model.modules()]
 
 
-def same(one, other) -> bool:
+def equal_rollouts(left, right) -> bool:
     names = ("completion_ids", "mask", "logp", "entropy", "truncated")
-    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names) and one.texts == other.texts
+    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in names) and left.texts == right.texts
 
 
 @pytest.mark.parametrize("cache", ["dynamic", None])
@@ -44,5 +44,5 @@ def test_samples_are_those_of_evaluation_mode_bit_for_bit(cache, dropping):
     assert len(set(expected.texts)) > 3
     drop()
     before = modes(model)
-    assert same(sample(model, tokenizer, length=LENGTH, cache_implementation=cache), expected)
+    assert equal_rollouts(sample(model, tokenizer, length=LENGTH, cache_implementation=cache), expected)
     assert modes(model) == before, "the state was repaired for a while only"

@@ -12,9 +12,9 @@ from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.text_environment import task_environment
-from grpo_lab.rollout.tools import ToolEnvironment
-from grpo_lab.rollout.tools.named import load_environment_arguments
+from grpo_lab.rollout.environments.text_environment import task_environment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer.reports import in_turns, turn_texts
@@ -168,7 +168,7 @@ def test_chat_plays_a_problem_of_a_task_and_says_its_reward(game, capsys):
 
 def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--prompt", "what?"]) == 0
-    assert "you:" not in (said := capsys.readouterr().out) and "reward: " in said
+    assert "you:" not in (output := capsys.readouterr().out) and "reward: " in output
     assert chat.main([*game, "--prompt", "what?"]) == 2
     error = capsys.readouterr().err
     assert "row without --task has the columns ['prompt'], which Game.reset cannot take: missing" in error

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.rollout import end_token_ids, sample_completions, score
-from grpo_lab.rollout.fast_paths import FAST_FAMILIES
+from grpo_lab.rollout import end_token_ids, sample_completions
+from grpo_lab.rollout.forward import model_logprobs
+from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
 from tests.support.architectures import make_architecture
 from tests.support.sampling import T, logprobs_of, sample, tokens_of
 from tests.support.worlds import END, PAD, make_exact, make_world
@@ -55,7 +56,7 @@ def test_one_pass_gives_what_whole_rows_give_through_the_models_own_forward_pass
         model.gradient_checkpointing_enable()
         model.train()
     packed = gradients(model, rollout)
-    monkeypatch.setattr(score, "is_fast", lambda model: False)
+    monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
     whole = gradients(model, rollout)
     for a, b in zip(packed[0], whole[0], strict=True):
         torch.testing.assert_close(a[rollout.mask], b[rollout.mask], rtol=0, atol=1e-12)
@@ -67,23 +68,23 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
     make_exact(model)
     rollout = sample(model, tokenizer)
     calls = []
-    chunked = score.chunked_logprobs_and_entropy
+    chunked = model_logprobs.chunked_logprobs_and_entropy
 
     def spy(*arguments):
         calls.append(arguments[-1])
         return chunked(*arguments)
 
-    monkeypatch.setattr(score, "chunked_logprobs_and_entropy", spy)
+    monkeypatch.setattr(model_logprobs, "chunked_logprobs_and_entropy", spy)
     plain = gradients(model, rollout)[1]
     assert not calls
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * len(tokenizer) * 7)
     assert_same_gradients(gradients(model, rollout)[1], plain, 1e-9)
     assert calls == [7], "seven tokens at a time are a quarter of the limit"
 
 
 @pytest.mark.parametrize("at_once", [2**25, 100])
 def test_the_entropy_may_be_left_out(at_once, monkeypatch):
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
     logp, entropy = logprobs_of(model, rollout, with_entropy=False)

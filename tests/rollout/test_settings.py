@@ -4,8 +4,9 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, prompt_checks, sample_completions
-from grpo_lab.rollout.prompt_checks import check_prompts
+from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample_completions
+from grpo_lab.rollout.prompting import prompt_checks
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.worlds import make_tokenizer, make_world
 

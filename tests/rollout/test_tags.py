@@ -7,7 +7,7 @@ from tokenizers import AddedToken
 
 from grpo_lab.rewards import format_reward, math_reward
 from grpo_lab.rollout import sample_completions
-from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
 from tests.support.templates import CHAT, PLAIN, with_template
 from tests.support.worlds import make_model, make_tokenizer
 

@@ -6,9 +6,9 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.probe import probe
-from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.templates import templated
+from grpo_lab.rollout.prompting.probe import probe
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.templates import templated
 from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 
 WITHOUT_SYSTEM = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
@@ -63,20 +63,20 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "◁think▷\n", {"opened": "the chat template opens ◁think▷ itself"}),
         (PLAIN + "<seed:think>", {"opened": "the chat template opens <seed:think> itself"}),
         (PLAIN + "<think>\nI have thought.\n</think>\n", {"opened": "opens <think> itself and closes it at once"}),
-        (PLAIN + "<|im_end|>", {"ended": "ends with the end token '<|im_end|>', after which"}),
-        (PLAIN.replace(OPEN, ""), {"ended": "opens no turn of its own: the prompt ends with the end token"}),
+        (PLAIN + "<|im_end|>", {"ends_with_eos": "ends with the end token '<|im_end|>', after which"}),
+        (PLAIN.replace(OPEN, ""), {"ends_with_eos": "opens no turn of its own: the prompt ends with the end token"}),
         (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
 )
 def test_a_line_says_what_a_template_does(tiny, template, habits):
     tokenizer = with_template(tiny, template)
-    found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
-    assert found.keys() == habits.keys()
-    assert all(words in found[name] for name, words in habits.items())
+    habits_found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
+    assert habits_found.keys() == habits.keys()
+    assert all(words in habits_found[name] for name, words in habits.items())
 
 
-def test_a_template_that_drops_other_messages_is_known_and_one_without_the_question_refused(tiny):
+def test_a_template_may_drop_messages_but_not_the_question(tiny):
     assert "message" in probe(with_template(tiny, LAST_ONLY), [CHAT])
     with pytest.raises(InputError, match=r"chat_template leaves out what the user says, '2\+2=\?'"):
         probe(with_template(tiny, QUESTION_GONE), [CHAT])
@@ -97,5 +97,5 @@ def test_what_a_tokenizer_appends_to_a_text_is_left_out_of_a_prompt(tiny, form):
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
     ids = encode_prompt(tokenizer, "2+2=?")
     assert ids[APPENDING[form] :] == bare and len(ids) == len(bare) + APPENDING[form]
-    assert ("end" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
+    assert ("appended_eos" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
     assert encode_prompt(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], "it was asked for"

@@ -16,8 +16,8 @@ def shop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with closing(sqlite3.connect("shop.db")) as connection:
         connection.execute("CREATE TABLE things (name TEXT, euros INTEGER, stock INTEGER)")
-        things = [("chair", 45, 3), ("desk", 120, 1), ("lamp", 19, 8), ("shelf", 60, 0)]
-        connection.executemany("INSERT INTO things VALUES (?, ?, ?)", things)
+        furniture = [("chair", 45, 3), ("desk", 120, 1), ("lamp", 19, 8), ("shelf", 60, 0)]
+        connection.executemany("INSERT INTO things VALUES (?, ?, ?)", furniture)
         connection.execute("CREATE VIEW cheap AS SELECT name FROM things WHERE euros < 50")
         connection.commit()
     return tmp_path / "shop.db"
@@ -41,7 +41,7 @@ def test_another_database_is_another_tool(shop):
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "answer"),
     [
         ("SELECT name, euros FROM things WHERE stock > 2 ORDER BY euros", "lamp | 19\nchair | 45"),
         ("SELECT sum(euros * stock), upper('a') FROM things", "407 | A"),
@@ -56,8 +56,8 @@ def test_another_database_is_another_tool(shop):
          "\n".join(map(str, range(1, 21))) + "\n... there are more rows"),
     ],
 )  # fmt: skip
-def test_a_query_is_answered(sql, said, shop):
-    assert sqlite_tool(shop)(sql) == said
+def test_a_query_is_answered(sql, answer, shop):
+    assert sqlite_tool(shop)(sql) == answer
 
 
 REFUSED = [

@@ -11,8 +11,8 @@ import torch
 def peak_on_cpu(call) -> int:
     """From the profiler's record of every allocation and release; beyond what was alive before."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        kept = call()
-    del kept
+        result = call()
+    del result
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(file))

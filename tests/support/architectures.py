@@ -12,10 +12,10 @@ ARCHITECTURES: dict[str, dict] = yaml.safe_load(Path(__file__).with_suffix(".yam
 WINDOW = ARCHITECTURES["mistral (windows)"]["sliding_window"]
 
 
-def make_architecture(name: str, **more):
+def make_architecture(name: str, **changes):
     """A random model whose predictions depend on what it reads, and a tokenizer for it."""
     tokenizer = make_tokenizer()
-    config = AutoConfig.for_model(name.split()[0], **(ARCHITECTURES[name] | more))
+    config = AutoConfig.for_model(name.split()[0], **(ARCHITECTURES[name] | changes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config).eval()

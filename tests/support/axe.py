@@ -27,8 +27,8 @@ class Axe:
     _armed: "Axe | None" = None
     _hooked = False
 
-    def __init__(self, folder: Path, at: int | None, fault: int | None = None):
-        self.folder, self.at, self.fault = str(folder), at, fault
+    def __init__(self, folder: Path, failing_change: int | None, fault: int | None = None):
+        self.folder, self.failing_change, self.fault = str(folder), failing_change, fault
         self.changes, self._fsync = 0, os.fsync
         self._on_disk: dict[int, int] = {}  # how many bytes of which file (by its inode) a power cut leaves
 
@@ -46,7 +46,7 @@ class Axe:
         os.fsync = self._fsync
 
     def see(self, event: str, path: str, flags: int = 0) -> None:
-        if self.at is not None and self.changes >= self.at:
+        if self.failing_change is not None and self.changes >= self.failing_change:
             if self.fault is None:
                 self.fall()
             if self.fault != errno.ENOSPC or event not in _TAKES_NO_ROOM:
@@ -68,8 +68,8 @@ class Axe:
                 os.truncate(path, (before + after) // 2)
 
     def _sync(self, number: int) -> None:
-        found = os.fstat(number)
-        self._on_disk[found.st_ino] = found.st_size
+        status = os.fstat(number)
+        self._on_disk[status.st_ino] = status.st_size
 
     def _forget(self, path: str) -> None:
         if os.path.exists(path):

@@ -24,8 +24,10 @@ class World:
         self.mask = torch.ones_like(self.y, dtype=torch.bool) if eos is None else completion_mask(self.y, eos)
         self.theta, self.old, self.ref = (draw(*world.logits.shape, seed=seed + i) for i in range(3))
         self.theta.requires_grad_()
-        kept = torch.where(self.mask, self.y + 1, 0).double()
-        self.rewards = torch.sin(7 * kept @ torch.tensor([1.0, 0.37, 0.11]).double()[:T])  # of the kept tokens alone
+        masked_ids = torch.where(self.mask, self.y + 1, 0).double()
+        self.rewards = torch.sin(
+            7 * masked_ids @ torch.tensor([1.0, 0.37, 0.11]).double()[:T]
+        )  # of the kept tokens alone
 
     def logp(self, parameters=None):
         return token_logprobs((self.theta if parameters is None else parameters)[self.prefix], self.y)

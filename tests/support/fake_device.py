@@ -57,9 +57,9 @@ def _part(tensor, index):
     if isinstance(index[0], torch.Tensor):
         return torch.ops.aten.index(tensor, list(index))
     if Ellipsis in index:
-        at = index.index(Ellipsis)
+        ellipsis_index = index.index(Ellipsis)
         missing = tensor.dim() - sum(i is not None for i in index) + 1
-        index = (*index[:at], *[slice(None)] * missing, *index[at + 1 :])
+        index = (*index[:ellipsis_index], *[slice(None)] * missing, *index[ellipsis_index + 1 :])
     axis = 0
     for i in index:
         if i is None:

@@ -28,10 +28,10 @@ class Lives(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         self._look()
-        given = {id(tensor.untyped_storage()) for tensor in tensors((arguments, keywords))}
+        input_storages = {id(tensor.untyped_storage()) for tensor in tensors((arguments, keywords))}
         result = function(*arguments, **(keywords or {}))
         for tensor in tensors(result):
-            if id(tensor.untyped_storage()) not in given:
+            if id(tensor.untyped_storage()) not in input_storages:
                 self._born(tensor.untyped_storage())
         if function is torch.ops.aten.logsumexp.default:
             self._look(beside=arguments[0].nbytes)  # the exponentials, on every device; no operation returns them

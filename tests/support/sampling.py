@@ -2,7 +2,7 @@
 
 import torch
 
-from grpo_lab.rollout import sample_completions, score_logprobs
+from grpo_lab.rollout import compute_logprobs, sample_completions
 from tests.support.worlds import END, ROWS
 
 # Ragged, one token long, and with the end token inside (the chat template puts it there).
@@ -27,7 +27,7 @@ def sample(model, tokenizer, prompts=PROMPTS, seed=0, length=T, generations=G, *
 def logprobs_of(model, rollout, **settings):
     row = rollout.prompt_of_row
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask, row)
-    return score_logprobs(model, *inputs, **settings)
+    return compute_logprobs(model, *inputs, **settings)
 
 
 def times(factor, hidden, before):

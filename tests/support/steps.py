@@ -7,7 +7,7 @@ from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import encode_prompts, sample_completions
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, all_logprobs
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, logprobs_without_gradient
 from tests.support.known_shape import random_policy
 from tests.support.worlds import make_tokenizer, ragged_experience
 
@@ -61,7 +61,7 @@ def update_and_logprobs(shape, mode, config, L):
         accumulate_gradient(model, optimizer, experience, config)
         model.zero_grad()
 
-    return update, lambda: all_logprobs(model, experience, config)
+    return update, lambda: logprobs_without_gradient(model, experience, config)
 
 
 def rollout_of(mode, T, B):

@@ -7,8 +7,8 @@ every tensor is where it was. A step that relies on anything but its memory give
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout import static
-from grpo_lab.rollout.dispatch import DECODERS
+from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding.dispatch import DECODERS
 from tests.support.peak import tensors
 
 # Operations that ask for a value, have a result whose size depends on one, or bring one from the host.
@@ -23,9 +23,9 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         refuse_questions(function, arguments)
         result = function(*arguments, **(keywords or {}))
-        given = {address(tensor): tensor for tensor in tensors((arguments, keywords))}
-        self.read |= {place: tensor for place, tensor in given.items() if place not in self.made}
-        fresh = [tensor if address(tensor) not in given else None for tensor in tensors(result)]
+        tensor_by_address = {address(tensor): tensor for tensor in tensors((arguments, keywords))}
+        self.read |= {key: tensor for key, tensor in tensor_by_address.items() if key not in self.made}
+        fresh = [tensor if address(tensor) not in tensor_by_address else None for tensor in tensors(result)]
         self.made |= {address(tensor) for tensor in fresh if tensor is not None}
         self.calls.append((function, arguments, keywords or {}, fresh))  # keeps its tensors, and so their addresses
         return result

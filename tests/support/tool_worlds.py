@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken
 
 from grpo_lab.models import load_policy
-from grpo_lab.rollout import episodes
+from grpo_lab.rollout.environments import episodes
 from tests.support.worlds import make_config, make_model
 
 TEMPLATE = """\

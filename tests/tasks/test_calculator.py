@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from grpo_lab.rollout.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.calculator import calculate, calculators
 
@@ -32,9 +32,9 @@ def test_the_shipped_model_asks_it(tiny):
     rows = task.rows("train", 8)
     torch.manual_seed(0)
     rollout = TextEnvironment(task.respond, task.stop_strings).sample(*tiny, rows, 8, 64)
-    asked = [text for text in rollout.texts if "=" in text]
-    assert len(asked) > 5
-    for text in asked:
+    texts_with_calls = [text for text in rollout.texts if "=" in text]
+    assert len(texts_with_calls) > 5
+    for text in texts_with_calls:
         for a, b, total in re.findall(r"(\d+)\+(\d+)=(\d+)", text):
             assert int(a) + int(b) == int(total)
     assert {episode.calls for episode in rollout.episodes} >= {0, 2}

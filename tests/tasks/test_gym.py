@@ -21,7 +21,7 @@ def question_of(row):
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_rows_are_the_same_for_the_same_arguments_and_no_question_is_both_trained_and_held_out(name):
+def test_gym_rows_repeat_and_splits_are_disjoint(name):
     task = find_task(name)
     train, test = ([task.rows(split, 20, seed) for seed in (0, 1)] for split in ("train", "test"))
     assert task.rows("train", 12, 1) == train[1][:12] and train[0] != train[1]
@@ -46,7 +46,7 @@ def test_where_there_are_few_problems_all_of_them_are_split_and_more_are_refused
         task.rows("train", 31)
 
 
-def test_the_score_is_that_of_the_verifier_for_the_answer_block_or_what_follows_the_thinking():
+def test_the_verifier_scores_the_answer_block_or_text_after_thinking():
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
     expected = [problems.score_answer(text, problems[0]) for text in texts]

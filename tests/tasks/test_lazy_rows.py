@@ -29,11 +29,11 @@ def test_a_column_holds_what_was_appended(appended):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a.csv, line", "b c.csv, row", "a"]), st.integers(0, 10**9)), max_size=20))
-def test_a_place_is_what_was_appended(places):
+def test_a_place_is_what_was_appended(locations_and_numbers):
     locations = Locations()
-    for text, number in places:
+    for text, number in locations_and_numbers:
         locations.append(f"{text} {number}")
-    assert [*locations] == [f"{text} {number}" for text, number in places]
+    assert [*locations] == [f"{text} {number}" for text, number in locations_and_numbers]
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
     tracemalloc.start()
     try:
         own = own_problems(file)
-        kept, peak = tracemalloc.get_traced_memory()
+        current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(own.rows("train")) + len(own.rows("test")) == count
-    assert kept < 100 * count and peak < 300 * count, (kept / count, peak / count)
+    assert current < 100 * count and peak < 300 * count, (current / count, peak / count)

@@ -37,8 +37,8 @@ def test_texts_become_chat_messages_every_column_is_kept_and_rows_are_copies(fil
     talk = [{"role": "system", "content": "Kurz."}, {"role": "user", "content": "你好"}]
     rows = [{"prompt": "1 + 1 = ?", "answer": 2, "level": 1}, {"prompt": talk, "answer": None, "level": None}]
     own = own_problems(written(file, lines_of(*rows)))
-    asked = rows[0] | {"prompt": [{"role": "user", "content": "1 + 1 = ?"}]}
-    assert own.rows("train") + own.rows("test") == [asked, rows[1]]
+    expected = rows[0] | {"prompt": [{"role": "user", "content": "1 + 1 = ?"}]}
+    assert own.rows("train") + own.rows("test") == [expected, rows[1]]
     own.rows("train")[0]["answer"] = "changed"
     assert "changed" not in {row["answer"] for row in own.rows("train")}
 
@@ -95,7 +95,7 @@ def test_a_problem_that_repeats_is_taken_once_and_that_is_said(file):
     assert own.notes[0] == "2 rows repeat a problem before them and are left out (first: mine.jsonl, line 3)"
 
 
-def test_where_no_column_says_what_is_right_rows_with_one_prompt_are_problems_of_their_own(file):
+def test_without_an_expected_column_all_columns_identify_a_problem(file):
     """As for an environment of TRL, whose `reset` reads a seed or a secret beside a prompt that is always the same."""
     rows = [{"prompt": "Play.", "seed": seed} for seed in range(200)]
     own = own_problems(written(file, lines_of(*rows, rows[3])))

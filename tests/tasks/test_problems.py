@@ -106,7 +106,7 @@ def test_every_sum_has_one_split_whatever_the_order_and_a_tenth_is_held_out():
 
 
 @makers
-def test_rows_are_plain_data_of_one_split_different_and_the_same_for_the_same_arguments(make):
+def test_rows_are_plain_distinct_and_repeatable(make):
     rows_of_split = {split: make(split, 300, 1) for split in tasks.SPLITS}
     train, test = ({question_of(row) for row in rows_of_split[split]} for split in tasks.SPLITS)
     assert len(train) == len(test) == 300 and not train & test
@@ -149,7 +149,7 @@ def test_has_thinking():
 # Sums up to 20
 
 
-def test_every_short_sum_is_in_one_split_with_its_mirror_image_and_a_quarter_is_held_out():
+def test_short_sums_share_a_split_with_their_mirror_image():
     train, test = ([question_of(row) for row in short_sums(split)] for split in ("train", "test"))
     assert len({*train, *test}) == len(train) + len(test) == 400
     assert 0.2 < len(test) / 400 < 0.3

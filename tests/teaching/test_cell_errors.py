@@ -34,22 +34,22 @@ def test_the_cell_is_the_first_one_that_makes_the_name(name, line):
 
 
 @pytest.mark.parametrize(
-    ("language", "said", "unknown"),
+    ("language", "sentence", "unknown"),
     [
         (
             "en",
-            "`a` is made in the cell that begins with `a = 1`. Run that cell first",
-            "No cell of this notebook makes",
+            "`a` is defined in the cell that begins with `a = 1`. Run that cell first",
+            "No cell of this notebook defines",
         ),
         ("zh_CN", "`a` 在开头为 `a = 1` 的单元格里定义。请先运行那个单元格", "本笔记本没有哪个单元格定义了 `z`"),
     ],
 )
-def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatch, language, said, unknown):
+def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatch, language, sentence, unknown):
     monkeypatch.setenv("GRPO_LAB_LANG", language)
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert said in str(errors._missing("a")) and unknown in str(errors._missing("z"))
+    assert sentence in str(errors._missing("a")) and unknown in str(errors._missing("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
     assert errors._missing("a") == ""
 

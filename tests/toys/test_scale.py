@@ -57,7 +57,7 @@ def test_a_weight_at_the_cap_is_kept():
         assert truncate_weights(torch.tensor([[2.0, 2.5]]), 2.0, mode)[0, 0] == 2
 
 
-def test_weighted_by_the_untruncated_ratio_the_sampler_teaches_what_the_policy_would():
+def test_untruncated_importance_weights_are_unbiased():
     """One token of three: the expectation over the sampler of w A grad log pi is the policy gradient."""
     logits = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64, requires_grad=True)
     sampler, advantages = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64), torch.tensor([1.0, -2.0, 0.5]).double()

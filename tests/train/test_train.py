@@ -26,7 +26,7 @@ from tests.support.resuming import metrics_in
 from tests.support.worlds import make_world, same_weights, weights
 
 
-def another(setting):
+def non_default_value(setting):
     """A value of the setting's type that is not its default."""
     kind = next(kind for kind in union_members(setting.type) if kind is not type(None))
     if choices := setting.choices:
@@ -37,8 +37,8 @@ def another(setting):
     return {bool: not number, int: number + 3, float: number + 0.25, str: "another"}[kind]
 
 
-VALUES = {setting.name: another(setting) for setting in SETTINGS.values()} | {"output_dir": "out"}
-GIVEN = {
+NON_DEFAULT_VALUES = {setting.name: non_default_value(setting) for setting in SETTINGS.values()} | {"output_dir": "out"}
+DEFAULT_OPTIONS = {
     "model": "tiny",
     "output_dir": "out",
     "task": "sums",
@@ -46,7 +46,7 @@ GIVEN = {
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
 } | dict.fromkeys(DATA_OPTIONS)
-SMALL = [
+SHORT_RUN = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
 ]  # fmt: skip
@@ -72,7 +72,7 @@ def as_arguments(name, value):
     return [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
 
 
-def plan_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
+def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
     return train_command.task_and_settings(parse(*arguments), parameters, device_type)[1]
 
 
@@ -94,16 +94,16 @@ def workdir(tmp_path, monkeypatch):
 
 
 def test_every_setting_is_an_option():
-    for name, value in VALUES.items():
+    for name, value in NON_DEFAULT_VALUES.items():
         parsed = parse(*as_arguments(name, value))
-        assert parsed == GIVEN | {name: value} and type(parsed[name]) is type(value)
+        assert parsed == DEFAULT_OPTIONS | {name: value} and type(parsed[name]) is type(value)
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
         assert parse(f"--{name}", "None")[name] is None
 
 
 def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
-    arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--precision", "bf16-naive"]
+    arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--precision", "bf16-naive"]
     assert train_command.main(arguments) == 0 and "bf16-naive (" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/grpo_config.json").read_text(encoding="utf-8"))["precision"] == "bf16-naive"
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == torch.bfloat16
@@ -120,16 +120,16 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
-class Trained(Exception):
+class TrainCalled(Exception):
     """Raised in place of a training, with what it was given."""
 
 
-def given_to_train(monkeypatch, *arguments) -> tuple:
+def arguments_of_train(monkeypatch, *arguments) -> tuple:
     def stop(*positional, **keywords):
-        raise Trained(positional, keywords)
+        raise TrainCalled(positional, keywords)
 
     monkeypatch.setattr(trainer, "train", stop)
-    with pytest.raises(Trained) as caught:
+    with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
     return rows, reward_funcs, config, keywords
@@ -144,7 +144,7 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
     ]:
-        training = given_to_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
+        training = arguments_of_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
         assert [message["role"] for message in rows[0]["prompt"]] == roles and keywords == {"eval_dataset": None}
@@ -153,22 +153,22 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
 
 def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdir, monkeypatch, capsys):
     arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
-    rows, _, _, keywords = given_to_train(monkeypatch, *arguments)
+    rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
     assert len(held_out) == train_command.EVAL_PROBLEMS
     assert held_out == addition_problems("test", train_command.EVAL_PROBLEMS, 1)
-    rows, _, _, keywords = given_to_train(monkeypatch, *arguments, "--task", "mine.jsonl")
+    rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
     assert len(rows) + len(keywords["eval_dataset"]) == 60
-    given_to_train(monkeypatch, *arguments, "--task", "chat")
+    arguments_of_train(monkeypatch, *arguments, "--task", "chat")
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
-def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_offered(base, workdir, capsys):
+def test_a_row_that_does_not_fit_is_named_without_vain_advice(base, workdir, capsys):
     row = '{"prompt": "1+1=?", "answer": "2"}\n'
     (workdir / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
     (workdir / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
-    arguments = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SMALL]
+    arguments = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SHORT_RUN]
     too_long = [*arguments, "--eval_steps", "1", "--max_completion_length", "8"]
     assert train_command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
     wide = [*arguments, "--max_completion_length", "100000"]
@@ -181,7 +181,7 @@ def test_a_row_that_does_not_fit_is_named_and_what_cannot_be_measured_is_not_off
 def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys):
     out = workdir / "out dir"
     rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
-    assert train_command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SMALL]) == 0
+    assert train_command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SHORT_RUN]) == 0
     output = capsys.readouterr().out
     assert output.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
     assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in output
@@ -191,8 +191,8 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys
     metrics = metrics_in(out)
     assert [line["step"] for line in metrics] == [1, 2] and "rewards/think_rate/mean" in metrics[0]
     saved = json.loads((out / "grpo_config.json").read_text(encoding="utf-8"))
-    saved = GRPOConfig(**{name: value for name, value in saved.items() if name in VALUES})
-    expected = plan_of("--output_dir", str(out), "--seed", "4", *rewards, *SMALL)
+    saved = GRPOConfig(**{name: value for name, value in saved.items() if name in NON_DEFAULT_VALUES})
+    expected = config_of("--output_dir", str(out), "--seed", "4", *rewards, *SHORT_RUN)
     assert expected.precision is None and saved == replace(expected, precision="fp32"), (
         "what was left open is on record"
     )
@@ -214,7 +214,7 @@ def test_a_run_that_evaluates_ends_with_its_numbers(base, workdir, capsys):
         "my_rewards:none",
         "--eval_steps",
         "2",
-        *SMALL,
+        *SHORT_RUN,
     ]
     with pytest.warns(RuntimeWarning, match="returned None"):
         assert train_command.main(arguments) == 0
@@ -225,7 +225,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
     folder, out = workdir / "base", workdir / "out"
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").unlink()
-    arguments = ["--model", str(folder), "--output_dir", str(out), *SMALL]
+    arguments = ["--model", str(folder), "--output_dir", str(out), *SHORT_RUN]
     assert train_command.main(arguments) == 2
     assert (
         "has no chat_template: take plain text, in a shell with" in (error := capsys.readouterr().err)
@@ -242,7 +242,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
 def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
     """Model, task, reward and every setting come from it; beside it stands only what may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
-    own += ["--model", base, *SMALL]
+    own += ["--model", base, *SHORT_RUN]
     assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
     assert train_command.main(["--output_dir", "out", *own]) == 0
     for words, message in [
@@ -272,7 +272,11 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
 
 def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     """What a run wrote, or a YAML of one's own: nothing, numbers as YAML does not read them, lists, infinity, minus."""
-    written = VALUES | GIVEN | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
+    written = (
+        NON_DEFAULT_VALUES
+        | DEFAULT_OPTIONS
+        | {"task": "mine.jsonl", "reward_funcs": ["format", "math"], "max_grad_norm": "inf"}
+    )
     written["resume_from_checkpoint"] = False
     (workdir / "run.json").write_text(json.dumps(written), encoding="utf-8")
     options = train_command.read_options(["--config", "run.json"])
@@ -305,7 +309,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
 
 def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
     """The rows at once of the file were those of its own batch: nobody typed them."""
-    first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SMALL, "--max_steps", "1"]
+    first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--max_steps", "1"]
     assert train_command.main(first) == 0
     for typed, parameters in itertools.product(
         (["--generation_batch_size", "4"], ["--generation_batch_size", "12", "--per_device_train_batch_size", "3"]),
@@ -321,7 +325,7 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
 
 
 def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, workdir, capsys):
-    arguments = ["--model", base, *SMALL, "--dry_run"]
+    arguments = ["--model", base, *SHORT_RUN, "--dry_run"]
     assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
     assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
     out = capsys.readouterr().out
@@ -331,7 +335,7 @@ def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_chan
 
 def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    arguments = ["--model", base, "--output_dir", "out", *SMALL, "--dry_run"]
+    arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN, "--dry_run"]
     assert train_command.main(arguments) == 0
     output = capsys.readouterr().out
     assert "2 steps of 2 problems x 4 completions, 1 update each, 8 completions at a time; to out" in output
@@ -371,13 +375,11 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
         assert problem.startswith(f"problem: {begins}")
 
 
-def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_model_is_loaded(
-    base, workdir, capsys, monkeypatch
-):
+def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # as of a model that takes its time
     monkeypatch.setattr(tracking, "get_available_trackers", list)
-    arguments = ["--model", base, "--output_dir", "out", *SMALL]
+    arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN]
     for words, message in [
         (["--report_to", "trackio"], "--report_to is 'trackio', which is not installed: python -m pip install trackio"),
         (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
@@ -387,10 +389,10 @@ def test_what_is_wrong_with_rewards_trackers_and_prompts_is_said_before_the_mode
         assert message in capsys.readouterr().err
 
 
-def test_a_reward_that_must_have_the_arguments_of_trl_trains_and_evaluates_by_the_commands(base, workdir, capsys):
+def test_a_reward_with_trls_arguments_trains_and_evaluates(base, workdir, capsys):
     (workdir / "my_logging.py").write_text(REWARD, encoding="utf-8")
     rewards = ["--reward_funcs", "my_logging.py:logs"]
-    run = ["--model", base, "--task", "sums", *SMALL, *rewards, "--log_completions", "true", "--logging_steps", "1"]
+    run = ["--model", base, "--task", "sums", *SHORT_RUN, *rewards, "--log_completions", "true", "--logging_steps", "1"]
     assert train_command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
     lines = metrics_in(workdir / "out")
     assert [line["begun_at"] for line in lines] == [0, 1] and "eval/begun_at" in lines[-1]
@@ -406,7 +408,7 @@ def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(
     def interrupt(*arguments, **keywords):
         raise Stopped("Stopped after step 1 of 2 by Ctrl-C. 'out/checkpoint-1' is saved.", 130, "Go on.")
 
-    arguments = ["--model", base, "--output_dir", "out dir", *SMALL]
+    arguments = ["--model", base, "--output_dir", "out dir", *SHORT_RUN]
     rewards = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "math"]
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", interrupt)

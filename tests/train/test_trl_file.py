@@ -15,7 +15,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
-from grpo_lab.train.engines.options import VLLM, Engine, take_engine
+from grpo_lab.train.engines.options import VLLM, Engine, make_engine
 from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
@@ -159,25 +159,25 @@ def test_each_name_is_said_to_be_what_it_is():
     assert set(typed.problems) == {"min_p", "dtype", "epsilom"}
 
 
-def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_they_are_off(tmp_path, monkeypatch):
+def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
-    assert not off.problems and take_engine(off.options) == Engine()
+    assert not off.problems and make_engine(off.options) == Engine()
     assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.kinds[NO_EFFECT].keys()
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
     vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}
     on = translate(dump | lora | vllm, OPTIONS, {"engine": "trl"})
     assert not on.problems and on.silent == {"lora_dropout": 0.05}, "TRL's default"
-    engine = take_engine(on.options | {"engine": "trl"})
+    engine = make_engine(on.options | {"engine": "trl"})
     assert engine.lora == LORA_DEFAULTS | {
         "lora_r": 8, "lora_dropout": 0.05, "lora_target_modules": ["q_proj", "v_proj"],
     }  # fmt: skip
     assert engine.vllm["vllm_importance_sampling_correction"] is False and "vllm_server_port" not in engine.vllm
     with pytest.raises(InputError, match="use_vllm is True; expected it only with --engine trl"):
-        take_engine(on.options | {"lora_dropout": 0.0})
+        make_engine(on.options | {"lora_dropout": 0.0})
     ours = translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"})
-    assert not ours.problems and take_engine(ours.options).lora["lora_dropout"] == 0
+    assert not ours.problems and make_engine(ours.options).lora["lora_dropout"] == 0
     assert "TRL's default is 0.05" in ours.kinds[OTHERWISE]["lora_dropout"]
     assert translate(lora | {"lora_dropout": 0.1}, OPTIONS, {"task": "sums"}).problems == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTIONS, {"task": "sums"})
@@ -185,7 +185,7 @@ def test_adapters_and_vllm_of_a_file_are_those_of_the_command_and_silent_where_t
     file = tmp_path / "trl.yaml"
     file.write_text(yaml.safe_dump({"model_name_or_path": "tiny", "optim": "adamw_torch"} | lora), encoding="utf-8")
     read = train_command.read_options(["--config", str(file), "--output_dir", "out", "--lora_dropout", "0"])
-    assert take_engine(read).lora == LORA_DEFAULTS | {"lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
+    assert make_engine(read).lora == LORA_DEFAULTS | {"lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
 
 
 def test_a_file_of_ours_is_never_taken_for_one_of_trls():
@@ -205,7 +205,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
-def test_the_default_configuration_of_trl_and_one_with_all_its_neighbours_move_over(tmp_path):
+def test_trls_default_and_a_full_configuration_move_over(tmp_path):
     result = translate(trls(tmp_path).to_dict(), OPTIONS, {"task": "sums"})
     assert not result.problems
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
@@ -233,11 +233,11 @@ def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
 
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
-    given = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.task_and_settings(train_command.read_options(given), 1000, "cpu")[1]
+    arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
+    config = train_command.task_and_settings(train_command.read_options(arguments), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
     config = train_command.task_and_settings(
-        train_command.read_options([*given, "--generation_batch_size", "64"]), 1000, "cpu"
+        train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
     )[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 

@@ -16,30 +16,30 @@ def _nobody_waits_for_the_disk(request, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def counted(tmp_path_factory):
+def counted_run(tmp_path_factory):
     """How often a run that nothing disturbs changes the file system, and its end."""
     return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
 
 
 @pytest.fixture(scope="session")
-def undisturbed(counted):
-    return counted[1]
+def undisturbed(counted_run):
+    return counted_run[1]
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory):
-    """With everything that a run may have; no test changes it."""
+    """A finished run with every optional part; read only."""
     return real_run(tmp_path_factory.mktemp("whole") / "out")
 
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """The sizes in each call of `score_logprobs`: columns of prompts, rows, columns of completions."""
-    found, score_logprobs = [], experience_logprobs.score_logprobs
+    """The sizes in each call of `compute_logprobs`: columns of prompts, rows, columns of completions."""
+    sizes, compute_logprobs = [], experience_logprobs.compute_logprobs
 
-    def spy(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords):
-        found.append((prompt_ids.shape[1], *completion_ids.shape))
-        return score_logprobs(model, prompt_ids, prompt_mask, completion_ids, *more, **keywords)
+    def spy(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords):
+        sizes.append((prompt_ids.shape[1], *completion_ids.shape))
+        return compute_logprobs(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords)
 
-    monkeypatch.setattr(experience_logprobs, "score_logprobs", spy)
-    return found
+    monkeypatch.setattr(experience_logprobs, "compute_logprobs", spy)
+    return sizes

@@ -10,7 +10,7 @@ from grpo_lab.trainer.first_step import first_step_test
 
 
 @pytest.mark.parametrize("learning_rate", [1e-3, 2e-6])
-def test_it_is_the_mean_distance_of_all_weights_but_the_embedding_in_learning_rates(learning_rate, capsys):
+def test_first_step_size_is_the_mean_distance_in_learning_rates(learning_rate, capsys):
     policy, _ = load_policy("tiny", device="cpu")
     start, test = copy.deepcopy(policy), first_step_test(policy)
     torch.manual_seed(0)

@@ -23,14 +23,14 @@ from tests.support.worlds import (
 
 def watch_reference(monkeypatch, policy):
     """The weights that log-probabilities of a model other than the policy were computed with."""
-    seen, computed = [], loop.all_logprobs
+    seen, computed = [], loop.logprobs_without_gradient
 
     def spy(model, *arguments):
         if model is not policy:
             seen.append((weights(model), model))
         return computed(model, *arguments)
 
-    monkeypatch.setattr(loop, "all_logprobs", spy)
+    monkeypatch.setattr(loop, "logprobs_without_gradient", spy)
     return seen
 
 

@@ -15,8 +15,8 @@ from grpo_lab.models import add_lora, load_policy
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.objective import policy_loss
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import collect
-from grpo_lab.trainer.experience_logprobs import all_logprobs
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.refused import refused
@@ -53,7 +53,7 @@ def literal_gradients(model, batch, config):
     values = {f"base_model.model.{name}": parameter for name, parameter in model.named_parameters()}
     for name, parameter in wrapped.named_parameters():
         parameter.data.copy_(values[name].data)
-    logp, ref_logp = (torch.zeros(batch.mask.shape, dtype=torch.float64) for _ in range(2))
+    logp, ref_logp = (torch.zeros(batch.loss_mask.shape, dtype=torch.float64) for _ in range(2))
     for row, prompt in enumerate(batch.rollout.prompt_of_row.tolist()):
         prompt_ids = batch.rollout.prompt_ids[prompt][batch.rollout.prompt_mask[prompt]]
         ids = batch.rollout.completion_ids[row][batch.rollout.mask[row]]
@@ -64,7 +64,9 @@ def literal_gradients(model, batch, config):
             ref_logp = ref_logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
         logits = wrapped(tokens).logits[:, predicting]
         logp = logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
-    loss, _ = policy_loss(logp, batch.advantages.double(), batch.mask, ref_logp=ref_logp, **config.loss_arguments())
+    loss, _ = policy_loss(
+        logp, batch.advantages.double(), batch.loss_mask, ref_logp=ref_logp, **config.loss_arguments()
+    )
     loss.backward()
     return {name.removeprefix("base_model.model."): p.grad for name, p in wrapped.named_parameters() if p.requires_grad}
 
@@ -78,7 +80,7 @@ def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing
     config = make_config(beta=0.2, loss_type="grpo", temperature=0.8, **parts)
     torch.manual_seed(0)
     batch, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
-    batch = replace(batch, ref_logp=all_logprobs(without_adapter(model), batch, config))
+    batch = replace(batch, ref_logp=logprobs_without_gradient(without_adapter(model), batch, config))
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
@@ -93,7 +95,7 @@ def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
-def test_frozen_weights_stay_bit_for_bit_and_the_seed_alone_decides_how_adapters_begin():
+def test_frozen_weights_stay_and_the_seed_sets_the_adapters():
     (model, tokenizer), (again, _) = make_world(), make_world()
     add_lora(model, seed=3, **LORA)
     torch.manual_seed(99)
@@ -125,8 +127,12 @@ def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     torch.manual_seed(0)
     batch, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
-    assert torch.equal(all_logprobs(reference, batch, config), all_logprobs(base, batch, config))
-    assert not torch.allclose(all_logprobs(model, batch, config), all_logprobs(base, batch, config))
+    assert torch.equal(
+        logprobs_without_gradient(reference, batch, config), logprobs_without_gradient(base, batch, config)
+    )
+    assert not torch.allclose(
+        logprobs_without_gradient(model, batch, config), logprobs_without_gradient(base, batch, config)
+    )
     theirs = {parameter.data_ptr() for parameter in reference.parameters()}
     assert all((p.data_ptr() in theirs) != p.requires_grad for p in model.parameters())
     assert not any(p.requires_grad for p in reference.parameters())
@@ -140,7 +146,7 @@ def lora_run(folder, resume=False, callback=None, **settings):
     return folder, model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
 
-def test_a_run_that_was_broken_off_goes_on_bit_for_bit_and_its_folder_holds_the_adapter_alone(tmp_path):
+def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
     def fail(step, metrics):
         if step == 3:
             raise RuntimeError("broken")

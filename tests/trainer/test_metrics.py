@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
-from grpo_lab.rollout import score
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
-from grpo_lab.trainer import experience as experience_module
+from grpo_lab.rollout.forward import model_logprobs
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collecting, experience_logprobs, rewarding, train
 from grpo_lab.trainer import metrics as metrics_module
 from tests.support.axe import Killed
 from tests.support.kernels import Waits
@@ -35,7 +34,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             [token for token, real in zip(row, mask, strict=True) if real]
             for row, mask in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), strict=True)
         ]
-        lengths, given = [len(row) for row in ids], [len(row) for row in ids if len(row) > 1]
+        lengths, rewarded_lengths = [len(row) for row in ids], [len(row) for row in ids if len(row) > 1]
         letters = letter_reward(None, ids)
         rewards = [x + (0.5 * len(row) if len(row) > 1 else 0) for x, row in zip(letters, ids, strict=True)]
         groups = [rewards[i : i + 4] for i in range(0, 12, 4)]
@@ -49,8 +48,8 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             "frac_reward_zero_std": np.mean([len(set(group)) == 1 for group in groups]),
             "rewards/letter_reward/mean": np.mean(letters),
             "rewards/letter_reward/std": np.std(letters, ddof=1),
-            "rewards/none_for_some/mean": np.mean(given),
-            "rewards/none_for_some/std": np.std(given, ddof=1),
+            "rewards/none_for_some/mean": np.mean(rewarded_lengths),
+            "rewards/none_for_some/std": np.std(rewarded_lengths, ddof=1),
             "completions/mean_length": np.mean(lengths),
             "completions/min_length": min(lengths),
             "completions/max_length": max(lengths),
@@ -66,7 +65,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
     assert any(rollout.truncated.any() for rollout in (e.rollout for e in recording.experiences))
 
 
-def test_metrics_reach_file_callback_and_tensorboard_alike_once_a_step_whatever_was_killed(tmp_path):
+def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
     seen = []
 
     def note(step, metrics):
@@ -105,9 +104,9 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
         monkeypatch.setattr(owner, name, slow)
 
     monkeypatch.setattr(metrics_module, "now", lambda device: clock[0])
-    takes(experience_module, "sample_completions", 3.0)
+    takes(collecting, "sample_completions", 3.0)
     takes(rewarding, "score_completions", 5.0)
-    takes(experience_logprobs, "score_logprobs", 1.0)
+    takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     # Read: once by the reference, once before two passes of one update each, and once in each of those.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
@@ -119,8 +118,8 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     model, tokenizer = make_world()
     ensure_checked(model)
-    hidden = score.packed_hidden
-    monkeypatch.setattr(score, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
+    hidden = model_logprobs.packed_hidden
+    monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
 

@@ -1,5 +1,6 @@
 """The scripts of docs/own-loop.md: they run as they stand, and with the library's formulas in them they are `train`."""
 
+import importlib
 import re
 import statistics
 from dataclasses import replace
@@ -14,7 +15,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer import Run, train, update
+from grpo_lab.trainer import Run, collect, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.worlds import ROWS, make_config, make_world, ragged_experience, same_weights, weights
 
@@ -59,8 +60,8 @@ def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_
     for row, row_logp in enumerate(experience.rollout.logp):
         group = rewards[row // 16 * 16 : row // 16 * 16 + 16]
         advantage = rewards[row] - statistics.median_low(group)
-        total -= (advantage if advantage > 0 else advantage / 2) * row_logp[experience.mask[row]].sum().item()
-    assert scope["loss"].item() == pytest.approx(total / experience.mask.sum().item(), abs=1e-5)
+        total -= (advantage if advantage > 0 else advantage / 2) * row_logp[experience.loss_mask[row]].sum().item()
+    assert scope["loss"].item() == pytest.approx(total / experience.loss_mask.sum().item(), abs=1e-5)
 
 
 def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_path):
@@ -81,7 +82,7 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
-def test_score_logprobs_is_what_the_page_says_with_its_gradient():
+def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
     """The oracle: the model's own logits of each row alone, without padding, at the temperature."""
     model, tokenizer = make_world()
     texts = [row["prompt"] for row in ROWS[:2]]
@@ -111,6 +112,19 @@ def test_score_logprobs_is_what_the_page_says_with_its_gradient():
     torch.testing.assert_close(slope[0, 0], (torch.eye(5)[2] - p) / 0.7)
 
 
+OLD_NAMES = {
+    "score_logprobs": ("grpo_lab.rollout", "compute_logprobs"),
+    "all_logprobs": ("grpo_lab.trainer", "logprobs_without_gradient"),
+}
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_an_old_name_warns_and_is_the_function_of_the_new_one(old):
+    module, new = importlib.import_module(OLD_NAMES[old][0]), OLD_NAMES[old][1]
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
+        assert getattr(module, old) is getattr(module, new)
+
+
 COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
 WRONG = {
     "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
@@ -118,7 +132,7 @@ WRONG = {
 }
 
 
-def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_are_named(tmp_path):
+def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
     run = Run(*make_world(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):
         next(run.steps())
@@ -135,7 +149,7 @@ def test_a_step_is_recorded_once_with_numbers_of_any_library_and_other_things_ar
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
 
-def test_a_loop_of_ones_own_records_what_it_has_and_tokens_add_up_where_they_are_counted(tmp_path, capsys):
+def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
     recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
     with Run(*make_world(), ROWS, None, config) as run:
@@ -159,7 +173,7 @@ def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
     results = []
     for padding in (0.0, float("nan")):
         model, _ = make_world()
-        advantages = torch.where(experience.mask, mine, padding)
+        advantages = torch.where(experience.loss_mask, mine, padding)
         update(model, PolicyOptimizer(model, config), replace(experience, advantages=advantages), config, 0.1)
         results.append(weights(model))
     assert same_weights(*results) and not same_weights(results[0], weights(make_world()[0]))
@@ -183,3 +197,8 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
         old = Run(model, tokenizer, rows, config, reward)
     new = Run(model, tokenizer, rows, reward, config)
     assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
+    with pytest.warns(DeprecationWarning, match="measure_and_log now"):
+        assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"
+    experience, _ = collect(model, tokenizer, rows[:1], reward, new.config)
+    with pytest.warns(DeprecationWarning, match="loss_mask now"):
+        assert experience.mask is experience.loss_mask

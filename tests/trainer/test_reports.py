@@ -57,7 +57,7 @@ def warnings_of(capsys) -> list[str]:
 
 
 @pytest.mark.parametrize(("max_steps", "counts"), [(4, []), (5, [5]), (7, [5, 7])])
-def test_a_run_in_which_all_rewards_of_a_group_are_equal_is_reported_early_and_at_its_end(max_steps, counts, capsys):
+def test_equal_rewards_are_reported_early_and_at_the_end(max_steps, counts, capsys):
     model, tokenizer = make_world()
     history = train(model, tokenizer, ROWS, equal, make_config(max_steps=max_steps))
     assert all(metrics["frac_reward_zero_std"] == 1 for metrics in history)
@@ -66,7 +66,7 @@ def test_a_run_in_which_all_rewards_of_a_group_are_equal_is_reported_early_and_a
     assert len(lines) == len(begins) and all(map(str.startswith, lines, begins))
 
 
-def test_one_group_with_different_rewards_is_a_signal_and_so_is_a_reward_without_a_baseline(capsys):
+def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
     model, tokenizer = make_world()
     steps = []
 
@@ -181,11 +181,11 @@ def test_a_run_shorter_than_logging_steps_shows_the_completions_of_its_last_step
 
 def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():
     experience = worlds.ragged_experience((3, 24, 1, 7))
-    advantages = torch.where(experience.mask, torch.randn(experience.mask.shape), torch.nan)
+    advantages = torch.where(experience.loss_mask, torch.randn(experience.loss_mask.shape), torch.nan)
     rewarded = replace(experience, rewards_per_func=experience.rewards[:, None])
     rows = [{"prompt": "a"}] * len(experience.rollout.prompt_ids)
     records = completion_records(1, rows, replace(rewarded, advantages=advantages), ["length"])
-    for record, of_row, mask in zip(records, advantages, experience.mask, strict=True):
+    for record, of_row, mask in zip(records, advantages, experience.loss_mask, strict=True):
         policy_advantages = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
         assert record["advantage"] == pytest.approx(sum(policy_advantages) / max(1, len(policy_advantages)))
     assert "completions" in best_and_worst(records)

@@ -13,26 +13,26 @@ from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
 from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
 
-INNER = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+SEVERAL_UPDATES = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
 CASES = {
-    "dapo": {"temperature": 0.7, "weight_decay": 0.1, "epsilon": 0.01, "epsilon_high": 0.02} | INNER,
+    "dapo": {"temperature": 0.7, "weight_decay": 0.1, "epsilon": 0.01, "epsilon_high": 0.02} | SEVERAL_UPDATES,
     "grpo": {"loss_type": "grpo", "max_grad_norm": 0.05, "adam_beta1": 0.8, "adam_beta2": 0.95},
     "bnpo": {"loss_type": "bnpo", "warmup_steps": 3},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "lr_scheduler_type": "cosine"},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 1.02} | INNER,
+    "cispo": {"loss_type": "cispo", "epsilon_high": 1.02} | SEVERAL_UPDATES,
     "sapo": {"loss_type": "sapo", "num_iterations": 2},
     "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence", "num_iterations": 2},
-    "vespo": {"loss_type": "vespo"} | INNER,
-    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.05} | INNER,
-    "inner steps": {"epsilon": 0.01, "delta": 1.5, "scale_rewards": "batch"} | INNER,
-    "frozen reference": {"beta": 0.3, "loss_type": "grpo"} | INNER,
+    "vespo": {"loss_type": "vespo"} | SEVERAL_UPDATES,
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.05} | SEVERAL_UPDATES,
+    "inner steps": {"epsilon": 0.01, "delta": 1.5, "scale_rewards": "batch"} | SEVERAL_UPDATES,
+    "frozen reference": {"beta": 0.3, "loss_type": "grpo"} | SEVERAL_UPDATES,
     "refreshed reference": {
         "beta": 0.3,
         "ref_model_sync_steps": 1,
         "use_bias_correction_kl": True,
         "num_iterations": 2,
     },
-    "entropy bonus": {"entropy_coef": 0.1, "kl_estimator": "k2", "beta": 0.1} | INNER,
+    "entropy bonus": {"entropy_coef": 0.1, "kl_estimator": "k2", "beta": 0.1} | SEVERAL_UPDATES,
     "truncated masked": {"mask_truncated_completions": True, "advantage": "rloo"},
 }
 
@@ -92,8 +92,8 @@ def make_experience(config):
     torch.manual_seed(9)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
     noise = torch.Generator().manual_seed(4)
-    moved = [torch.randn(experience.mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
-    old, ref = (experience.rollout.logp + by * experience.mask for by in moved)
+    moved = [torch.randn(experience.loss_mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
+    old, ref = (experience.rollout.logp + by * experience.loss_mask for by in moved)
     return model, replace(experience, old_logp=old, ref_logp=ref)
 
 
@@ -103,7 +103,7 @@ def gradient(model, experience, config):
     return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
 
 
-def cut(loss_type, parts):
+def config_in_parts(loss_type, parts):
     sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
     clip = {"epsilon_high": 0.1} if loss_type == "cispo" else {"epsilon": 0.1}
     clip = {name: value for name, value in clip.items() if name in LOSSES[loss_type].reads}
@@ -112,12 +112,12 @@ def cut(loss_type, parts):
 
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
-    model, experience = make_experience(cut(loss_type, 1))
-    assert len(set(experience.mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
-    whole, metrics = gradient(model, experience, cut(loss_type, 1))
+    model, experience = make_experience(config_in_parts(loss_type, 1))
+    assert len(set(experience.loss_mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
+    full_gradient, metrics = gradient(model, experience, config_in_parts(loss_type, 1))
     for parts in (2, 4):
-        in_parts, metrics_in_parts = gradient(model, experience, cut(loss_type, parts))
-        difference = (in_parts - whole).abs().max() / whole.abs().max()
+        split_gradient, metrics_in_parts = gradient(model, experience, config_in_parts(loss_type, parts))
+        difference = (split_gradient - full_gradient).abs().max() / full_gradient.abs().max()
         if loss_type == "bnpo":
             assert difference > 1e-3, "bnpo averages over the tokens of each micro-batch, by design"
         else:
@@ -131,7 +131,7 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
     return [0.1 if isinstance(prompt, str) else score for prompt, score in zip(prompts, scores, strict=True)]
 
 
-@pytest.mark.parametrize("settings", [{}, INNER, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, SEVERAL_UPDATES, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
 def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shapes, monkeypatch):
     outcome = {}
     for every_row in (False, True):
@@ -162,7 +162,7 @@ def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
         assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("settings", [{}, INNER, {"gradient_checkpointing": True}], ids=str)
+@pytest.mark.parametrize("settings", [{}, SEVERAL_UPDATES, {"gradient_checkpointing": True}], ids=str)
 def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings, monkeypatch):
     ratios, loss = [], loop.microbatch_loss
 
@@ -175,26 +175,28 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
     model, tokenizer = make_world(attention_dropout=0.5)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
     calls = len(ratios) // 2
-    first = 2 if settings == INNER else 1  # micro-batches of the first update
+    first = 2 if settings == SEVERAL_UPDATES else 1  # micro-batches of the first update
     for step in range(2):
         for ratio in ratios[step * calls : step * calls + first]:
             assert (ratio == 1.0).all()
         assert history[step]["sampling/logp_difference_max"] < 1e-4
-    if settings != INNER:
+    if settings != SEVERAL_UPDATES:
         assert [metrics["ratio"] for metrics in history] == [1.0, 1.0]
 
 
-def test_advantages_of_tokens_are_those_of_rows_where_they_are_equal_and_are_cut_with_their_rows():
-    model, experience = make_experience(cut("dapo", 1))
-    of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
+def test_equal_advantages_per_token_train_like_one_per_row():
+    model, experience = make_experience(config_in_parts("dapo", 1))
+    of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.loss_mask.shape[1]))
     (expected, metrics), (got, token_metrics) = (
-        gradient(model, variant, cut("dapo", 1)) for variant in (experience, of_tokens)
+        gradient(model, variant, config_in_parts("dapo", 1)) for variant in (experience, of_tokens)
     )
     assert expected.abs().max() > 0 and torch.equal(got, expected) and token_metrics == metrics
-    advantages = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    advantages = torch.randn(
+        experience.loss_mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    )
     experience = replace(experience, advantages=advantages)
-    whole, _ = gradient(model, experience, cut("dapo", 1))
-    in_parts, _ = gradient(model, experience, cut("dapo", 4))
+    whole, _ = gradient(model, experience, config_in_parts("dapo", 1))
+    in_parts, _ = gradient(model, experience, config_in_parts("dapo", 4))
     assert (in_parts - whole).abs().max() < 1e-10 * whole.abs().max()
 
 
@@ -206,7 +208,7 @@ def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     own = replace(experience, advantages=experience.rewards - 0.5)
     got, metrics = gradient(model, own, config)
     logp, _ = experience_logprobs.completion_logprobs(model, own, config)
-    loss = 0.5 * torch.where(own.mask, (logp - logp.detach()).exp(), 0).sum() / own.mask.sum()
+    loss = 0.5 * torch.where(own.loss_mask, (logp - logp.detach()).exp(), 0).sum() / own.loss_mask.sum()
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     assert metrics["loss"] == pytest.approx(0.5) and expected.abs().max() > 1e-3
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)

@@ -106,8 +106,12 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
     for metrics in history:
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         assert steps[metrics["step"]] == {name: value for name, value in numbers.items() if name != "step"}
-    (told,) = service.settings
-    assert told["report_to"] == "['wandb']" and told["max_steps"] == 4 and None not in told.values()
+    (tracked_settings,) = service.settings
+    assert (
+        tracked_settings["report_to"] == "['wandb']"
+        and tracked_settings["max_steps"] == 4
+        and None not in tracked_settings.values()
+    )
     run(**settings | {"output_dir": str(tmp_path / "other")})
     assert len(service.runs) == 2, "another run has curves of its own"
 

@@ -9,13 +9,13 @@ import torch
 from grpo_lab.advantages import TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.episodes import Episode
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.episodes import Episode
+from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_episodes
 from grpo_lab.toys.guess.world import episode_rewards, turn_states
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.experience import compute_advantages, make_experience
+from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids, token_advantages
 from tests.support.resuming import assert_same_end
 from tests.support.text_episodes import STOPS, answers
@@ -123,7 +123,7 @@ class StartsAtTwo(Counted):
         return observation
 
 
-def test_a_turns_reward_is_what_the_environments_has_grown_by_and_the_last_gets_the_rest(monkeypatch):
+def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     """Two episodes written by hand: one calls twice, to a total of 3 and of 45, and the other one not at all."""
     model, tokenizer = make_tool_world()
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)

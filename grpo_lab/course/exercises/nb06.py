@@ -159,7 +159,7 @@ EXTRACT_ANSWER = Exercise(
 )
 
 
-def said(answer, thought="so"):
+def answered(answer, thought="so"):
     return f"<think>{thought}</think><answer>{answer}</answer>"
 
 
@@ -167,16 +167,18 @@ def _many(draws: Draws) -> tuple[list[str], list]:
     """300 rows: right, wrong, right in an earlier block, without a block; some without an expected answer."""
     answers, kinds = draws.integers(20, 300).tolist(), draws.integers(5, 300).tolist()
     texts = [
-        (said(a), said(a + 1), said(a) + said(a + 1), f"{a}", said(a + 1) + said(f" {a}\n"))[kind]
+        (answered(a), answered(a + 1), answered(a) + answered(a + 1), f"{a}", answered(a + 1) + answered(f" {a}\n"))[
+            kind
+        ]
         for a, kind in zip(answers, kinds, strict=True)
     ]
     return texts, [(a, f" {a}", None)[row % 3] for row, a in enumerate(answers)]
 
 
 TALK = [
-    {"role": "user", "content": said("3")},
-    {"role": "assistant", "content": said("4\n")},
-    {"role": "user", "content": said("5")},
+    {"role": "user", "content": answered("3")},
+    {"role": "assistant", "content": answered("4\n")},
+    {"role": "user", "content": answered("5")},
     {"role": "assistant", "content": "Yes."},
 ]
 MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*", ",", ";", ":", "?", "`", "+", "=", "#", "°", "€", "\\")
@@ -217,42 +219,52 @@ def case_ignored(completions, answer, **kwargs):
 ACCURACY_REWARD = Exercise(
     function=accuracy_reward,
     cases=(
-        given("right", [said("4")], ["4"]),
-        given("wrong", [said("5")], ["4"]),
-        given("right in the thinking alone", [said("5", thought="4")], ["4"]),
-        given("the right answer among others", [said("3 4 5")], ["4"]),
+        given("right", [answered("4")], ["4"]),
+        given("wrong", [answered("5")], ["4"]),
+        given("right in the thinking alone", [answered("5", thought="4")], ["4"]),
+        given("the right answer among others", [answered("3 4 5")], ["4"]),
         given("no answer block", ["4"], ["4"]),
-        given("nothing answered, nothing expected", [said("")], [""]),
-        given("written differently", [said("１，０００"), said("a  b")], ["1000", "a b"]),
-        given("an expected number", [said("4")], [4]),
-        given("no answer is known", [said("4"), said("4")], [None, "4"]),
-        given("expected in another form", [said("1000"), said("a b"), said("12")], ["1,000", "a  b", "１２"]),
+        given("nothing answered, nothing expected", [answered("")], [""]),
+        given("written differently", [answered("１，０００"), answered("a  b")], ["1000", "a b"]),
+        given("an expected number", [answered("4")], [4]),
+        given("no answer is known", [answered("4"), answered("4")], [None, "4"]),
+        given(
+            "expected in another form", [answered("1000"), answered("a b"), answered("12")], ["1,000", "a  b", "１２"]
+        ),
         given("a conversation", [TALK], ["4"]),
-        given("the same number or word, but another text", [said("4.0"), said("paris")], ["4", "Paris"]),
-        given("a number with zeros", [said("04"), said("4"), said("00"), said("40")], ["4", "04", "0", "4"]),
-        given("right in a block before the last", [said("4") + said("5"), said("4") + said("")], ["4", "4"]),
-        given("the expected number is 0", [said("0"), said("1"), said("")], [0, 0, 0]),
-        given("white space expected", [said(""), said(" "), said("4")], [" ", " ", " "]),
-        given("the word None expected", [said("None"), "None", said("")], ["None"] * 3),
-        given("numbers in another form", [said("1,000"), said("-4"), said("１２")], [1000, -4, 12]),
-        given("the same text around it", [said(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign before it", [said(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign behind it", [said(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given("the same number or word, but another text", [answered("4.0"), answered("paris")], ["4", "Paris"]),
+        given(
+            "a number with zeros",
+            [answered("04"), answered("4"), answered("00"), answered("40")],
+            ["4", "04", "0", "4"],
+        ),
+        given(
+            "right in a block before the last",
+            [answered("4") + answered("5"), answered("4") + answered("")],
+            ["4", "4"],
+        ),
+        given("the expected number is 0", [answered("0"), answered("1"), answered("")], [0, 0, 0]),
+        given("white space expected", [answered(""), answered(" "), answered("4")], [" ", " ", " "]),
+        given("the word None expected", [answered("None"), "None", answered("")], ["None"] * 3),
+        given("numbers in another form", [answered("1,000"), answered("-4"), answered("１２")], [1000, -4, 12]),
+        given("the same text around it", [answered(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign before it", [answered(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
+        given("a sign behind it", [answered(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
         given(
             "a sign around what is expected",
-            [said("4")] * 2 * len(MARKS),
+            [answered("4")] * 2 * len(MARKS),
             [*(f"{c}4" for c in MARKS), *(f"4{c}" for c in MARKS)],
         ),
         given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
         given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
         given(
             "other letters",
-            [said("北京"), said("Straße"), said("e\u0301"), said("10²")],
+            [answered("北京"), answered("Straße"), answered("e\u0301"), answered("10²")],
             ["北京", "STRASSE", "é", "102"],
         ),
-        given("other columns", [said("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
+        given("other columns", [answered("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
         drawn("300 responses", _many),
-        extreme("a long response", [said("4", thought="4 or 5\n" * 3000), said("4 " * 3000)], ["4", "4"]),
+        extreme("a long response", [answered("4", thought="4 or 5\n" * 3000), answered("4 " * 3000)], ["4", "4"]),
     ),
     mistakes={
         "empty-matches": {"6.1": "reward = float(extracted == normalise_text(str(expected)))"},
@@ -365,13 +377,13 @@ class World:
         thought = f"{a}+{b}: {a}+{b // 100 * 100} is {a + b // 100 * 100}, and {b % 100} more"
         return {
             GUESS: f"<answer>{guess}</answer>",
-            TALK_ON: said(spelt, thought + ". Let me look at it again" * 60),
+            TALK_ON: answered(spelt, thought + ". Let me look at it again" * 60),
             EMPTY: f"<answer>{self.silence}</answer>",
             LIST: f"<answer>{near}</answer>",
-            IN_THE_THOUGHT: said("as above", near),
+            IN_THE_THOUGHT: answered("as above", near),
             TWO_BLOCKS: f"<answer>{right}</answer><answer>{wrong}</answer>",
             CUT_OFF: f"<think>{thought}</think><answer>{right}",
-            WORKED_OUT: said(spelt, thought),
+            WORKED_OUT: answered(spelt, thought),
         }
 
 

@@ -186,34 +186,46 @@ def grade(
             is neither a sandbox nor trust; and where most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
-    graded: dict[int, GradedSubmission] = {}
     number, unseen = number_of(stem), [folder, *hidden, *private_places()]
     variants, of_class = (key.exercises(number), key.mark(number)) if key else ({}, "")
     _refuse_other_variants(submissions, of_class)
     exercises = of_notebook(number) | variants
     with Sandbox(of_notebook(number), strongest_wall(trust), seconds, unseen) as sandbox:
-        with ThreadPoolExecutor(jobs) as pool:
-            seconds_of: dict[int, float] = {}
-
-            def run(index: int) -> tuple[Answers, Failures]:
-                started = time.monotonic()
-                try:
-                    return _run(submissions[index], sandbox, seed)
-                finally:
-                    seconds_of[index] = time.monotonic() - started
-
-            futures = {pool.submit(run, index): index for index in range(len(submissions))}
-            try:
-                for future in as_completed(futures):
-                    index = futures[future]
-                    graded[index] = grade_submission(submissions[index], future, exercises, seed)
-                    progress(len(graded), len(submissions), graded[index], seconds_of.get(index, 0.0))
-            except BaseException:
-                sandbox.stop()
-                pool.shutdown(cancel_futures=True)
-                raise
-    students = [graded[index] for index in range(len(submissions))]
+        students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
     return ClassGrades(stem, seed, sandbox.wall, students, of_class, variants)
+
+
+def _grade_submissions(
+    submissions: list[Submission],
+    sandbox: Sandbox,
+    jobs: int,
+    seed: int,
+    exercises: dict[str, Exercise],
+    progress: Callable[[int, int, GradedSubmission, float], None],
+) -> list[GradedSubmission]:
+    """Grade `jobs` submissions at the same time; an exception or an interrupt stops all that run."""
+    graded: dict[int, GradedSubmission] = {}
+    seconds_of: dict[int, float] = {}
+
+    def run(index: int) -> tuple[Answers, Failures]:
+        started = time.monotonic()
+        try:
+            return _run(submissions[index], sandbox, seed)
+        finally:
+            seconds_of[index] = time.monotonic() - started
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(run, index): index for index in range(len(submissions))}
+        try:
+            for future in as_completed(futures):
+                index = futures[future]
+                graded[index] = grade_submission(submissions[index], future, exercises, seed)
+                progress(len(graded), len(submissions), graded[index], seconds_of.get(index, 0.0))
+        except BaseException:
+            sandbox.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [graded[index] for index in range(len(submissions))]
 
 
 def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None:

@@ -68,15 +68,19 @@ def math_reward(
         reward = float(verdict == "equal")  # scalar (6.3)
         rewards.append(None if verdict == "unreadable" else reward)
     limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
-    for kind, problem, of_pair in (
-        ("timeout", f"completions were not evaluated within {limits}, and scored 0.0", 1),
-        ("unreadable", "expected answers cannot be read as mathematics, so no reward applies", 0),
-    ):
-        if rows := [row for row, pair in enumerate(pairs) if verdicts.get(pair) == kind]:
-            summary = f"math_reward: {len(rows)} of {len(pairs)} {problem}"
-            first = f"first: row {rows[0]}, {str(pairs[rows[0]][of_pair])[:80]!r}"
-            warnings.warn(f"{summary}; {first}", RuntimeWarning, stacklevel=2)
+    late = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == "timeout"]
+    _warn_of_rows(late, f"completions were not evaluated within {limits}, and scored 0.0", [y for _, y in pairs])
+    unreadable = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == "unreadable"]
+    _warn_of_rows(unreadable, "expected answers cannot be read as mathematics, so no reward applies", golds)
     return rewards
+
+
+def _warn_of_rows(rows: list[int], problem: str, texts: list) -> None:
+    """Warn that this many rows have the problem, with the text of the first; silent if there are none."""
+    if rows:
+        summary = f"math_reward: {len(rows)} of {len(texts)} {problem}"
+        first = f"first: row {rows[0]}, {str(texts[rows[0]])[:80]!r}"
+        warnings.warn(f"{summary}; {first}", RuntimeWarning, stacklevel=3)
 
 
 def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:

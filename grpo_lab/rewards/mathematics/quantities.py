@@ -33,7 +33,7 @@ _DIGITS = "零一二三四五六七八九"
 
 def _in_words(n: int) -> str:
     """A number below 10000 in Chinese words, as behind others: 117 is 一百一十七, 105 一百零五."""
-    thousands, hundreds, tens, units = (n // 10**place % 10 for place in (3, 2, 1, 0))
+    thousands, hundreds, tens, units = (n // 10**power % 10 for power in (3, 2, 1, 0))
     text = (_DIGITS[thousands] + "千") * (thousands > 0)
     text += (_DIGITS[hundreds] + "百" if hundreds else "零" * (thousands > 0)) * (n % 1000 > 0)
     text += (_DIGITS[tens] + "十" if tens else "零" * (hundreds > 0)) * (n % 100 > 0)

@@ -1,21 +1,25 @@
 """Predictions, said before the answer is seen: as an input, drawn beside the truth, and counted at the end.
 
 For a number you choose a range that you trust to hold the truth four times in five; for anything else, one of several
-choices. A page that is only read, and a test that runs a notebook, show the question and take no answer.
+choices. A page that is only read, and a test that runs a notebook, show the question and take no answer. Who runs all
+cells at once is stopped, the first time, before the first result that was not predicted.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import comb
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.display import in_ipython, prose, say
 from grpo_lab.base.language import Phrase, _, counted, fill
+from grpo_lab.teaching.cell_errors import CellStopped
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 5  # ranges that allow a word on calibration
 STEPS = 100  # of a slider, from its low to its high end
 
 _predictions: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
+_was_stopped = False  # in this kernel: who runs all cells a second time wants to
 
 
 def predict(
@@ -53,6 +57,7 @@ class Prediction:
     widget = None  # only in a live notebook
     answer = None  # once the truth is known
     closed = False
+    _asked_at = None  # when the question was shown
     _final_guess = None  # that of the moment it was closed
 
     def __init__(self, question: str):
@@ -67,6 +72,7 @@ class Prediction:
         elif in_ipython():
             from IPython.display import display
 
+            self._asked_at = datetime.now(UTC)
             self.widget = self.make_widget()
             display(self.widget)
 
@@ -83,14 +89,43 @@ class Prediction:
 
         Raises:
             ValueError: for a value that could not have been guessed.
+            CellStopped: once, where all cells were run at once, so that nobody could predict.
         """
         self.answer = self.checked(value)
         if not self.closed:
+            self._stop_run_all()
             self.close(self.current_guess())
         guess, truth = self.guess(), _(fill("Truth: {0}.", self.written(self.answer)))
         verdict = "" if guess is None else " " + _(self.outcome_sentence(guess))
         question = _(self.question)
         say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
+
+    def _stop_run_all(self) -> None:
+        """Stop, once, a cell that was on its way before anybody could see the question."""
+        global _was_stopped
+        if _was_stopped or self._asked_at is None or self.current_guess() is not None:
+            return
+        sent = _sent_at()
+        if sent is not None and sent < self._asked_at:
+            _was_stopped = True
+            raise CellStopped(
+                _(
+                    fill(
+                        "Stopped before the first result that you have not predicted: {0} Predict it above, then run "
+                        "this cell and those below it. To run all cells without predictions, run them all once more.",
+                        _(self.question),
+                    )
+                )
+            )
+
+
+def _sent_at() -> datetime | None:
+    """When the reader's browser sent the cell that runs; None where nobody watches: only JupyterLab names the cell."""
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    request = kernel.get_parent() if kernel is not None else {}
+    return request["header"]["date"] if "cellId" in request.get("metadata", {}) else None
 
 
 class Range(Prediction):

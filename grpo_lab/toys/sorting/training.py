@@ -87,17 +87,13 @@ def train_sorting(
         learning_rate: of Adam.
         eval_every: rounds between two entries of the history.
     """
-    counts = {
-        "seeds": len(seeds), "rounds": rounds, "num_prompts": num_prompts, "num_generations": num_generations,
-        "num_iterations": num_iterations, "eval_every": eval_every,
-    }  # fmt: skip
-    for name, count in counts.items():
-        check_at_least(name, count, 1)
+    _check_counts(
+        seeds=len(seeds), rounds=rounds, num_prompts=num_prompts, num_generations=num_generations,
+        num_iterations=num_iterations, eval_every=eval_every,
+    )  # fmt: skip
     check_positive("learning_rate", learning_rate)
-    generators, eval_generators = (
-        _generators(seeds),
-        _generators(seeds),
-    )  # separate, so that evaluating more often changes nothing
+    generators = _generators(seeds)
+    eval_generators = _generators(seeds)  # separate, so that evaluating more often changes nothing
     policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, generators)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     points, losses = {}, []
@@ -122,6 +118,11 @@ def train_sorting(
     points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
     history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[rounds]}
     return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        check_at_least(name, count, 1)
 
 
 @torch.no_grad()

@@ -122,7 +122,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
             group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
 
 
-def take_engine(options: dict) -> Engine:
+def make_engine(options: dict) -> Engine:
     """The engine that the options name, and what it is to train.
 
     Raises:

@@ -8,7 +8,7 @@ from grpo_lab.config.defaults import as_typed
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
 
-SAME = tuple(name for name, each in SETTINGS.items() if each.trl == "same")
+SAME = tuple(name for name, spec in SETTINGS.items() if spec.trl == "same")
 FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}  # precision -> TRL's name for it
 # What a run's own file may say, and TRL does without: the training is the same, to rounding.
 LEFT_OUT = {"log_kl": "measured with beta above 0 alone", "max_nonfinite_steps": "updates that are not finite go on"}
@@ -18,9 +18,9 @@ UNITS = ("max_steps", "save_steps", "eval_steps", "ref_model_sync_steps")  # cou
 
 def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     """Raise InputError for the first setting that this engine does not have, or that means another thing there."""
-    for name, each in SETTINGS.items():
-        value, reason = getattr(config, name), each.trl
-        if reason not in ("same", "ours") and value != each.default:
+    for name, spec in SETTINGS.items():
+        value, reason = getattr(config, name), spec.trl
+        if reason not in ("same", "translated") and value != spec.default:
             raise InputError(name, value, f"leave it out with --engine trl: {reason}")
     if (reason := LOSSES[config.loss_type].trl) != "same":
         raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {reason}")
@@ -39,8 +39,8 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
 
 def passed_on(config: GRPOConfig) -> dict:
     """The settings that TRL takes as they are: of those of the losses, the ones that this loss reads."""
-    unread = {each.name for each in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
-    return {name: getattr(config, name) for name in SAME if name not in unread}
+    unused = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
+    return {name: getattr(config, name) for name in SAME if name not in unused}
 
 
 def rows_of_a_process(config: GRPOConfig) -> dict[str, int]:

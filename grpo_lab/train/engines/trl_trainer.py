@@ -18,15 +18,15 @@ from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.logs import TRAINER_ARGUMENTS
-from grpo_lab.rewards.scoring import as_list
-from grpo_lab.rollout.prompt_checks import encode_prompt
-from grpo_lab.rollout.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rewards.scoring import as_list_or_empty
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.inputs import RunInputs
@@ -183,48 +183,58 @@ def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Call
 
     TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
 
-    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.tags`.
+    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.prompting.tags`.
     """
-    tags = {} if tokenizer is None else tag_tokens(tokenizer, [tokenizer.eos_token_id])
+    functions = as_list_or_empty(reward_funcs)
+    names = reward_names(functions) if functions else []
+    with_tags = None if tokenizer is None else CompletionTags(tokenizer)
+    return [_reward_for_trl(function, name, rows, with_tags) for function, name in zip(functions, names, strict=True)]
 
-    def with_tags(completions: list, completion_ids: list, batch: list[dict]) -> list:
-        if tokenizer is None:
-            return completions
+
+def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: "CompletionTags | None") -> Callable:
+    """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
+
+    def reward(
+        prompts, completions, completion_ids, row, log_metric, environments=None, **trainers
+    ) -> list[float | None]:
+        batch = [rows[number] for number in row]
+        if with_tags is not None:
+            completions = with_tags(completions, completion_ids, batch)
+        columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
+        columns |= {} if environments is None else {"environments": environments}
+        trainers |= {"log_metric": log_metric}
+        columns |= {key: trainers[key] for key in TRAINER_ARGUMENTS if key in trainers}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
+            rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
+        # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
+        log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
+        return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
+
+    async def async_reward(**keywords) -> list[float | None]:
+        return await asyncio.to_thread(reward, **keywords)
+
+    named_reward = async_reward if is_async(function) else reward
+    named_reward.__name__ = name
+    return named_reward
+
+
+class CompletionTags:
+    """Completions of TRL with the tags that it drops as special tokens, and with a thought that the prompt opens."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
+
+    def __call__(self, completions: list, completion_ids: list, batch: list[dict]) -> list:
+        tokenizer = self.tokenizer
         openings = [opened_thought(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
-        if not (tags or any(openings)):
+        if not (self.tags or any(openings)):
             return completions
         pairs = zip(completion_ids, openings, strict=True)
-        texts = [seen_text(tokenizer, ids, tags, opening) for ids, opening in pairs]
+        texts = [seen_text(tokenizer, ids, self.tags, opening) for ids, opening in pairs]
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         return texts if completions and isinstance(completions[0], str) else chats
-
-    def wrapped(function: Callable, name: str) -> Callable:
-        def reward(
-            prompts, completions, completion_ids, row, log_metric, environments=None, **trainers
-        ) -> list[float | None]:
-            batch = [rows[number] for number in row]
-            completions = with_tags(completions, completion_ids, batch)
-            columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
-            columns |= {} if environments is None else {"environments": environments}
-            trainers |= {"log_metric": log_metric}
-            columns |= {key: trainers[key] for key in TRAINER_ARGUMENTS if key in trainers}
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
-                rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
-            # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
-            log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
-            return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
-
-        async def reward_beside(**keywords) -> list[float | None]:
-            return await asyncio.to_thread(reward, **keywords)
-
-        called = reward_beside if is_async(function) else reward
-        called.__name__ = name
-        return called
-
-    functions = [] if reward_funcs is None else as_list(reward_funcs)
-    names = reward_names(functions) if functions else []
-    return [wrapped(function, name) for function, name in zip(functions, names, strict=True)]
 
 
 def environments_for_trl(factory: Callable, rows: list[dict]) -> Callable:

@@ -22,25 +22,29 @@ for listed_entry, why in listed(Path(__file__).with_suffix(".txt")).items():
     EQUIVALENT[name][text] = why
 
 
-def of(exercise: Exercise) -> dict[str, str]:
+def entries_of(exercise: Exercise) -> dict[str, str]:
     return EQUIVALENT.get(exercise.name, {})
 
 
 def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
     """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
-    made = {without_names(text) for text in (mutant.name, mutant.change)} | {f"{mutant.function}:"}
-    found = next((text for text in of(exercise) if text in made or without_names(text) in made), "")
+    mutant_names = {without_names(text) for text in (mutant.name, mutant.change)} | {f"{mutant.function}:"}
+    explanation = next(
+        (text for text in entries_of(exercise) if text in mutant_names or without_names(text) in mutant_names), ""
+    )
     lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in equations(exercise.function)}
-    found = found or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
+    explanation = explanation or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
     was_detached = mutant.original.replace(".detach()", "") == mutant.replacement
     detached = was_detached or mutant.replacement.endswith(".detach()")
-    if not found and not exercise.gradient_of and detached:
+    if not explanation and not exercise.gradient_of and detached:
         return _NO_GRADIENT
-    if not found and "torch.result_type(" in mutant.original:
+    if not explanation and "torch.result_type(" in mutant.original:
         return _WHOLE_NUMBERS
-    if not found and re.sub(", strict=False", "", mutant.replacement) == re.sub(", strict=True", "", mutant.original):
+    if not explanation and re.sub(", strict=False", "", mutant.replacement) == re.sub(
+        ", strict=True", "", mutant.original
+    ):
         return _STRICT
     on_one_device = re.sub(r", device=[\w.]+|\.cpu\(\)", "", mutant.original)
-    if not found and on_one_device == re.sub(r"\.cpu\(\)", "", mutant.replacement):
+    if not explanation and on_one_device == re.sub(r"\.cpu\(\)", "", mutant.replacement):
         return _ONE_DEVICE
-    return found
+    return explanation

@@ -57,15 +57,15 @@ def rejects_form(exercise: Exercise, answer: Callable, fault: str) -> list[str]:
 
 def kills_mutants(exercise: Exercise, seed: int) -> list[str]:
     """Mutants of the reference that no case tells from it; those that `equivalent` lists are right answers."""
-    expected, unused = expected_outcomes(exercise, seed), set(equivalent.of(exercise))
-    made, gaps = 0, []
+    expected, unused = expected_outcomes(exercise, seed), set(equivalent.entries_of(exercise))
+    num_mutants, gaps = 0, []
     for mutant in mutants(exercise):
-        made += 1
+        num_mutants += 1
         if survives(exercise, mutant, expected, seed):
             entry = equivalent.entry(exercise, mutant)
             unused.discard(entry)
             gaps += [] if entry else [f"mutant accepted: {mutant.name}"]
-    assert made >= 6, "a reference with so few places to go wrong is no exercise"
+    assert num_mutants >= 6, "a reference with so few places to go wrong is no exercise"
     return gaps + [f"mutant listed as equivalent, but not accepted: {entry}" for entry in sorted(unused)]
 
 

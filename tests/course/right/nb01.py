@@ -20,13 +20,13 @@ def sequence_by_masked_fill(logp, mask):
 
 def reinforce_by_loop(seq_logp, weights):
     loss = 0
-    for one, weight in zip(seq_logp, weights.tolist(), strict=True):
-        loss = loss - weight * one
+    for logp, weight in zip(seq_logp, weights.tolist(), strict=True):
+        loss = loss - weight * logp
     return loss / len(seq_logp)
 
 
 def score_by_loop(seq_logp, rewards):
-    return sum(one.exp().item() * reward * one for one, reward in zip(seq_logp, rewards, strict=True))
+    return sum(logp.exp().item() * reward * logp for logp, reward in zip(seq_logp, rewards, strict=True))
 
 
 def sample_row_by_row(model, prompt_ids, prompt_mask, uniform, end, temperature=1.0, top_p=1.0):

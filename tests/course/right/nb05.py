@@ -12,8 +12,8 @@ def aggregate_by_loops(values, mask, *settings, **named):
     return by_loops(oracles.aggregate)(values.expand(mask.shape), mask, *settings, **named)
 
 
-def loss_by_loops(logp, *given, **named):
-    loss, metrics = oracles.policy_loss(logp, *given, **named)
+def loss_by_loops(logp, *arguments, **named):
+    loss, metrics = oracles.policy_loss(logp, *arguments, **named)
     return loss.to(logp.dtype), metrics
 
 

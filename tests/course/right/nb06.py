@@ -8,12 +8,12 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def fault_by_tags_found(text):
-    found = re.findall(r"</?(?:think|answer)>", text)
-    if set(found) != set(TAGS):
+    tags = re.findall(r"</?(?:think|answer)>", text)
+    if set(tags) != set(TAGS):
         return "missing tag"
-    if len(found) > 4:
+    if len(tags) > 4:
         return "repeated tag"
-    if found != list(TAGS):
+    if tags != list(TAGS):
         return "wrong order"
     before, _, rest = text.partition(TAGS[0])
     between = rest.partition(TAGS[1])[2].partition(TAGS[2])[0]
@@ -32,10 +32,10 @@ def extract_by_partition(text):
 
 
 def accuracy_in_columns(completions, answer, **kwargs):
-    given = [extract_answer(completion_text(y)) for y in completions]
-    given = [None if g is None else normalise_text(g) for g in given]
+    answers = [extract_answer(completion_text(y)) for y in completions]
+    answers = [None if g is None else normalise_text(g) for g in answers]
     expected = [None if a is None else normalise_text(f"{a}") for a in answer]
-    return [None if a is None else float(g == a) for g, a in zip(given, expected, strict=True)]
+    return [None if a is None else float(g == a) for g, a in zip(answers, expected, strict=True)]
 
 
 def short_and_right(completions, answer, **kwargs):

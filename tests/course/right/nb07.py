@@ -10,10 +10,10 @@ from grpo_lab.objective import policy_loss
 def read_row_by_row(sequences, prompt_length, eos_token_ids, tokenizer):
     masks, truncated, texts = [], [], []
     for row in sequences[:, prompt_length:].tolist():
-        places = [place for place, token in enumerate(row) if token in eos_token_ids]
-        length = places[0] + 1 if places else len(row)
-        masks.append([place < length for place in range(len(row))])
-        truncated.append(not places)
+        ends = [position for position, token in enumerate(row) if token in eos_token_ids]
+        length = ends[0] + 1 if ends else len(row)
+        masks.append([position < length for position in range(len(row))])
+        truncated.append(not ends)
         texts.append(tokenizer.decode(row[:length], skip_special_tokens=True))
     ids = sequences[:, prompt_length:].clone()
     return ids, torch.tensor(masks, device=ids.device), torch.tensor(truncated, device=ids.device), texts
@@ -59,8 +59,8 @@ def training_prompt_by_prompt(
     for _ in range(steps):
         rows = [prompt.expand(G, -1) for prompt in prompts]
         written = [sample(model, own) for own in rows]
-        given = [reward(own, completion_ids) for own, completion_ids in zip(rows, written, strict=True)]
-        advantages = torch.cat([(r - r.mean()) / (r.std() + 1e-4) for r in given])[:, None]
+        rewards = [reward(own, completion_ids) for own, completion_ids in zip(rows, written, strict=True)]
+        advantages = torch.cat([(r - r.mean()) / (r.std() + 1e-4) for r in rewards])[:, None]
         ids, completion_ids = torch.cat(rows), torch.cat(written)
         counts = ((completion_ids == end).cumsum(1) - (completion_ids == end).long() == 0).double()
         old_logp, L = None, ids.shape[1]
@@ -75,15 +75,15 @@ def training_prompt_by_prompt(
                 parameter.grad = None
             loss.backward()
             optimizer.step()
-        earned.append(float(torch.cat(given).mean()))
+        earned.append(float(torch.cat(rewards).mean()))
     return earned
 
 
 def batch_by_lists(sample, prompts, size):
     chosen, everything, start = [], [], 0
     while len(chosen) < size and start < len(prompts):
-        asked = prompts[start : start + size]
-        for prompt, group in zip(asked, sample(asked), strict=True):
+        batch = prompts[start : start + size]
+        for prompt, group in zip(batch, sample(batch), strict=True):
             applying = group[~group.isnan()].tolist()
             everything += applying
             if len(set(applying)) > 1:

@@ -20,7 +20,7 @@ def ages_by_a_clock(lengths, slots, batch, group=1):
             version[i] = done // batch
         now = min(running)[0]
         ended = [i for end, i in running if end == now]
-        running = [one for one in running if one[1] not in ended]
+        running = [rollout for rollout in running if rollout[1] not in ended]
         for i in ended:
             left[i // group] = left.get(i // group, group) - 1
         for g in sorted({i // group for i in ended}):

@@ -32,7 +32,7 @@ def answered(text):
 
 
 def marked(pairs, form=answered):
-    rewards = math_reward([form(given) for _, given, _ in pairs], answer=[expected for expected, _, _ in pairs])
+    rewards = math_reward([form(answer) for _, answer, _ in pairs], answer=[expected for expected, _, _ in pairs])
     return [(e, g, reward == 1.0) for (e, g, _), reward in zip(pairs, rewards, strict=True)]
 
 
@@ -48,7 +48,7 @@ def test_where_it_departs_from_a_teacher_is_known():
 @pytest.mark.slow
 def test_a_box_is_marked_like_a_block_and_an_expected_answer_is_equal_to_itself():
     in_text = [pair for pair in EVERY if pair[1].strip() and "boxed" not in pair[1]]
-    assert marked(in_text, lambda given: rf"<think>so</think> So it is $\boxed{{{given}}}$.") == in_text
+    assert marked(in_text, lambda answer: rf"<think>so</think> So it is $\boxed{{{answer}}}$.") == in_text
     golds = list(dict.fromkeys((expected, expected, True) for expected, _, _ in EVERY))
     assert marked(golds) == golds
 

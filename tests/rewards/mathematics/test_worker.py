@@ -14,8 +14,8 @@ from grpo_lab.rewards.mathematics.worker import WORKER
 ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
 
-def rewarded(expected, *given, **limits):
-    texts = [f"<answer>{text}</answer>" for text in given]
+def rewarded(expected, *answers, **limits):
+    texts = [f"<answer>{text}</answer>" for text in answers]
     return math_reward(texts, answer=[expected] * len(texts), **({"time_limit": 60.0} | limits))
 
 
@@ -92,9 +92,11 @@ def test_sixty_four_bombs_end_within_the_bound_and_cost_no_right_answer_its_rewa
     nested = [r"\sqrt{" * n + "2" + "}" * n + r"^{10^{10^{10}}}" for n in range(1, 11)]
     bombs, right = [*towers, *factorials, *nested], [f"{n}+\\sqrt{{2}}-{n}" for n in range(16)]
     begin = time.monotonic()
-    with pytest.warns(RuntimeWarning) as said:
+    with pytest.warns(RuntimeWarning) as warned:
         rewards = rewarded(r"\sqrt{2}", *bombs, *right, time_limit=2.0, batch_time_limit=12.0)
-    assert "64 of 80 completions were not evaluated" in str(said[-1].message) and time.monotonic() - begin < 12.0 + 10.0
+    assert (
+        "64 of 80 completions were not evaluated" in str(warned[-1].message) and time.monotonic() - begin < 12.0 + 10.0
+    )
     assert rewards == [0.0] * 64 + [1.0] * 16
     assert rewarded("x", "x") == [1.0]
 

@@ -31,9 +31,9 @@ def token_entropy(logits, temperature=1.0) -> torch.Tensor:
 def completion_mask(token_ids, eos_token_id) -> torch.Tensor:
     mask = []
     for row in token_ids.tolist():
-        kept, ended = [], False
+        row_mask, ended = [], False
         for token in row:
-            kept.append(not ended)
+            row_mask.append(not ended)
             ended = ended or token == eos_token_id
-        mask.append(kept)
+        mask.append(row_mask)
     return torch.tensor(mask, dtype=torch.bool)

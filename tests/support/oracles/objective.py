@@ -54,11 +54,11 @@ def vespo_weight(logp, old_logp, mask, b, a, k_pos=2.0, lambda_pos=3.0, k_neg=3.
 
 def aggregate(values, mask, loss_type, max_completion_length=None, num_items=None) -> torch.Tensor:
     B, T = values.shape
-    kept = [[values[b, t] for t in range(T) if mask[b, t]] for b in range(B)]
-    tokens = sum(len(row) for row in kept)
+    masked_values = [[values[b, t] for t in range(T) if mask[b, t]] for b in range(B)]
+    tokens = sum(len(row) for row in masked_values)
     if loss_type in PER_SEQUENCE:
-        return total(total(row) / max(len(row), 1) for row in kept) / B
-    everything = total(total(row) for row in kept)
+        return total(total(row) / max(len(row), 1) for row in masked_values) / B
+    everything = total(total(row) for row in masked_values)
     if loss_type == "bnpo":
         return everything / max(tokens, 1)
     if loss_type == "dr_grpo":
@@ -111,8 +111,8 @@ def policy_loss(
 
 def masked_mean(values, mask) -> float:
     B, T = values.shape
-    kept = [values[b, t].item() for b in range(B) for t in range(T) if mask[b, t]]
-    return sum(kept) / max(len(kept), 1)
+    masked_values = [values[b, t].item() for b in range(B) for t in range(T) if mask[b, t]]
+    return sum(masked_values) / max(len(masked_values), 1)
 
 
 def clip_metrics(ratio, advantages, counted, epsilon, high) -> dict[str, float]:

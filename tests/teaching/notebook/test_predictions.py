@@ -1,15 +1,18 @@
 """Predictions: asked as text where nobody can answer, and judged by what they hold where somebody does."""
 
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
+from grpo_lab.teaching.cell_errors import CellStopped
 from grpo_lab.teaching.notebook import how_well_did_you_predict, predict, predictions
 from grpo_lab.teaching.notebook.predictions import forget_predictions
 
 
 @pytest.fixture(autouse=True)
-def anew():
+def new_session():
     forget_predictions()
     yield
     forget_predictions()
@@ -21,17 +24,17 @@ def answered(prediction, value):
     return prediction
 
 
-def said(capsys) -> str:
+def printed(capsys) -> str:
     return capsys.readouterr().out.strip()
 
 
 def test_where_nobody_can_answer_it_is_text_and_the_truth_is_told(capsys):
     share = predict("Which share?", 0, 1)
-    assert said(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
+    assert printed(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
     share.truth(0.25)
-    assert said(capsys) == "(Which share?) Truth: 0.25."
+    assert printed(capsys) == "(Which share?) Truth: 0.25."
     how_well_did_you_predict()
-    assert said(capsys) == "No predictions were made in this run."
+    assert printed(capsys) == "No predictions were made in this run."
 
 
 def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
@@ -42,13 +45,33 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
     ]:
         forget_predictions()
         answered(predict("Which share?", 0, 1), guess).truth(0.25)
-        assert said(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
+        assert printed(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
     forget_predictions()
     answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)  # a slider left alone is no guess
-    assert "You said" not in said(capsys)
+    assert "You said" not in printed(capsys)
 
 
-def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_or_wrong(capsys):
+def test_who_runs_all_cells_is_stopped_once_before_the_first_result_without_a_prediction(monkeypatch, capsys):
+    """A cell that was sent after its question was shown is not stopped, nor one whose question has a guess."""
+    monkeypatch.setattr(predictions, "_was_stopped", False)
+    hour = [datetime(2026, 1, 1, h, tzinfo=UTC) for h in range(3)]
+    for sent, guess in ((hour[2], (0.0, 1.0)), (hour[0], (0.2, 0.3)), (None, (0.0, 1.0))):
+        forget_predictions()
+        prediction = answered(predict("Which share?", 0, 1), guess)
+        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        monkeypatch.setattr(predictions, "_sent_at", lambda sent=sent: sent)
+        prediction.truth(0.25)
+    monkeypatch.setattr(predictions, "_sent_at", lambda: hour[0])
+    for stops in (True, False):
+        forget_predictions()
+        prediction = answered(predict("Which share?", 0, 1), (0.0, 1.0))
+        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        with pytest.raises(CellStopped, match=r"not predicted: Which share\?") if stops else nullcontext():
+            prediction.truth(0.25)
+        assert prediction.closed is not stops
+
+
+def test_a_range_includes_its_ends_and_a_choice_is_right_or_wrong(capsys):
     """The handles stand on a hundredth of the slider, the truth anywhere."""
     for value, is_inside in ((0.334, True), (0.336, False)):
         forget_predictions()
@@ -58,7 +81,7 @@ def test_a_truth_on_the_edge_of_the_handle_counts_as_held_and_a_choice_is_right_
     for chosen, verdict in (("a", "right"), ("b", "wrong")):
         forget_predictions()
         answered(predict("Which?", choices=("a", "b")), chosen).truth("a")
-        assert said(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")
+        assert printed(capsys).endswith(f"Truth: a. You said {chosen}: {verdict}.")
 
 
 def test_a_truth_that_nobody_could_have_guessed_is_refused():
@@ -79,7 +102,7 @@ def test_calibration(capsys):
         predict("Never answered?", 0, 1).truth(0.5)
         capsys.readouterr()
         how_well_did_you_predict()
-        text = said(capsys)
+        text = printed(capsys)
         assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{hits} held the truth" in text
         assert ("too narrow" in text, "agrees" in text) == (word == "too narrow", word == "agrees")
 
@@ -116,15 +139,15 @@ def test_a_guess_after_the_truth_does_not_count(capsys):
     share.truth(0.25)
     share.widget.value = (0.2, 0.3)
     again = predict("Which share?", 0, 1)
-    assert "what you guessed before it counts" in said(capsys) and again.widget is None
+    assert "what you guessed before it counts" in printed(capsys) and again.widget is None
     answered(again, (0.2, 0.3)).truth(0.25)
-    assert "You said 0.5 to 0.6: the truth is lower." in said(capsys)
+    assert "You said 0.5 to 0.6: the truth is lower." in printed(capsys)
     untouched = answered(predict("Which?", choices=("a", "b")), None)
     untouched.truth("a")
     untouched.widget.value = "a"
     assert share.guess() == again.guess() == (0.5, 0.6) and untouched.guess() is None
     how_well_did_you_predict()
-    assert "You answered 1 of 2 predictions. Of 1 range, 0 held the truth" in said(capsys)
+    assert "You answered 1 of 2 predictions. Of 1 range, 0 held the truth" in printed(capsys)
 
 
 def test_a_guess_may_change_until_the_truth(capsys):
@@ -132,4 +155,4 @@ def test_a_guess_may_change_until_the_truth(capsys):
     first.widget.value = (0.2, 0.3)
     again = predict("Which share?", 0, 1)  # nothing was told yet
     answered(again, (0.1, 0.4)).truth(0.25)
-    assert "You said 0.1 to 0.4: that holds it." in said(capsys)
+    assert "You said 0.1 to 0.4: that holds it." in printed(capsys)

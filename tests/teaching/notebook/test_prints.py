@@ -71,11 +71,15 @@ def sentences(source: str) -> set[str]:
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_no_sentence_that_a_lesson_prints_is_left_in_english(path):
     chinese = nbformat.read(NOTEBOOKS / "zh" / path.name, as_version=4)
-    kept = {message.id for message in confirmed_messages(PO / "zh_CN" / PRINTS) if message.id == message.string}
+    same_in_chinese = {
+        message.id for message in confirmed_messages(PO / "zh_CN" / PRINTS) if message.id == message.string
+    }
     for cell in (cell for cell in chinese.cells if cell.cell_type == "code"):
         shown = "\n".join(output.text for output in cell.outputs if output.output_type == "stream")
         english = [text for text in sentences(cell.source) if text in shown]
-        assert not [text for text in english if not any(message in kept for message in cells(text))], path.stem
+        assert not [text for text in english if not any(message in same_in_chinese for message in cells(text))], (
+            path.stem
+        )
 
 
 def test_every_message_is_printed_somewhere():
@@ -86,8 +90,10 @@ def test_every_message_is_printed_somewhere():
         for output in cell.get("outputs", [])
         if output.output_type == "stream"
     ]
-    found = {message for text in printed for message in cells(text)}
+    printed_messages = {message for text in printed for message in cells(text)}
     unused = [
-        m.id for m in confirmed_messages(PO / "zh_CN" / PRINTS) if m.id not in found and "live" not in m.auto_comments
+        m.id
+        for m in confirmed_messages(PO / "zh_CN" / PRINTS)
+        if m.id not in printed_messages and "live" not in m.auto_comments
     ]
     assert not unused

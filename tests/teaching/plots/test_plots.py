@@ -20,15 +20,15 @@ plt = pytest.importorskip("matplotlib.pyplot")
 def shown(monkeypatch) -> list[list]:
     """Stands for the notebook: bundle and metadata of what is displayed."""
     ipython = pytest.importorskip("IPython")
-    places = []
+    displayed = []
 
     def display(bundle, metadata, raw):
         assert raw
-        places.append([bundle, metadata])
+        displayed.append([bundle, metadata])
 
     monkeypatch.setattr(ipython, "get_ipython", lambda: object())
     monkeypatch.setattr(ipython.display, "display", display)
-    return places
+    return displayed
 
 
 def test_mean_interval_is_the_textbook_formula():

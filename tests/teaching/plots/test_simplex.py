@@ -8,7 +8,7 @@ from grpo_lab.teaching import plots
 from grpo_lab.teaching.plots.simplex import DIRECTIONS
 
 
-def test_vectors_that_add_up_to_zero_keep_their_lengths_and_what_they_share_is_lost():
+def test_the_simplex_keeps_lengths_of_centred_vectors_alone():
     scores = torch.eye(3, dtype=torch.float64) - torch.tensor([0.1, 0.4, 0.5], dtype=torch.float64)
     assert np.allclose(np.linalg.norm(plots.on_plane(scores), axis=-1), scores.norm(dim=-1))
     assert np.allclose(plots.on_plane(torch.ones(2, 4, 3)), np.zeros((2, 4, 2)))

@@ -6,7 +6,7 @@ import pytest
 from grpo_lab.teaching.plots import training_curves
 
 
-def test_lines_are_the_metrics_and_marks_the_measurements_a_run_that_was_cut_off_has_none_at_its_end():
+def test_lines_are_metrics_and_marks_are_evaluations():
     whole = {"metrics": {"m": [0.1, 0.4, 0.9]}, "before": {"sampled": {"s": 0.0}}, "after": {"sampled": {"s": 0.8}}}
     cut = {"metrics": {"m": [0.2, 0.3]}, "before": {"sampled": {"s": 0.0}}, "after": None}
     fig, ax = plt.subplots()

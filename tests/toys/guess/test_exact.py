@@ -89,7 +89,7 @@ def exact_gradient(policy, secrets):
 
 @pytest.mark.parametrize("secrets", GROUPS)
 @pytest.mark.parametrize("name", ["trajectory", "turn", "state"])
-def test_leave_one_out_is_unbiased_whoever_is_in_the_group_and_however_turns_are_compared(policy, name, secrets):
+def test_leave_one_out_is_unbiased_for_any_group_and_turn_baseline(policy, name, secrets):
     mean, variance = group_moments(policy, secrets, TURN_ADVANTAGES[name])
     assert_near(mean, exact_gradient(policy, secrets))
     assert variance > 0.01
@@ -130,7 +130,7 @@ def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
             assert_near(two, -value, 1e-10)
 
 
-def test_the_expected_step_is_the_gradient_of_the_reward_unless_the_worlds_words_are_pushed(policy):
+def test_expected_step_is_the_reward_gradient_if_replies_are_masked(policy):
     parameters = list(policy.parameters())
     exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
     exact = torch.nn.utils.parameters_to_vector(exact)

@@ -14,12 +14,12 @@ def weights(run):
 
 
 def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing():
-    one, two, often, other = (
+    run, repeated, measured_often, other_seed = (
         train_guess(WORLD, **(SHORT | change)) for change in ({}, {}, {"eval_every": 1}, {"seed": 1})
     )
-    assert torch.equal(weights(one), weights(two)) and one.rewards == two.rewards
-    assert torch.equal(weights(one), weights(often)) and one.steps == [0, 3, 6]
-    assert not torch.equal(weights(one), weights(other))
+    assert torch.equal(weights(run), weights(repeated)) and run.rewards == repeated.rewards
+    assert torch.equal(weights(run), weights(measured_often)) and run.steps == [0, 3, 6]
+    assert not torch.equal(weights(run), weights(other_seed))
 
 
 @pytest.mark.parametrize(

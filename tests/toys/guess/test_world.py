@@ -37,7 +37,7 @@ def test_the_histories_are_those_that_some_secret_makes_possible(world):
 
 
 @pytest.mark.parametrize("world", [WORLD, GuessWorld(4, 3)])
-def test_two_turns_are_in_one_state_if_the_same_numbers_are_left_to_the_same_guesses(world):
+def test_a_state_is_the_numbers_and_guesses_that_remain(world):
     policy = GuessPolicy(world)
     tokens = torch.cat([secret_episodes(policy, secret).tokens for secret in range(1, world.numbers + 1)])
     states, mask = turn_states(world, tokens), policy_mask(tokens)[:, ::2]

@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.options import OURS, TRL, Engine, take_engine
+from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
 from grpo_lab.train.engines.settings import differences, rows_of_a_process
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
@@ -44,12 +44,12 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
-    for number, (one, other, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
-        assert (one["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
-        assert all(all(map(torch.equal, one[key], other[key])) for key in ("gradients", "weights"))
+    for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
+        assert (first["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
+        assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))
         # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
         atol = 3e-7 if number == 0 else 3e-5
-        torch.testing.assert_close(one["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
+        torch.testing.assert_close(first["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
     if WAYS[way]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
     trained, _ = load_policy(tmp_path / "out", precision="fp32")  # what two wrote, one process reads
@@ -109,9 +109,9 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
         return tuple(rows_of_a_process(config).values())
 
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
-        take_engine({"engine": TRL, "fsdp": True})
+        make_engine({"engine": TRL, "fsdp": True})
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert take_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
+    assert make_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
     (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]

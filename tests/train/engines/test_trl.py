@@ -14,7 +14,7 @@ from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.rollout.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.train.engines import options, settings
 from grpo_lab.trainer import train
 from grpo_lab.trainer.inputs import RunInputs
@@ -157,7 +157,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
     assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = {name for name, each in SETTINGS.items() if each.trl not in ("same", "ours")}
+    refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
@@ -201,7 +201,7 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
-def test_on_a_card_trl_takes_float32_weights_where_our_own_optimizer_would_take_bf16(native, default, monkeypatch):
+def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, card = options.Engine("trl"), torch.device("cuda")
     assert engine.precision(GRPOConfig(), card, small=False) == default
@@ -350,18 +350,18 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err
 
 
-def test_what_lets_vllm_sample_is_passed_on_by_trls_names_and_refused_where_it_cannot_run(monkeypatch, base):
+def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
     assert options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            options.take_engine(server)
+            options.make_engine(server)
     monkeypatch.setattr(options, "find_spec", lambda package: package)
-    vllm = options.take_engine(server).vllm
+    vllm = options.make_engine(server).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = options.take_engine({"engine": "trl", "use_vllm": True})
+    engine = options.make_engine({"engine": "trl", "use_vllm": True})
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"

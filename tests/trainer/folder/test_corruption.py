@@ -25,7 +25,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def cut(path: Path) -> None:
+def truncate_file(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
@@ -46,7 +46,7 @@ def signed(path: Path, **changes) -> None:
 # In the newest checkpoint: the one before it is taken. (name, what is done to it, what is said to be wrong)
 IN_CHECKPOINT = [
     (".", shutil.rmtree, "chat_template.jinja is missing"),
-    ("model.safetensors", cut, "model.safetensors is not what was written: its size or its checksum differs"),
+    ("model.safetensors", truncate_file, "model.safetensors is not what was written: its size or its checksum differs"),
     ("model.safetensors", flip, "model.safetensors is not what was written"),
     ("optimizer.safetensors", Path.unlink, "optimizer.safetensors is missing"),
     ("trainer_state.json", lambda path: path.write_text("{}", encoding="utf-8"), "trainer_state.json is not what was"),
@@ -67,7 +67,7 @@ HARMLESS = [
 # Nobody can know what the run was: it stops, and touches nothing.
 STOPS = [
     (Path.unlink, "resume_from_checkpoint is True; .* which holds no grpo_run.json; .* in a new folder"),
-    (cut, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
+    (truncate_file, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
     (flip, "grpo_run.json' is not what the run wrote"),
     (lambda path: edit(path, "checkpoint-4", "checkpoint-3"), "grpo_run.json' is not what the run wrote"),
     (lambda path: signed(path, extra=2), "is not what the run wrote.*resume with the version of grpo_lab that wrote"),
@@ -89,7 +89,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
 
 
 def test_damaged_metrics_are_written_anew(undisturbed, tmp_path):
-    for number, spoil in enumerate([Path.unlink, cut, flip]):
+    for number, spoil in enumerate([Path.unlink, truncate_file, flip]):
         folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
         assert_same_end(cheap_run(folder), undisturbed)
@@ -141,8 +141,8 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
     ("fault", "every"),
     [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
 )
-def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_path):
-    changes, expected = counted
+def test_from_any_change_on_nothing_can_be_written(fault, every, counted_run, tmp_path):
+    changes, expected = counted_run
     message = (
         rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
     )
@@ -161,7 +161,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, counted, tmp_pa
             assert metrics_in(end[0])[-1]["step"] == 4
 
 
-def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted):
+def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted_run):
     def full(*arguments, **keywords):
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
@@ -169,10 +169,10 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
-    assert_same_end(cheap_run(tmp_path / "out"), counted[1])
+    assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
 
 
-def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
+def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted_run):
     folder = resuming.cheap_run_until(tmp_path / "out", 3)
     old_contents = contents(folder)
 
@@ -186,4 +186,4 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted):
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
     assert contents(folder) == old_contents
-    assert_same_end(cheap_run(folder), counted[1])
+    assert_same_end(cheap_run(folder), counted_run[1])

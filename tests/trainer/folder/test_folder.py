@@ -78,7 +78,7 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
 def test_without_save_steps_only_the_end_is_saved(tmp_path):
     cheap_run_until(tmp_path / "out", 3, save_steps=0)
     assert newest(tmp_path / "out") is None
-    assert kept(cheap_run(tmp_path / "out", save_steps=0)[0]) == [4]
+    assert checkpoint_steps(cheap_run(tmp_path / "out", save_steps=0)[0]) == [4]
 
 
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
@@ -149,7 +149,7 @@ def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, u
 # --- which checkpoints stay -----------------------------------------------------------------------------------------
 
 
-def kept(folder):
+def checkpoint_steps(folder):
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
@@ -162,7 +162,7 @@ def test_the_newest_stay(tmp_path):
         run.manifest = {"checkpoints": {f"checkpoint-{step}": {"files": {}} for step in steps}}
         assert (
             list(run._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in expected]
-            and kept(tmp_path) == expected
+            and checkpoint_steps(tmp_path) == expected
         )
 
 

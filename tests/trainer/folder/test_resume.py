@@ -26,13 +26,13 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
-def test_killed_before_any_change_to_the_file_system(every, counted, tmp_path):
-    changes, expected = counted
+def test_killed_before_any_change_to_the_file_system(every, counted_run, tmp_path):
+    changes, expected = counted_run
     assert changes > 100, "the axe sees every change"
-    for at in range(0, changes, every):
-        folder = tmp_path / str(at) / "out"
+    for change_index in range(0, changes, every):
+        folder = tmp_path / str(change_index) / "out"
         with pytest.raises(Killed):
-            cheap_run_under(folder, at)
+            cheap_run_under(folder, change_index)
         assert_nothing_lost(folder)
         assert_same_end(cheap_run(folder), expected)
 
@@ -41,16 +41,16 @@ def assert_nothing_lost(folder):
     """The steps that a checkpoint stands on have their metrics, whole; and there is a checkpoint from step 2 on."""
     path = folder / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    if found := newest(folder):
-        step = int(found.split("-")[1])
+    if newest_checkpoint := newest(folder):
+        step = int(newest_checkpoint.split("-")[1])
         assert [json.loads(line)["step"] for line in lines[:step]] == list(range(1, step + 1))
-    assert found or len(lines) <= 2
+    assert newest_checkpoint or len(lines) <= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
-def test_killed_again_while_resuming(share, counted, tmp_path):
-    changes, expected = counted
+def test_killed_again_while_resuming(share, counted_run, tmp_path):
+    changes, expected = counted_run
     for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
         with pytest.raises(Killed):
@@ -97,7 +97,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
 )
 def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     """In 8 bits with several pieces a parameter, too; the rounding draws its noise anew."""
-    monkeypatch.setattr(optim_8bit, "PIECE", 2048)
+    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
     expected = real_run(tmp_path / "whole", **short)
     if "world_settings" in settings:

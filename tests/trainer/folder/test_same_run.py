@@ -62,7 +62,7 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
 
 
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_evaluations_may_begin_or_end_when_a_run_goes_on_and_training_computes_the_same(begins, tmp_path):
+def test_evaluations_may_change_on_resuming_and_training_does_not(begins, tmp_path):
     """The folder says what it was last."""
     parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
     first, then = reversed(parts) if begins else parts
@@ -88,9 +88,9 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     cheap_run(tmp_path / "out", **settings | {"max_steps": 4})
     capsys.readouterr()
     folder, model, history = cheap_run(tmp_path / "out", **settings)
-    said = capsys.readouterr().out
-    assert "Resumed at step 4 of 6" in said and len(history) == 6
-    assert ("max_steps was 4: from here on the linear schedule is that of 6" in said) == (schedule == "linear")
+    output = capsys.readouterr().out
+    assert "Resumed at step 4 of 6" in output and len(history) == 6
+    assert ("max_steps was 4: from here on the linear schedule is that of 6" in output) == (schedule == "linear")
     if schedule == "constant":
         assert_same_end((folder, model, history), expected)
     saved = json.loads((folder / "grpo_config.json").read_text(encoding="utf-8"))
@@ -142,7 +142,7 @@ OTHERS = {
 }
 
 
-def test_model_and_tokenizer_may_be_those_of_a_checkpoint_and_a_loop_of_ones_own_has_no_rewards(cut_off, tmp_path):
+def test_a_checkpoints_model_may_resume_and_own_loops_need_no_rewards(cut_off, tmp_path):
     parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
     loaded = opened(copy_of(cut_off, tmp_path / "out"), *parts, rewards=None)
     saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
@@ -211,7 +211,7 @@ OTHER_REWARDS = {
 
 
 @pytest.mark.parametrize("kind", OTHER_REWARDS)
-def test_a_reward_that_is_no_plain_function_says_what_it_is_or_is_refused_unless_that_is_allowed(kind, tmp_path):
+def test_a_reward_without_a_fingerprint_is_refused_unless_allowed(kind, tmp_path):
     make, name = OTHER_REWARDS[kind]
     cheap_run_until(tmp_path / "out", 3, reward=make(1))
     message = f"^reward_funcs holds .*{name}, which cannot be compared .* `fingerprint`, .* ignore_reward_changes=True"

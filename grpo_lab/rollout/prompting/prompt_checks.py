@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.rollout.fast_paths import context_length
-from grpo_lab.rollout.templates import check_prompt, is_complete, rendered_together, templated
+from grpo_lab.rollout.forward.fast_paths import context_length
+from grpo_lab.rollout.prompting.templates import check_prompt, is_complete, rendered_together, templated
 
 RENDERED_AT_ONCE = 1000
 

@@ -19,15 +19,14 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
-from grpo_lab.rollout.episodes import sample_turns
-from grpo_lab.rollout.prompt_checks import check_prompts
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.environments.episodes import sample_turns
+from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_environment, tool_methods
+from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.sample import Rollout
-from grpo_lab.rollout.text_environment import TextEnvironment
-from grpo_lab.rollout.tools.dialogue import Dialogue
-from grpo_lab.rollout.tools.episode import ToolEpisode, call_environment, tool_methods
-from grpo_lab.rollout.tools.worker_thread import WorkerThread
-from grpo_lab.rollout.turns import Turn
 from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Rows
 
@@ -135,24 +134,11 @@ class ToolEnvironment:
         with _seeded():
             threads = self._take_threads(len(rows))
             prompts = [self._reset(thread, row) for thread, row in zip(threads, rows, strict=True)]
-            # The episodes of a group share their prompt, unless `reset` has given each one of its own.
-            is_shared = all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
-            per_prompt = num_generations if is_shared else 1
+            per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
             encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
-            prompt_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            tool_episodes = [
-                ToolEpisode(
-                    thread,
-                    dialogue,
-                    prompt_ids[index // per_prompt],
-                    self.tools,
-                    self.tool_timeout,
-                    has_reward=self.has_reward,
-                    has_state=self.has_state,
-                    by_turn=by_turn,
-                )
-                for index, thread in enumerate(threads)
-            ]
+            encoded_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
+            prompt_ids = [encoded_ids[index // per_prompt] for index in range(len(rows))]
+            tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, by_turn)
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
                 model, tokenizer, encoded, per_prompt, max_completion_length,
@@ -167,6 +153,23 @@ class ToolEnvironment:
         group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group=group)
+
+    def _begin_episodes(
+        self, threads: list[WorkerThread], dialogue: Dialogue, prompt_ids: list[list[int]], by_turn: bool
+    ) -> list[ToolEpisode]:
+        return [
+            ToolEpisode(
+                thread,
+                dialogue,
+                ids,
+                self.tools,
+                self.tool_timeout,
+                has_reward=self.has_reward,
+                has_state=self.has_state,
+                by_turn=by_turn,
+            )
+            for thread, ids in zip(threads, prompt_ids, strict=True)
+        ]
 
     def _new_thread(self) -> WorkerThread:
         thread = WorkerThread()
@@ -224,22 +227,9 @@ class ToolEnvironment:
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
 
 
-def pick_environment(
-    config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
-) -> TextEnvironment | ToolEnvironment | None:
-    """Return the environment that the arguments of `train` and the config name; None where the policy writes alone."""
-    limit = config.max_tool_calling_iterations
-    if tools or environment_factory is not None:
-        if environment is not None:
-            name = "tools" if tools else "environment_factory"
-            raise InputError("environment", environment, f"expected either it or {name}", found="is given, too")
-        return ToolEnvironment(tools, environment_factory, limit, config.tool_timeout)
-    if limit is not None:
-        if environment is None:
-            raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-        if isinstance(environment, TextEnvironment):
-            return replace(environment, max_turns=limit + 1)
-    return environment
+def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
+    """True if the episodes of each group have one prompt; `reset` may give each one of its own."""
+    return all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
 
 
 def _reply(episodes: list[ToolEpisode], turns: list[Turn]) -> list[list[int] | None]:

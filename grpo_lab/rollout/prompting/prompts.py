@@ -1,15 +1,10 @@
-"""Prompts as token ids, and the state that a model has to be in for sampling."""
-
-from contextlib import contextmanager
+"""Prompts as token ids, padded on the left; which token pads, and which tokens end a completion."""
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
-from transformers import GenerationConfig
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
 
 
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
@@ -43,37 +38,3 @@ def end_token_ids(model, tokenizer) -> list[int]:
     config_ids = model.generation_config.eos_token_id
     config_ids = config_ids if isinstance(config_ids, list) else [config_ids]
     return sorted({token for token in [*config_ids, tokenizer.eos_token_id] if token is not None})
-
-
-def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """The position of each token, counting real tokens only, so that padding on the left moves nothing."""
-    return (is_token.long().cumsum(-1) - 1).clamp(min=0)
-
-
-@contextmanager
-def evaluating(model):
-    """Evaluation mode for a while, then every module in the mode in which it was: each may have its own.
-
-    No dropout; and checkpointed layers keep their keys and values: in training mode transformers takes their cache as
-    None, with a warning alone, and each new token would see itself and nothing before.
-    """
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-@contextmanager
-def set_aside_generation_config(model):
-    """Set the checkpoint's generation_config aside for a while.
-
-    So `generate` adds no top_k, top_p or penalty of its own.
-    """
-    checkpoint_config, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = checkpoint_config

@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.prompts import set_aside_generation_config
-from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, SamplingRequest, entropy_of
-from grpo_lab.rollout.turns import DRAWN, Turns
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, SamplingRequest, entropy_of
+from grpo_lab.rollout.decoding.turns import DRAWN, Turns
+from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
 
 def sample_by_generate(
@@ -57,7 +57,7 @@ class _StopWhenDone(StoppingCriteria):
 class _Recorder(LogitsProcessor):
     """A processor that makes the distribution of the next token, and records the token that was drawn."""
 
-    def __init__(self, sampling: Sampling, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
+    def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
         self.sampling = sampling
         self.is_padding = is_padding
         self.turns = turns

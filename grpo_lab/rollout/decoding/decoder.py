@@ -23,18 +23,12 @@ from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
-from grpo_lab.rollout.cache import (
-    RoomyCache,
-    SlotCache,
-    attention_dtype,
-    autocast_copies,
-    decoding,
-    order_keeping_parents,
-)
-from grpo_lab.rollout.fast_paths import head_width
+from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, autocast_copies, decoding, order_keeping_parents
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, entropy_of
+from grpo_lab.rollout.decoding.turns import DRAWN, Turns
+from grpo_lab.rollout.forward.attention import attention_dtype
+from grpo_lab.rollout.forward.fast_paths import head_width
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.sampling import NOT_FINITE, Sampling, entropy_of
-from grpo_lab.rollout.turns import DRAWN, Turns
 
 LARGE_ROW = 2**20  # bytes of a row of the cache; larger ones are not copied when others come or go
 SEARCH_BLOCK = 128  # tokens
@@ -62,7 +56,7 @@ class Decoder:
         num_prompts: int,
         num_generations: int,
         columns: int,
-        sampling: Sampling,
+        sampling: SamplingParams,
         turns: Turns | None = None,
         rollout_rows: int | None = None,
     ):

@@ -1,3 +1,3 @@
 """Tools and environments under TRL's names: functions that the policy calls, worlds that episodes are played in."""
 
-from grpo_lab.rollout.tools.environment import ToolEnvironment, pick_environment
+from grpo_lab.rollout.environments.tools.environment import ToolEnvironment

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
-from grpo_lab.rollout.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.sampling_params import SamplingRequest
+from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
+from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompts import encode_prompts, end_token_ids, evaluating
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.prompting.tags import seen_text, tag_tokens
 from grpo_lab.rollout.sample import Rollout, checked_on_device, checked_sampling, opened_thoughts
-from grpo_lab.rollout.sampling import SamplingRequest
-from grpo_lab.rollout.tags import seen_text, tag_tokens
-from grpo_lab.rollout.turns import StopStrings, Turn, Turns
 
 
 @dataclass
@@ -140,7 +141,7 @@ def sample_turns(
         turn=turn,
         episodes=[
             Episode(calls, reply_tokens=is_policy.count(False))
-            for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
+            for calls, is_policy in zip(turns.num_replies, turns.is_policy, strict=True)
         ],
         group=prompt_of_row,
     )

@@ -18,15 +18,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.cache import additive_mask, attention, attention_dtype, gather_tokens
-from grpo_lab.rollout.inputs import Prompts, ScoreInputs
-from grpo_lab.rollout.long_rows import LONGEST_MASKED, LongRows, long_rows
-from grpo_lab.rollout.prompts import positions
+from grpo_lab.rollout.forward.attention import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
+from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
 PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
 
 
-def packed_hidden(model, inputs: ScoreInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
+def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
     """The last hidden state after each prefix, and the index of the one that predicts each token.
 
     Values where the mask is False are undefined.
@@ -159,3 +158,8 @@ def _recompute_with_same_attention(model) -> None:
 def _checkpoint_contexts(model):
     """The contexts of the forward pass, and of its repetition in the backward pass."""
     return nullcontext(), attention(model, model.config._attn_implementation)
+
+
+def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """The position of each token, counting real tokens only, so that padding on the left moves nothing."""
+    return (is_token.long().cumsum(-1) - 1).clamp(min=0)

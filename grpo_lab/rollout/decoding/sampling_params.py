@@ -14,8 +14,8 @@ from transformers.generation import (
 )
 
 from grpo_lab.base.checks import InputError, check_at_least, check_positive
+from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.turns import Turns
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
@@ -24,7 +24,7 @@ NOT_FINITE = (
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """Sampling parameters, and the token ids that end and pad a completion."""
 
     eos_token_ids: tuple[int, ...]
@@ -64,7 +64,7 @@ class SamplingRequest:
     prompts: Prompts
     num_generations: int
     max_completion_length: int
-    sampling: Sampling
+    sampling: SamplingParams
     # For episodes only. Supplies the environment's tokens and says which rows have finished.
     turns: Turns | None = None
 

@@ -13,13 +13,13 @@ from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.decoder import CpuDecoder, Decoder
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.generate import sample_by_generate
+from grpo_lab.rollout.decoding.decoder import CpuDecoder, Decoder
+from grpo_lab.rollout.decoding.generate import sample_by_generate
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingRequest
+from grpo_lab.rollout.decoding.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.packing import packed_prompts
-from grpo_lab.rollout.sampling import NOT_FINITE, SamplingRequest
-from grpo_lab.rollout.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
 

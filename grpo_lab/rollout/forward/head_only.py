@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from grpo_lab.rollout.prompts import evaluating
+from grpo_lab.rollout.forward.modes import evaluating
 
 TRIED = 5  # tokens
 _has_head_only: dict[tuple, bool] = {}  # by architecture

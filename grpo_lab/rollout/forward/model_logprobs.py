@@ -1,9 +1,9 @@
-"""The scorer: from a model and token ids to the log-probability of each token of a completion, with gradient.
+"""From a model and token ids to the log-probability of each token of a completion, with gradient.
 
-`score_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it for
-rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling to
-1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and the
-logits of many tokens are made in chunks; those of any other model by its own head (see `head_only.py`).
+`compute_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it
+for rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling
+to 1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and
+the logits of many tokens are made in chunks; those of any other model by its own head (see `head_only.py`).
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
-from grpo_lab.rollout.fast_paths import is_fast
-from grpo_lab.rollout.head_only import HeadOnly, has_head_only
-from grpo_lab.rollout.inputs import ScoreInputs
-from grpo_lab.rollout.packing import packed_hidden
+from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.packing import packed_hidden
+from grpo_lab.rollout.inputs import LogprobInputs
 
 LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
 
 
-def score_logprobs(
+def compute_logprobs(
     model,
     prompt_ids: Int[Tensor, "P L"],
     prompt_mask: Bool[Tensor, "P L"],
@@ -50,15 +50,15 @@ def score_logprobs(
         a log-probability with respect to the logits is (onehot - p) / temperature, with p = softmax(logits /
         temperature).
     """
-    inputs = ScoreInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
+    inputs = LogprobInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     logprobs_and_entropy = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
-    scored_mask = mask if policy_mask is None else mask & policy_mask
+    needed_mask = mask if policy_mask is None else mask & policy_mask
     if not is_fast(model):
-        return _score_plain(model, inputs, scored_mask, logprobs_and_entropy)
+        return _plain_logprobs(model, inputs, needed_mask, logprobs_and_entropy)
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    token_index = scored_mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
+    token_index = needed_mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
     # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
     pairs = predictor[token_index] * vocab_size + completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
@@ -72,9 +72,9 @@ def score_logprobs(
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
         logp = chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk)
-    zeros = logp.new_zeros(scored_mask.shape)
-    logp = zeros.masked_scatter(scored_mask, logp[0, pair_index])
-    return logp, None if entropy is None else zeros.masked_scatter(scored_mask, entropy[0, pair_index])
+    zeros = logp.new_zeros(needed_mask.shape)
+    logp = zeros.masked_scatter(needed_mask, logp[0, pair_index])
+    return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy[0, pair_index])
 
 
 def _logprobs_and_entropy(
@@ -96,12 +96,12 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
     return min(tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 
-def _score_plain(
-    model, inputs: ScoreInputs, scored_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
+def _plain_logprobs(
+    model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Score by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
+    """Log-probabilities by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
 
-    scored_mask: the tokens whose log-probability is needed.
+    needed_mask: the tokens whose log-probability is needed.
     logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
     """
     keywords, predictor = _whole_rows(inputs)
@@ -112,16 +112,16 @@ def _score_plain(
         logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
         return logprobs_and_entropy(logits, inputs.completion_ids)
     output = model.base_model(**keywords)
-    rows, columns = scored_mask.nonzero(as_tuple=True)
+    rows, columns = needed_mask.nonzero(as_tuple=True)
     hidden = output[0][rows, predictor[rows, columns]]
     head_only = HeadOnly(model, output)
     logp, entropy = head_only.in_chunks(logprobs_and_entropy, hidden, inputs.completion_ids[rows, columns], chunk)
-    zeros = logp.new_zeros(scored_mask.shape)
-    logp = zeros.masked_scatter(scored_mask, logp)
-    return logp, None if entropy is None else zeros.masked_scatter(scored_mask, entropy)
+    zeros = logp.new_zeros(needed_mask.shape)
+    logp = zeros.masked_scatter(needed_mask, logp)
+    return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy)
 
 
-def _whole_rows(inputs: ScoreInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
+def _whole_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
     """Keywords of a forward pass over prompt and completion, padding last; and which column predicts each token."""
     prompt_mask = inputs.prompt_mask[inputs.prompt_of_row]  # B L
     ids = torch.cat([inputs.prompt_ids[inputs.prompt_of_row], inputs.completion_ids], dim=1)

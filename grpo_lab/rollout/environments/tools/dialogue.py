@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.episodes import encode_reply
+from grpo_lab.rollout.environments.episodes import encode_reply
 
 # JSON as a regular expression: what it matches, json.loads reads.
 _WS = r"[ \t\r\n]*+"

@@ -1,0 +1,76 @@
+"""Show the case that a verdict is about: its input, the result and what is expected, in short and in full."""
+
+import textwrap
+from typing import Any
+
+from grpo_lab.base.language import fill
+from grpo_lab.course.checking.difference import Difference
+from grpo_lab.course.checking.outcome import Outcome, inputs
+from grpo_lab.course.checking.plain_data import Other
+from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, lines
+from grpo_lab.course.checking.verdict import WIDTH, Part, Row, rows_part
+from grpo_lab.course.exercise import Exercise
+
+LABEL_WIDTH = 10  # of a line of values
+
+
+def short_parts(
+    exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
+) -> list[Part]:
+    """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
+    width, label = WIDTH - 4 - LABEL_WIDTH, exercise.cases[index].label
+    input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
+    text = brief_arguments(_shown_arguments(exercise, index, seed), input_width)
+    case = label if len(text) + len(label) < width else ""
+    first, *continuation = textwrap.wrap(text, width) or [""]
+    rows = [_value_row("input", first, case=case), *(_value_row("", line) for line in continuation)]
+    if outcome.trace:
+        rows.append(_value_row("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
+    if difference.fault == "error":
+        return [rows_part("values", rows)]
+    subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
+    yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
+    rows.append(_value_row("yours", yours, subject))
+    return [rows_part("values", rows), rows_part("expected", [_value_row("expected", expected, subject)])]
+
+
+def _value_row(label: str, value: str, subject: str = "", case: str = "") -> Row:
+    """A line of the short parts, in which all values begin in one column."""
+    return Row(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
+
+
+def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
+    arguments = _shown_arguments(exercise, index, seed)
+    text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
+    label = exercise.cases[index].label
+    parts = [Part("values", text, fill("Input ({0}):", label) if label else "Input:")]
+    if outcome.trace:
+        parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
+    if "\n" in outcome.message:
+        parts.append(Part("values", outcome.message, f"{outcome.error}:"))
+    title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
+    parts.append(rows_part("values", _full_rows("yours", difference.got), f"{title}:"))
+    parts.append(rows_part("expected", _full_rows("expected", difference.expected), "What is expected:"))
+    if difference.subject.startswith("the gradient of"):
+        parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
+    return parts + printed_parts(outcome)
+
+
+def _full_rows(label: str, value: Any) -> list[Row]:
+    """A value in full, as `lines` shows it; those of its lines that begin with its name begin with the label."""
+    rows = []
+    for line in lines("", value):
+        if line.startswith(" = "):
+            rows.append(Row(line.removeprefix(" = "), label, " = "))
+        else:
+            goes_on = line.startswith(("    ", "…"))
+            rows.append(Row(line, "" if goes_on else label))
+    return rows
+
+
+def _shown_arguments(exercise: Exercise, index: int, seed: int) -> dict:
+    return arguments_shown(inputs(exercise, index, seed)[0])
+
+
+def printed_parts(outcome: Outcome) -> list[Part]:
+    return [Part("values", outcome.printed, "Your function printed:")] if outcome.printed.strip() else []

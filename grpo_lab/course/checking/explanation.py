@@ -1,0 +1,196 @@
+"""Explain a wrong result: by a known mistake, by a relation of all numbers, or by the first difference."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from grpo_lab.base.language import Phrase, fill
+from grpo_lab.course.checking.compare import equal_values, is_number
+from grpo_lab.course.checking.difference import Difference, first_difference
+from grpo_lab.course.checking.mistakes import choices, likely, matching
+from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
+from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
+from grpo_lab.course.checking.verdict import Part
+from grpo_lab.course.exercise import TESTS, Exercise, Misconception
+
+HARDER = "Right on ordinary inputs; this one is large or extreme. "
+
+
+class Explanation(NamedTuple):
+    """The case that is shown, its difference, the mistakes that explain it, and sentences, the first said at once."""
+
+    index: int
+    difference: Difference
+    mistakes: list[Misconception]
+    sentences: list[Part]
+
+
+def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> Explanation:
+    """Explain by one mistake that fits every case, else by a relation of all numbers, else by several mistakes."""
+    expected = expected_outcomes(exercise, seed)
+    index = _simplest_case(exercise, outcomes, expected, failing)
+    difference = first_difference(outcomes[index], exercise, index, seed)
+    mistakes = matching(exercise, outcomes, seed)
+    if mistakes:
+        return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
+    relation = ""
+    if not difference.fault and shares["values"] < 1:
+        relation = _relation_sentence(exercise, outcomes, expected, difference.subject, seed)
+    if not relation and difference.fault in ("", "kind", "shape"):
+        cases_by_mistake = likely(exercise, outcomes, seed)
+        if cases_by_mistake:
+            mistakes = list(cases_by_mistake)
+            index = cases_by_mistake[mistakes[0]][0]  # a case that shows the mistake that is named first
+            difference = first_difference(outcomes[index], exercise, index, seed)
+            return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, False, difference))
+    finding = relation or difference.finding
+    where = "" if difference.fault else _failing_choices(exercise, failing)
+    if where:
+        pairs = _result_pairs(difference.subject, outcomes, expected, failing)
+        if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
+            finding = everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
+        finding = Phrase(where, " ", finding) if finding else where
+    return Explanation(index, difference, [], [_difference_sentence(exercise.cases[index].tests, difference, finding)])
+
+
+def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
+    """The failing case to show: ordinary before extreme; then wrong values before wrong gradients, small ones first."""
+    only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
+    return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
+
+
+def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference: Difference) -> list[Part]:
+    """Sentences about the mistakes: careful ones, where they explain only some of the cases."""
+    preamble = "On some inputs the result is as with this mistake: "
+    if certain:
+        preamble = ""
+    elif difference.subject.startswith("the gradient of"):
+        preamble = fill("The value is right here, but {0} is as with this mistake:", difference.subject) + " "
+    elif len(mistakes) > 1:
+        preamble = "There seems to be more than one mistake. First: "
+    return [
+        Part("say", Phrase("And then: " if index else preamble, mistake.says)) for index, mistake in enumerate(mistakes)
+    ]
+
+
+def _relation_sentence(
+    exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str, seed: int
+) -> str:
+    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much.
+
+    subject: "the result", or what is observed in its place.
+    """
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    pairs = _result_pairs(subject, outcomes, expected, ordinary)
+    own_leaves = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
+    expected_leaves = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
+    if len(own_leaves) == 1 < len(expected_leaves) and None not in own_leaves | expected_leaves:
+        (only,) = own_leaves
+        if only != 0 or isinstance(only, bool):
+            text = "Your result is {0} everywhere, for every input: which of the arguments decides it?"
+            return fill(text, str(only))
+    if not all(_are_numbers(*pair) for pair in pairs):
+        return ""
+    vectors = [_flatten_pair(pair) for pair in pairs]
+    return everywhere(*_concatenate(vectors)) or _size_sentence(exercise, vectors, seed)
+
+
+def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
+    """Say which axis of which argument has the size by which the result is too large or too small in every case."""
+    indices = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    factors: list[float] = []
+    arguments: list[dict[str, Any]] = []
+    for index, (got, right) in zip(indices, vectors, strict=True):
+        if not got.any() and not right.any():  # two results of zeros have no factor, and contradict none
+            continue
+        constant = factor(got, right) if right.any() and got.isfinite().all() else None
+        if constant is None:
+            return ""
+        factors.append(constant)
+        arguments.append(inputs(exercise, index, seed)[0].arguments)
+    if len(set(factors)) < 2:
+        return ""
+    for name, axis, sizes in _axis_sizes(arguments):
+        if _all_close([constant * size for constant, size in zip(factors, sizes, strict=True)], [1] * len(sizes)):
+            text = "Your result is divided by the size of axis {0} of `{1}`: is a mean taken where a sum is meant?"
+            return fill(text, axis, name)
+        if _all_close(factors, sizes):
+            text = "Your result is multiplied by the size of axis {0} of `{1}`: is a sum taken where a mean is meant?"
+            return fill(text, axis, name)
+    return ""
+
+
+def _axis_sizes(arguments: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int, list[int]]]:
+    """Name, axis and its size in each case, of the arguments that are tensors of as many axes in all cases."""
+    for name, first in arguments[0].items():
+        tensors = [values.get(name) for values in arguments]
+        if not isinstance(first, Tensor) or not all(isinstance(t, Tensor) and t.ndim == first.ndim for t in tensors):
+            continue
+        for axis in range(first.ndim):
+            yield name, axis, [tensor.shape[axis] for tensor in tensors]
+
+
+def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
+    """Say for which choices of an argument the result is wrong, if it is for all of their cases, and for no other."""
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    wrong = set(failing).intersection(ordinary)
+    for name, values in choices(exercise).items():
+        wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))
+        with_these_values = {index for index in ordinary if values[index] in wrong_values}
+        if wrong and wrong == with_these_values != set(ordinary):
+            shown = [repr(value) for value in wrong_values]
+            listed = fill("{0} or {1}", *shown) if len(shown) == 2 else shown
+            return fill("It is wrong where `{0}` is {1}, and right elsewhere.", name, listed)
+    return ""
+
+
+def _difference_sentence(tests: str, difference: Difference, finding: str) -> Part:
+    preamble = HARDER if tests == "stability" and difference.fault in ("", "error") else ""
+    sentence = fill("Something else is expected for {0}: compare the lines below.", difference.subject)
+    return Part("say", Phrase(preamble, finding or sentence))
+
+
+def _result_pairs(
+    subject: str, outcomes: Sequence[Outcome], expected: Sequence[Outcome], indices: Sequence[int]
+) -> list[tuple[Any, Any]]:
+    """The result of each of these cases, and what is expected; of the observed part `subject`, where that is none."""
+    return [(_result_of(outcomes[index], subject), _result_of(expected[index], subject)) for index in indices]
+
+
+def _result_of(outcome: Outcome, subject: str) -> Any:
+    if subject == "the result" and outcome.observed is None:
+        return outcome.value
+    return (outcome.observed or {}).get(subject)
+
+
+def _concatenate(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """All numbers of the results, and all that are expected, each as one vector."""
+    got, right = zip(*pairs, strict=True)
+    return torch.cat(got), torch.cat(right)
+
+
+def _flatten_pair(pair: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
+    got, right = pair
+    return torch.as_tensor(got).double().flatten(), torch.as_tensor(right).double().flatten()
+
+
+def _are_numbers(got: Any, expected: Any) -> bool:
+    if isinstance(got, Tensor) and isinstance(expected, Tensor):
+        return got.shape == expected.shape and torch.bool not in (got.dtype, expected.dtype)
+    return is_number(got) and is_number(expected)
+
+
+def _distinct_leaves(value: Any) -> set:
+    """The different numbers, truth values and texts in a result; None for what else there is."""
+    if isinstance(value, Tensor):
+        return set(value.flatten().tolist())
+    if isinstance(value, list):
+        return {leaf for part in value for leaf in _distinct_leaves(part)}
+    return {value if isinstance(value, bool | int | float | str) else None}
+
+
+def _all_close(numbers: Sequence[float], expected: Sequence[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=LOOSE) for a, b in zip(numbers, expected, strict=True))

@@ -1,0 +1,1 @@
+"""Episodes: an environment, or tools, reply within the completions of the policy."""

@@ -1,0 +1,46 @@
+"""The environment that replies in plain text, such as a calculator inside a thought."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpo_lab.rollout.environments.episodes import sample_episodes
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.sample import Rollout
+from grpo_lab.tasks import Rows, Task
+
+
+@dataclass(frozen=True)
+class TextEnvironment:
+    """A function of texts, and the stop strings that hand the word to it; both as `sample_episodes` takes them."""
+
+    respond: Callable[[list[str]], Sequence[str | None]]
+    stop_strings: Sequence[str] = ()
+    max_turns: int | None = None
+    has_instances: ClassVar[bool] = False  # a function replies to all episodes
+    has_reward: ClassVar[bool] = False
+    has_state: ClassVar[bool] = False
+
+    def sample(
+        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling
+    ) -> Rollout:
+        """Sample G episodes of each row of the data."""
+        prompts = [row["prompt"] for row in rows]
+        return sample_episodes(
+            model, tokenizer, prompts, num_generations, max_completion_length, self.respond,
+            stop_strings=self.stop_strings, max_turns=self.max_turns, **sampling,
+        )  # fmt: skip
+
+    def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
+        """Raise InputError for the first prompt that the tokenizer cannot take, or that leaves no room."""
+        check_prompts(model, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
+
+    @property
+    def ingredients(self) -> tuple[list[Callable], dict]:
+        """The code that it is made of, and its settings: what a resumed run compares."""
+        return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
+
+
+def task_environment(task: Task) -> TextEnvironment | None:
+    """The environment that replies within the completions of a task; None where the policy writes alone."""
+    return None if task.respond is None else TextEnvironment(task.respond, task.stop_strings)

@@ -1,0 +1,61 @@
+"""A name says what a thing is: vague words are no names, in the package, its tests and the recorders."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("grpo_lab", "tests", "notebooks/runs")
+VAGUE = {"found", "one", "said", "place", "places", "given", "wanted", "asked", "told"}
+VAGUE |= {"made", "held", "kept", "taken", "of", "at", "more", "what"}
+# A file, and a vague name that it may bind, with the reason.
+EXCEPTIONS = {
+    ("grpo_lab/base/checks.py", "found"): "InputError.found is the verb of the message, and public (CONTRIBUTING)",
+    ("grpo_lab/rewards/scoring.py", "found"): "RewardError passes it on to InputError",
+    (
+        "grpo_lab/course/exercise.py",
+        "given",
+    ): "with its label it is read as a phrase: given('one row', ...), drawn(...)",
+    ("grpo_lab/toys/guess/world.py", "found"): "the word of the game of lesson 11 that ends an episode",
+}
+
+
+def bindings(source: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each variable, argument, function and class that the source binds."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+
+
+def vague_names(folder: str) -> dict[tuple[str, str], int]:
+    """The first line of each vague name that a file of the folder binds."""
+    lines: dict[tuple[str, str], int] = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for line, name in bindings(path.read_text(encoding="utf-8")):
+            if name in VAGUE:
+                lines.setdefault((file, name), line)
+    return lines
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_vague_name_is_bound(folder):
+    lines = vague_names(folder)
+    assert [f"{file}:{line} {name}" for (file, name), line in lines.items() if (file, name) not in EXCEPTIONS] == []
+
+
+def test_every_exception_is_needed():
+    assert EXCEPTIONS.keys() <= {key for folder in FOLDERS for key in vague_names(folder)}
+
+
+def test_each_kind_of_binding_is_seen():
+    source = (
+        "def given(at, *, found=1):\n    for one in at:\n        kept = said = [place for place in one]\nclass Made: 0"
+    )
+    assert {name for _, name in bindings(source)} == {"given", "at", "found", "one", "kept", "said", "place", "Made"}
