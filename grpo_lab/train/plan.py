@@ -66,7 +66,7 @@ class RunPlan:
         return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
     def fitted(self) -> tuple["RunPlan", list[str]]:
-        """The plan with the precision and the cut of the batch that fit a GPU, on a CPU the cut alone; and lines on them."""
+        """The plan with the precision and the cut that fit a GPU, on a CPU with the cut alone; and lines on them."""
         from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
         has_adapters = self.engine.lora is not None
