@@ -3,7 +3,8 @@
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
 was measured on a GPU, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
-started. What a CPU's kernels take beside the tensors, in half precision above all, is not counted.
+started. What a CPU's kernels take beside the tensors, in half precision above all, and what a process keeps free
+between them (base/allocator.py), is not counted.
 """
 
 from collections.abc import Container, Iterator
