@@ -16,9 +16,11 @@ import torch
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import SHORT
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, PlannedRun, resident
 from grpo_lab.models.shapes import shape_of
+from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
@@ -189,3 +191,37 @@ def fit_to_gpu(
         return config, [f"memory: not planned, since {error}"]
     chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
+
+
+def fit_to_cpu(
+    model_config, tokenizer, rows, config: GRPOConfig, precision: str, fixed: Container[str] = ()
+) -> tuple[GRPOConfig, list[str]]:
+    """The configuration with larger micro-batches where completions are short; and lines on it, if it has changed.
+
+    Each micro-batch passes over all weights and gradients, and with few tokens that is much of a CPU's time. The rows
+    that a run begins with are those for completions of `SHORT` tokens. Of shorter ones it takes the most rows whose
+    update is planned to need no more memory than that.
+
+    fixed: settings that stay as they are. So does a cut on which the loss depends, and that of a model whose parts are
+    not known.
+    """
+    is_given = {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed)
+    cut_matters = LOSSES[config.loss_type].divided_by == "microbatch_tokens"
+    if is_given or cut_matters or config.max_completion_length >= SHORT:
+        return config, []
+    usual = replace(config, max_completion_length=SHORT)
+    try:
+        planned = plan(
+            model_config, usual, prompt_length=longest_prompt(tokenizer, rows), precision=precision, device_type="cpu"
+        )
+    except InputError:
+        return config, []
+    for at_once in range(config.update_batch_size, config.rows_at_once, -1):
+        if config.update_batch_size % at_once:
+            continue
+        parts = config.update_batch_size // at_once
+        larger = replace(config, per_device_train_batch_size=at_once, gradient_accumulation_steps=parts)
+        if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
+            why = f"{at_once} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
+            return larger, [f"per_device_train_batch_size {at_once}, gradient_accumulation_steps {parts}: {why}"]
+    return config, []

@@ -31,7 +31,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
 
     changes: the settings of a file that this engine has otherwise, as `read_options_and_changes` returns them.
     """
-    from grpo_lab.models import one_thread_if_small
+    from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
     from grpo_lab.train import checks
 
     checker = checks.CheckRunner(raises=not dry_run)
@@ -45,14 +45,17 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)
         checker(checks.check_adapter, plan, model_config)
+        precision = plan.engine.precision(plan.config, plan.device, plan.small)
+        if not dry_run or plan.device.type == "cpu":  # on a GPU, `plan_lines` says what fits
+            plan, memory_lines = plan.fitted()
+            for line in memory_lines:
+                print(line)
         if dry_run:
-            precision = plan.engine.precision(plan.config, plan.device, plan.small)
             return checker.report(checks.plan_lines(plan, precision), checks.checked_parts(plan))
-        plan, memory_lines = plan.fitted()
-        for line in memory_lines:
-            print(line)
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
+    if plan.engine.name == OURS:
+        keep_freed_memory_if_large(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,

@@ -66,9 +66,13 @@ class RunPlan:
         return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
     def fitted(self) -> tuple["RunPlan", list[str]]:
-        """The plan with the precision and the cut of the batch that fit into the memory of a GPU; and lines on them."""
-        from grpo_lab.memory import fit_to_gpu
+        """The plan with the precision and the cut of the batch that fit a GPU, on a CPU the cut alone; and lines on it."""
+        from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
+        if self.device.type == "cpu" and self.engine.lora is None and self.engine.name == OURS:
+            precision = self.engine.precision(self.config, self.device, self.small) or "fp32"
+            config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
+            return replace(self, config=config), lines
         if self.engine.name != OURS and self.engine.lora is None:
             return self, []
         config, lines = fit_to_gpu(
