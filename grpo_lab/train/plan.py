@@ -66,7 +66,7 @@ class RunPlan:
         return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
     def fitted(self) -> tuple["RunPlan", list[str]]:
-        """The plan with the precision and the cut of the batch that fit a GPU, on a CPU the cut alone; and lines on it."""
+        """The plan with the precision and the cut of the batch that fit a GPU, on a CPU the cut alone; and lines."""
         from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
         if self.device.type == "cpu" and self.engine.lora is None and self.engine.name == OURS:
