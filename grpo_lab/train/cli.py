@@ -45,12 +45,13 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)
         checker(checks.check_adapter, plan, model_config)
+        precision = plan.engine.precision(plan.config, plan.device, plan.small)
+        if not dry_run or plan.device.type == "cpu":  # on a GPU, `plan_lines` says what fits
+            plan, memory_lines = plan.fitted()
+            for line in memory_lines:
+                print(line)
         if dry_run:
-            precision = plan.engine.precision(plan.config, plan.device, plan.small)
             return checker.report(checks.plan_lines(plan, precision), checks.checked_parts(plan))
-        plan, memory_lines = plan.fitted()
-        for line in memory_lines:
-            print(line)
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
     if plan.engine.name == OURS:
