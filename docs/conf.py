@@ -197,11 +197,19 @@ def sources(name: str) -> list[str]:
 
 
 def functions(notebook, docname: str) -> str:
-    """What there is to write on a page of exercises, as a table."""
+    """What there is to write on a page of exercises, as a table that a phone has room for."""
     tasks = [cell.source for cell in notebook.cells if cell.metadata.get("grpo_lab", {}).get("role") == "task"]
     found = [re.match(r"## (\d+)\. `(\w+)`\s+\*(.+?) · (.+?) · (.+?) ·", task) for task in tasks]
-    rows = [f"| [`{m[2]}`](#{m[1]}-{m[2]}) | {m[3]} | {m[4]} | {m[5]} |" for m in found if m]
-    head = "| 函数 | 分数 | 时间 | 难度 |" if CHINESE.search(docname) else "| function | points | time | difficulty |"
+    number = re.compile(r"[\d.]+")
+    rows = [
+        f"| [`{m[2]}`](#{m[1]}-{m[2]}) | {number.search(m[3])[0]} | {number.search(m[4])[0]} | {m[5]} |"
+        for m in found
+        if m
+    ]
+    heads = (
+        ("函数", "分数", "分钟", "难度") if CHINESE.search(docname) else ("function", "points", "minutes", "difficulty")
+    )
+    head = f"| {' | '.join(heads)} |"
     return "\n".join(["", head, "|---|---|---|---|", *rows, ""]) if rows else ""
 
 

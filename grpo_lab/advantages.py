@@ -236,10 +236,10 @@ def turn_advantages(
             difference of the means: that one leaves a rounding residue.
     """
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same_state, other_episode = _compared_turns(turn_rewards, turn_mask, states, gamma)
-    compared = same_state & other_episode  # P GK GK (11.8)
-    count = compared.sum(-1)
-    differences = torch.where(compared, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
+    returns, same_state, other_episode = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
+    in_baseline = same_state & other_episode  # P GK GK (11.8)
+    count = in_baseline.sum(-1)
+    differences = torch.where(in_baseline, returns[..., :, None] - returns[..., None, :], 0).sum(-1)
     advantages = torch.where(count > 0, differences / count.clamp(min=1), returns)  # P GK (11.6)
     return turn_mask * advantages.view(turn_mask.shape)
 
@@ -273,7 +273,7 @@ def gigpo_advantages(
     check_choice("scale", scale, ("none", "group"))
     check_positive("eps", eps)
     _check_turns(turn_rewards, turn_mask, states)
-    returns, same_state, _ = _compared_turns(turn_rewards, turn_mask, states, gamma)
+    returns, same_state, _ = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
     count = same_state.sum(-1).clamp(min=1)
     differences = torch.where(same_state, returns[..., :, None] - returns[..., None, :], 0)  # g - g', exact where equal
     centred = differences.sum(-1) / count  # P GK (11.9)
@@ -285,40 +285,66 @@ def gigpo_advantages(
     return advantages
 
 
-def advantages_of_known(
+def masked_advantages(
+    rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], config: Any
+) -> Float[Tensor, "P G"]:
+    """Compute the advantages that a run names, of the completions that have a reward; those of the others are zero.
+
+    A completion without a reward is left out of its group. If only one of a group is left, it has no baseline, and its
+    advantage is zero, too. (With the advantage "none" it keeps its reward.)
+
+    Args:
+        has_reward: False for a completion to which no reward applies (its reward is NaN).
+        config: a `GRPOConfig`, of which `advantage` and the settings that this entry of `ADVANTAGES` reads matter.
+    """
+    compute = ADVANTAGES[config.advantage].compute
+    if has_reward.all():
+        return compute(rewards, config)  # [complete]
+    if config.advantage == "group" and config.scale_rewards == "batch":
+        return batch_advantages_of_rewarded(rewards, has_reward)
+    smallest_group = 1 if config.advantage == "none" else 2
+    return advantages_of_rewarded(
+        lambda rewards: compute(rewards, config), has_reward, rewards, smallest_group=smallest_group
+    )
+
+
+def advantages_of_rewarded(
     compute: Callable[..., Tensor],
-    known: Bool[Tensor, "P G"],
+    has_reward: Bool[Tensor, "P G"],
     rewards: Float[Tensor, "P G ..."],
-    *further: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
+    *other_inputs: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
     smallest_group: int = 2,
 ) -> Float[Tensor, "P G ..."]:
-    """Compare the completions of each group whose reward is known; the advantages of the others are zero.
+    """Compare the completions of each group that have a reward; the advantages of the others are zero.
 
     Args:
         compute: from the rewards, and what else there is, to advantages of their shape; such as `group_advantages`.
-        known: False for a completion to which no reward applies (its reward is NaN).
-        rewards: numbers where they are known; elsewhere anything may stand, NaN included.
-        further: what else `compute` takes, such as a mask of turns. A None is handed on.
-        smallest_group: where fewer are known, they have nothing to be compared with: theirs are zero, too.
+        has_reward: False for a completion to which no reward applies (its reward is NaN).
+        rewards: numbers where there is a reward; elsewhere anything may stand, NaN included.
+        other_inputs: what else `compute` takes, such as a mask of turns. A None is handed on.
+        smallest_group: where fewer have a reward, they have no baseline: theirs are zero, too.
     """
-    if known.all():
-        return compute(rewards, *further)
+    if has_reward.all():
+        return compute(rewards, *other_inputs)
     advantages = torch.zeros_like(rewards)
-    for p, is_known in enumerate(known):
-        if is_known.sum() >= smallest_group:
-            inputs = (None if values is None else values[p, is_known][None] for values in (rewards, *further))
-            advantages[p, is_known] = compute(*inputs)[0]
+    for p, row_has_reward in enumerate(has_reward):
+        if row_has_reward.sum() >= smallest_group:
+            inputs = (
+                None if values is None else values[p, row_has_reward][None] for values in (rewards, *other_inputs)
+            )
+            advantages[p, row_has_reward] = compute(*inputs)[0]
     return advantages
 
 
-def batch_advantages_of_known(rewards: Float[Tensor, "P G"], eps: float = 1e-4) -> Float[Tensor, "P G"]:
-    """Divide by one standard deviation, as `group_advantages(rewards, "batch")`, where some rewards may be NaN.
+def batch_advantages_of_rewarded(
+    rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], eps: float = 1e-4
+) -> Float[Tensor, "P G"]:
+    """Divide by one standard deviation, as `group_advantages(rewards, "batch")`, where some have no reward.
 
-    It is that of all rewards that are known; where only one is, nothing is divided.
+    It is that of all rewards that there are; where there is only one, nothing is divided.
     """
-    known = ~rewards.isnan()
-    centred = advantages_of_known(lambda rewards: group_advantages(rewards, "none"), known, rewards)
-    return centred / (rewards[known].std() + eps) if known.sum() > 1 else centred
+    centred = advantages_of_rewarded(lambda rewards: group_advantages(rewards, "none"), has_reward, rewards)
+    return centred / (rewards[has_reward].std() + eps) if has_reward.sum() > 1 else centred
 
 
 def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
@@ -329,7 +355,7 @@ def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None 
     check_all_finite("turn_rewards", turn_rewards[turn_mask])
 
 
-def _compared_turns(
+def _pairs_of_turns(
     turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rewards to go, (P, G*K); which pairs of turns share a state; and which are of different episodes."""

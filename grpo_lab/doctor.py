@@ -135,7 +135,7 @@ def check_allocator() -> Check:
         return Check("ok", "not glibc: left as it is")
     if is_set_by_environment():
         return Check("ok", "glibc, as environment variables set it")
-    return Check("ok", "glibc: once a model is loaded on the CPU, freed memory stays with the process")
+    return Check("ok", "glibc: once a real model is loaded on the CPU, freed memory stays with the process")
 
 
 def check_tiny() -> Check:

@@ -94,15 +94,15 @@ def evaluate(
     total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
     if samples is not None:
         samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
-    marks = sampled.marks.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(sampled.marks)
-    num_marked = int((marks > -torch.inf).any(1).sum())
-    without_spread = (marks == marks[:, :1]).all(1).double().mean().item()
+    correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(sampled.correctness)
+    num_applied = int((correctness > -torch.inf).any(1).sum())
+    without_spread = (correctness == correctness[:, :1]).all(1).double().mean().item()
     means = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
-        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_marked),
-        "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(marks) or None,
+        "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
+        "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
         **none_shares(names, rewards_per_func),
         **sampled.logged,
@@ -117,15 +117,15 @@ def evaluate(
     }
 
 
-def _pass_at_k_of_problems(marks: Tensor) -> dict[str, float]:
-    """The mean of `pass_at_k` over the problems with at least k marks, for k = 1, 2, 4, ...
+def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
+    """The mean of `pass_at_k` over the problems with at least k completions that the reward applies to, k = 1, 2, 4 ...
 
-    marks: one row per problem; at least 1 is right, minus infinity is no mark.
+    correctness: one row per problem; at least 1 is right, minus infinity where the reward did not apply.
     """
-    counts = list(zip((marks > -torch.inf).sum(1).tolist(), (marks >= 1).sum(1).tolist(), strict=True))
-    most = max(marked for marked, _ in counts)
-    powers = [2**i for i in range(marks.shape[1].bit_length()) if 2**i <= most]
-    return {str(k): mean(pass_at_k(marked, right, k) for marked, right in counts if marked >= k) for k in powers}
+    counts = list(zip((correctness > -torch.inf).sum(1).tolist(), (correctness >= 1).sum(1).tolist(), strict=True))
+    most = max(applied for applied, _ in counts)
+    powers = [2**i for i in range(correctness.shape[1].bit_length()) if 2**i <= most]
+    return {str(k): mean(pass_at_k(applied, right, k) for applied, right in counts if applied >= k) for k in powers}
 
 
 def _records(rows: Rows, sampled, G: int) -> list[dict]:

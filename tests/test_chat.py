@@ -74,7 +74,7 @@ def message_of(role, text):
 
 
 @pytest.fixture
-def heard(monkeypatch):
+def recorded_prompts(monkeypatch):
     """Instead of a reply, how many messages were given, or the next exception; all that was given, and exceptions."""
     prompts, faults = [], []
 
@@ -120,7 +120,7 @@ def loaded(tiny, monkeypatch):
     monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
 
 
-def typed(monkeypatch, *lines) -> None:
+def type_lines(monkeypatch, *lines) -> None:
     """A reader at a terminal; an exception is what they press."""
     remaining = iter(lines)
 
@@ -140,16 +140,16 @@ def test_one_question_one_reply(loaded, tiny, capsys):
 
 def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, monkeypatch, capsys):
     monkeypatch.setattr(tiny[1], "chat_template", tiny[1].chat_template)  # put back at the end
-    typed(monkeypatch, "10+20=", "and")
+    type_lines(monkeypatch, "10+20=", "and")
     assert chat.main(["--model", "tiny", "--max_new_tokens", "8", "--chat_template", "none"]) == 0
     first = reply(*tiny, "10+20=", 8)
     expected = f"{chat.HELP}\n{first}\n" + reply(*tiny, f"10+20=\n\n{first}\n\nand", 8) + "\n"
     assert tiny[1].chat_template is None and capsys.readouterr().out == expected
 
 
-def test_a_chat_starts_anew_and_forgets_stopped_messages(loaded, heard, monkeypatch, capsys):
-    prompts, faults = heard
-    typed(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
+def test_a_chat_starts_anew_and_forgets_stopped_messages(loaded, recorded_prompts, monkeypatch, capsys):
+    prompts, faults = recorded_prompts
+    type_lines(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0
     printed = capsys.readouterr().out
     assert prompts[1] == [
@@ -161,12 +161,12 @@ def test_a_chat_starts_anew_and_forgets_stopped_messages(loaded, heard, monkeypa
     assert [line for line in printed.splitlines() if line.endswith("heard")] == ["2 heard", "4 heard", "2 heard"]
     assert printed.count(chat.HELP) == 1
     faults += [KeyboardInterrupt(), InputError("prompt has 9 tokens")]
-    typed(monkeypatch, "a", "b", "c")
+    type_lines(monkeypatch, "a", "b", "c")
     assert chat.main(["--model", "tiny"]) == 0
     printed = capsys.readouterr().out
     assert "(stopped, and forgotten)" in printed and "(prompt has 9 tokens)" in printed and "1 heard" in printed
     assert prompts[-1] == [message_of("user", "c")]
-    typed(monkeypatch, "a", KeyboardInterrupt)
+    type_lines(monkeypatch, "a", KeyboardInterrupt)
     assert chat.main(["--model", "tiny"]) == 130
 
 

@@ -15,7 +15,7 @@ from grpo_lab.sandbox import walls
 
 
 @pytest.fixture(autouse=True)
-def a_laptop(monkeypatch):
+def laptop(monkeypatch):
     """In an environment called "py", without a card."""
     monkeypatch.setattr(doctor_module, "PYTHON", "py")
     monkeypatch.setattr(doctor_module, "CONDA", False)

@@ -11,13 +11,13 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-options: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
+option_spellings: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
 LONGEST = 1200  # characters of a message
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for an error, with exit code 2; what it reads it also adds to `options`, for errors that come later."""
+    """One line for an error, with exit code 2. What it reads is added to `option_spellings`, for later errors."""
 
     where = ""  # ends an error: the file that the words come from
 
@@ -34,11 +34,12 @@ class Parser(argparse.ArgumentParser):
         return {action.dest: action for action in self._actions if action.dest not in ("help", "version")}
 
     def parse_known_args(self, args=None, namespace=None):
-        options.update({action.dest: _option_text(action) for action in self._actions if action.dest not in options})
+        unknown = [action for action in self._actions if action.dest not in option_spellings]
+        option_spellings.update({action.dest: _option_text(action) for action in unknown})
         if not self.where:  # of several names for an option, errors say the one that was typed
             words = [word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)]
             actions = self._option_string_actions
-            options.update({actions[word].dest: word for word in words if word in actions})
+            option_spellings.update({actions[word].dest: word for word in words if word in actions})
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args=None, namespace=None):

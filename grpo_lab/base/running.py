@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import command_name, one_line, options
+from grpo_lab.base.parser import command_name, one_line, option_spellings
 
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
 BUG = (
@@ -44,7 +44,7 @@ def command(module: str) -> Callable:
     def decorate(main: Callable) -> Callable[..., int]:
         @functools.wraps(main)
         def run(arguments: list[str] | None = None) -> int:
-            options.clear()
+            option_spellings.clear()
             _escape_unencodable_characters()
             try:
                 return _run_and_flush(main, arguments)
@@ -76,7 +76,7 @@ def line_for(error: Exception) -> str | None:
         return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
     if isinstance(error, InputError):
         name = error.argument
-        text = (options.get(name) or options.get(RENAMED.get(name, "")) or name) + error.details
+        text = (option_spellings.get(name) or option_spellings.get(RENAMED.get(name, "")) or name) + error.details
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__

@@ -20,7 +20,8 @@ from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.models import load_policy
+from grpo_lab.memory import fit_to_cpu
+from grpo_lab.models import keep_freed_memory_if_large, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
 from grpo_lab.train.engines.options import OURS, TRL, Engine
@@ -54,7 +55,11 @@ def _setting(spec: dict) -> tuple:
     settings = default_settings(model.num_parameters(), task, spec["device"])
     settings |= {"seed": spec["seed"], "max_steps": spec["steps"], "precision": spec["precision"]}
     config = GRPOConfig(disable_tqdm=True, **settings)
-    return model, tokenizer, task.rows("train", None, config.seed), find_rewards(task.reward_funcs[:1])[0], config
+    rows = task.rows("train", None, config.seed)
+    if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # TRL has another plan of its memory
+        keep_freed_memory_if_large(model)
+        config, _ = fit_to_cpu(model.config, tokenizer, rows, config, spec["precision"])
+    return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
 class TimedOptimizer(PolicyOptimizer):

@@ -6,14 +6,12 @@ tuned; batches are cut so that the activations of a half-billion model fit a GPU
 
 from typing import NamedTuple
 
-from grpo_lab.objective import LOSSES
-
 BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
 FEW_PARAMETERS = 10_000_000  # as the tiny model has; CPU threads then wait for each other longer than they work
-USUAL_LENGTH = 256  # tokens of a completion, with which rows on a CPU are counted
+SHORT = 128  # tokens
 
 
 class SizeDefaults(NamedTuple):
@@ -25,7 +23,7 @@ class SizeDefaults(NamedTuple):
     generation_batch_size: int
     gradient_checkpointing: bool
     rows_on_gpu: int | None  # at once; None: all of an update
-    rows_on_cpu: int | None  # of completions of `USUAL_LENGTH`; of shorter ones as many more as there are fewer tokens
+    rows_on_cpu: int | None  # twice as many if completions are short
 
 
 SIZES = (
@@ -60,24 +58,11 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
     most_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
     if most_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
-        if device_type != "cuda":
-            completion_length = explicit.get("max_completion_length", settings["max_completion_length"])
-            most_rows *= _times_the_rows(completion_length, explicit.get("loss_type"))
+        if device_type != "cuda" and explicit.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
+            most_rows *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
         rows = max((rows for rows in range(1, most_rows + 1) if batch_size % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}
     return {name: settings[name] for name in BY_SIZE if name in settings and name not in explicit}
-
-
-def _times_the_rows(completion_length: int, loss_type: str | None) -> int:
-    """How many times the rows of `USUAL_LENGTH` go through the layers together, being shorter.
-
-    There are then no more tokens at a time, and the plan of memory is no larger. Each micro-batch passes over all
-    weights and gradients, and its products are of fewer rows: with few tokens that is most of a CPU's time. Where the
-    cut into micro-batches changes the loss, it is at most twice.
-    """
-    times = max(1, USUAL_LENGTH // max(1, completion_length))
-    cut_matters = loss_type in LOSSES and LOSSES[loss_type].divided_by == "microbatch_tokens"
-    return min(times, 2) if cut_matters else times
 
 
 def describe_defaults(settings: dict, parameters: int) -> str:

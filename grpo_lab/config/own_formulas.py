@@ -87,10 +87,10 @@ def _argument_names(
         raise InputTypeError(setting, name, "expected a function of Python", found=f"has {name!r}: {error}") from error
     expected = f"expected some of {', '.join(readable)}"
     keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if odd := [
+    if unsupported := [
         str(p) for p in parameters if p.kind not in keyword or (p.default is p.empty and p.name not in readable)
     ]:
-        problem = f"has {name!r}, which takes {', '.join(odd)}"
+        problem = f"has {name!r}, which takes {', '.join(unsupported)}"
         raise InputTypeError(setting, name, expected, found=problem)
     names = [p.name for p in parameters if p.name in readable]
     if not {*needed} & {*names}:

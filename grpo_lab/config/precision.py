@@ -2,7 +2,7 @@ r"""The precision of full-parameter training: five modes, one name each, and the
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
 distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
-or round up and down at random so that the mean is right. `bf16-naive` does neither: it is a lesson.
+or use stochastic rounding, up or down so that the mean is right. `bf16-naive` does neither: it is a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -129,7 +129,7 @@ def short_name(dtype: torch.dtype) -> str:
 
 
 def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    r"""Round float32 to bf16, up or down by chance, so that the mean over the noise is the number itself.
+    r"""Stochastic rounding of float32 to bf16: up or down, so that the mean over the noise is the number itself.
 
     Where x is not 0, x_0 is the bf16 number next to x towards zero, and x_1 the one next to x_0 away from zero.
 

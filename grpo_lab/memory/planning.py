@@ -3,7 +3,8 @@
 It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
 step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
 was measured on a GPU, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
-started. What a CPU's kernels take beside the tensors, in half precision above all, is not counted.
+started. What a CPU's kernels take beside the tensors, in half precision above all, and what a process keeps free
+between them (base/allocator.py), is not counted.
 """
 
 from collections.abc import Container, Iterator
@@ -16,9 +17,11 @@ import torch
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.defaults import SHORT
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, PlannedRun, resident
 from grpo_lab.models.shapes import shape_of
+from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
@@ -170,14 +173,18 @@ def longest_prompt(tokenizer, rows) -> int:
 
 
 def fit_to_gpu(
-    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
+    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str], lora: bool = False
 ) -> tuple[GRPOConfig, list[str]]:
     """The configuration with the mode that fits a GPU, where none is requested; and lines on the plan and the choice.
 
     fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
+    lora: whether only adapters are trained, for which nothing changes, either.
     """
     if device.type != "cuda":
         return config, []
+    if lora:
+        reason = "since the plan counts a training of all parameters, which takes more than LoRA"
+        return config, [f"memory: not planned, {reason}"]
     modes = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
@@ -185,3 +192,37 @@ def fit_to_gpu(
         return config, [f"memory: not planned, since {error}"]
     chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
+
+
+def fit_to_cpu(
+    model_config, tokenizer, rows, config: GRPOConfig, precision: str, fixed: Container[str] = ()
+) -> tuple[GRPOConfig, list[str]]:
+    """The configuration with larger micro-batches where completions are short; and lines on it, if it has changed.
+
+    Each micro-batch passes over all weights and gradients, and with few tokens that is much of a CPU's time. The rows
+    that a run begins with are those for completions of `SHORT` tokens. Of shorter ones it takes the most rows whose
+    update is planned to need no more memory than that.
+
+    fixed: settings that stay as they are. So does a cut on which the loss depends, and that of a model whose parts are
+    not known.
+    """
+    is_given = {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed)
+    cut_matters = LOSSES[config.loss_type].divided_by == "microbatch_tokens"
+    if is_given or cut_matters or config.max_completion_length >= SHORT:
+        return config, []
+    usual = replace(config, max_completion_length=SHORT)
+    try:
+        planned = plan(
+            model_config, usual, prompt_length=longest_prompt(tokenizer, rows), precision=precision, device_type="cpu"
+        )
+    except InputError:
+        return config, []
+    for at_once in range(config.update_batch_size, config.rows_at_once, -1):
+        if config.update_batch_size % at_once:
+            continue
+        parts = config.update_batch_size // at_once
+        larger = replace(config, per_device_train_batch_size=at_once, gradient_accumulation_steps=parts)
+        if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
+            why = f"{at_once} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
+            return larger, [f"per_device_train_batch_size {at_once}, gradient_accumulation_steps {parts}: {why}"]
+    return config, []

@@ -4,4 +4,10 @@ from grpo_lab.config.precision import PRECISIONS, has_native_bf16, pick_precisio
 from grpo_lab.models.adapters import add_lora
 from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
-from grpo_lab.models.loading import describe_device, load_policy, one_thread_if_small, pick_device
+from grpo_lab.models.loading import (
+    describe_device,
+    keep_freed_memory_if_large,
+    load_policy,
+    one_thread_if_small,
+    pick_device,
+)

@@ -86,8 +86,6 @@ def load_policy(
     if warning := slow_here(chosen_device, mode):
         print(f"        {warning}")
     ensure_checked(model)
-    if chosen_device.type == "cpu":
-        keep_freed_memory()
     return model, tokenizer
 
 
@@ -97,6 +95,12 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
     if small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         print("        one torch thread from here on: a model this small is not faster with more")
+
+
+def keep_freed_memory_if_large(model: PreTrainedModel) -> None:
+    """Let the process keep what it frees, if it trains a model on the CPU that is larger than the tiny one."""
+    if model.device.type == "cpu" and model.num_parameters() >= FEW_PARAMETERS:
+        keep_freed_memory()
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:

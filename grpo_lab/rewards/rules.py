@@ -95,15 +95,15 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
 def contains_reward(
     completions: Any, answer: Any, penalty_per_character: float = 0.002, **kwargs: Any
 ) -> list[float | None]:
-    r"""+1 if the completion contains the expected text anywhere, else -1, minus a small price for each character.
+    r"""+1 if the completion contains the expected text anywhere, else -1, minus a small penalty for each character.
 
     r_{\mathrm{contains}}(y, a) = 2 \cdot \mathbb{1}[a \subseteq y] - 1 - \lambda |y| \tag{6.9}
 
     Case, and the marks that part sentences, count on neither side: "i like it" is right for "I like it.", and "czq是神"
     for "czq是神！" (`loose_text`). A mark between digits stays, so 1.5 is not in "15".
 
-    It is gamed by writing many candidates: the price of a character is all that speaks against it. And in a group where
-    all are right, only the lengths differ; dividing by their tiny standard deviation turns the price into full-size
+    It is gamed by writing many candidates: the penalty is all that speaks against it. And in a group where all are
+    right, only the lengths differ; dividing by their tiny standard deviation turns the penalty into full-size
     advantages.
 
     Args:
@@ -112,21 +112,21 @@ def contains_reward(
             marks alone is in nothing.
         penalty_per_character: lambda, at least 0.
     """
-    price = penalty_per_character
-    check_setting("contains_reward: penalty_per_character", price)
-    if not 0 <= price < math.inf:
-        raise InputError("contains_reward: penalty_per_character", price, "it must be finite, and at least 0")
+    check_setting("contains_reward: penalty_per_character", penalty_per_character)
+    if not 0 <= penalty_per_character < math.inf:
+        allowed = "it must be finite, and at least 0"
+        raise InputError("contains_reward: penalty_per_character", penalty_per_character, allowed)
     rewards: list[float | None] = []
     for completion, expected in zip(completions, expected_texts("contains_reward", completions, answer), strict=True):
         text = completion_text(completion)
         target = loose_text(expected or "")
         contained = target != "" and target in loose_text(text)
-        reward = 2.0 * contained - 1.0 - price * len(text)  # scalar (6.9)
+        reward = 2.0 * contained - 1.0 - penalty_per_character * len(text)  # scalar (6.9)
         rewards.append(None if expected is None else reward)
     return rewards
 
 
-# With the price, no reward is ever 1.
+# With the penalty, no reward is ever 1.
 contains_reward.without_penalty = functools.partial(  # type: ignore[attr-defined]
     contains_reward, penalty_per_character=0.0
 )

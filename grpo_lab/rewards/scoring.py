@@ -136,6 +136,11 @@ def as_list(reward_funcs: Any) -> list:
     return [reward_funcs] if is_single else list(reward_funcs)
 
 
+def as_list_or_empty(reward_funcs: Any) -> list:
+    """One or several reward functions as a list, which None leaves empty: an environment may reward on its own."""
+    return [] if reward_funcs is None else as_list(reward_funcs)
+
+
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
     """Raise TypeError for a function that cannot take what it will be called with, before there is a batch.
 

@@ -9,21 +9,21 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
-from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import fit_to_gpu, longest_prompt, plan
+from grpo_lab.memory.planning import fit_to_gpu, longest_prompt
+from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
 from grpo_lab.rollout.prompting.templates import templated
-from grpo_lab.tasks import Rows
+from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
-class Attempts:
+class CheckRunner:
     """A caller of checks, whose errors it raises, or collects to report all of them at the end.
 
     raises: whether the first error ends it.
@@ -56,75 +56,80 @@ class Attempts:
         return int(bool(problems))
 
 
-def check_rewards(
-    functions: list[Callable], dataset: Rows, eval_dataset: Rows | None = None, has_environments: bool = False
-) -> None:
-    """Raise InputError for a reward function that cannot take what a run calls it with.
-
-    has_environments: whether each episode has an instance of a class, which rewards get as `environments`.
-    """
-    check_reward_arguments(functions, dataset[0], has_environments)
-    if eval_dataset is not None:
-        check_columns(dataset, eval_dataset)
+def check_rewards(plan: RunPlan) -> None:
+    """Raise InputError for a reward function that cannot take what the run calls it with."""
+    # Each episode then has an instance of a class, which rewards get as `environments`.
+    has_environments = "environment_factory" in plan.environment_arguments
+    check_reward_arguments(plan.task_spec.reward_funcs, plan.rows[0], has_environments)
+    if plan.eval_rows is not None:
+        check_columns(plan.rows, plan.eval_rows)
 
 
-def check_environment(environment_arguments: dict, model: str, config: GRPOConfig, dataset: Rows) -> None:
+def check_environment(plan: RunPlan) -> None:
     """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
+    environment_arguments = plan.environment_arguments
     for name, option in (("tools", "tools"), ("environment_factory", "environment")):
         if "environment" in environment_arguments and name in environment_arguments:
             problem = "is given for a task that has an environment of its own"
             raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
     keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
-    environment = pick_environment(config, **keywords)
-    check_turn_advantage(config, environment)
-    check_tool_environment(environment, model, dataset)
+    environment = pick_environment(plan.config, **keywords)
+    check_turn_advantage(plan.config, environment)
+    check_tool_environment(environment, plan.options["model"], plan.rows)
 
 
-def check_lengths(model_config, tokenizer, config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None = None) -> None:
+def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
     """Raise InputError for the first prompt that the tokenizer does not take, or that has no room in the context."""
-    for name, rows in {"dataset": dataset, "eval_dataset": eval_dataset or []}.items():
+    for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
-        check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, config.max_completion_length, name)
+        length = plan.config.max_completion_length
+        check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, length, name)
 
 
-def check_adapter(model_config, lora: dict) -> None:
+def check_adapter(plan: RunPlan, model_config) -> None:
     """Raise InputError where LoRA is to change layers that a model of this shape has not; no weights are read."""
+    if plan.engine.lora is None:
+        return
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
-    lora_config(model, lora)
+    lora_config(model, plan.engine.lora)
 
 
-def checked_parts(engine, rows: Rows, eval_rows: Rows | None, has_tools: bool) -> list[str]:
+def checked_parts(plan: RunPlan) -> list[str]:
     """List in words what a dry run has checked."""
-    held_out = f" and {len(eval_rows):,} held out" if eval_rows is not None else ""
+    held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
     return [
         "options and what they say of each other",
         "output folder",
         "trackers are installed",
-        f"{len(rows):,} rows{held_out}: columns, expected answers, room for each prompt",
+        f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt",
         "arguments of the rewards",
-        *["tools or environment: found, and the chat template has them"] * has_tools,
-        *["layers for LoRA"] * (engine.lora is not None),
+        *["tools or environment: found, and the chat template has them"] * bool(plan.environment_arguments),
+        *["layers for LoRA"] * (plan.engine.lora is not None),
     ]
 
 
-def plan_lines(model_config, tokenizer, rows: Rows, config: GRPOConfig, device, precision, options) -> Iterator[str]:
+def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
     """The plan of a run: steps and updates, memory by phase, and the first prompt as the model sees it.
 
-    options: those that are explicit, which the memory plan leaves as they are.
+    precision: the mode to load the model in; None for the default of the device.
     """
+    device, rows = plan.device, plan.rows
+    plan, fitting_lines = plan.fitted() if device.type == "cpu" else (plan, [])
+    yield from fitting_lines
+    config, (model_config, tokenizer) = plan.config, plan.model_parts
     yield (
         f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
         f"{counted(config.updates_per_step, 'update')} each, {config.rows_at_once} completions at a time; "
         f"to {config.output_dir}"
     )
     if device.type == "cuda":
-        yield from fit_to_gpu(model_config, tokenizer, rows, config, device, options)[1]
+        yield from fit_to_gpu(model_config, tokenizer, rows, config, device, plan.options)[1]
     else:
         mode = precision or pick_precision(device).name
         length = longest_prompt(tokenizer, rows)
         try:
-            yield str(plan(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
+            yield str(memory_plan(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
         except InputError as error:  # an architecture whose parts are not known can be trained all the same
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]

@@ -31,23 +31,31 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
 
     changes: the settings of a file that this engine has otherwise, as `read_options_and_changes` returns them.
     """
-    from grpo_lab.models import one_thread_if_small
-    from grpo_lab.train.checks import Attempts
+    from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
+    from grpo_lab.train import checks
 
-    attempt = Attempts(raises=not dry_run)
-    plan = make_plan(options, attempt)
+    checker = checks.CheckRunner(raises=not dry_run)
+    plan = make_plan(options, checker)
     print(*plan.description_lines(), sep="\n")
     if plan.engine.name != OURS:
         print(differences(plan.config, changes, plan.engine.vllm))
-    plan.check_rewards(attempt)
-    plan.check_environment(attempt)
+    checker(checks.check_rewards, plan)
+    checker(checks.check_environment, plan)
     if dry_run or not plan.small:  # what is small is loaded at once, and checked by the run
-        plan.check_model(attempt)
+        model_config, tokenizer = plan.model_parts
+        checker(checks.check_lengths, plan, model_config, tokenizer)
+        checker(checks.check_adapter, plan, model_config)
+        precision = plan.engine.precision(plan.config, plan.device, plan.small)
+        if not dry_run or plan.device.type == "cpu":  # on a GPU, `plan_lines` says what fits
+            plan, memory_lines = plan.fitted()
+            for line in memory_lines:
+                print(line)
         if dry_run:
-            return attempt.report(plan.dry_run_lines(), plan.checked_parts())
-        plan = plan.fitted()
+            return checker.report(checks.plan_lines(plan, precision), checks.checked_parts(plan))
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
+    if plan.engine.name == OURS:
+        keep_freed_memory_if_large(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,

@@ -1,6 +1,7 @@
 """A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from grpo_lab.train.engines.processes import is_main
 if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
     import torch
 
-    from grpo_lab.train.checks import Attempts
-
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
 EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
 EVAL_PROBLEMS = 100  # problems of an evaluation during the run
@@ -30,6 +29,7 @@ class RunPlan:
     options: those of the command, as `read_options_and_changes` returns them.
     defaults: the settings of `config` that were not given, filled in by `default_settings`.
     environment_arguments: keywords of `train` for tools or an environment; empty where the policy writes alone.
+    notes: lines on what the planning decided.
     """
 
     options: dict
@@ -42,6 +42,7 @@ class RunPlan:
     parameters: int
     rows: Rows
     eval_rows: Rows | None  # None: the run does not evaluate itself
+    notes: list[str]
 
     @property
     def small(self) -> bool:
@@ -60,63 +61,31 @@ class RunPlan:
         return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
 
     def description_lines(self) -> list[str]:
-        """Lines on the task, its rewards and the settings that were filled in."""
-        return [*self.task_spec.description_lines(self.rows), describe_defaults(self.defaults, self.parameters)]
+        """Lines on the planning, the task, its rewards and the settings that were filled in."""
+        task_lines = self.task_spec.description_lines(self.rows)
+        return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
-    def check_rewards(self, attempt: "Attempts") -> None:
-        """Check that the reward functions can take what the run calls them with."""
-        from grpo_lab.train.checks import check_rewards
+    def fitted(self) -> tuple["RunPlan", list[str]]:
+        """The plan with the precision and the cut that fit a GPU, or on a CPU with the cut alone; and lines on them."""
+        from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
-        has_environments = "environment_factory" in self.environment_arguments
-        attempt(check_rewards, self.task_spec.reward_funcs, self.rows, self.eval_rows, has_environments)
-
-    def check_environment(self, attempt: "Attempts") -> None:
-        """Check that the tools or the environment suit each other, the model and the rows."""
-        from grpo_lab.train.checks import check_environment
-
-        attempt(check_environment, self.environment_arguments, self.options["model"], self.config, self.rows)
-
-    def check_model(self, attempt: "Attempts") -> None:
-        """Check what the model's configuration and tokenizer tell: room for the prompts, layers for adapters."""
-        from grpo_lab.train.checks import check_adapter, check_lengths
-
-        attempt(check_lengths, *self.model_parts, self.config, self.rows, self.eval_rows)
-        if self.engine.lora is not None:
-            attempt(check_adapter, self.model_parts[0], self.engine.lora)
-
-    def dry_run_lines(self):
-        """Lines on what the run would do, as `plan_lines` yields them."""
-        from grpo_lab.train.checks import plan_lines
-
-        precision = self.engine.precision(self.config, self.device, self.small)
-        return plan_lines(*self.model_parts, self.rows, self.config, self.device, precision, self.options)
-
-    def checked_parts(self) -> list[str]:
-        """List in words what a dry run has checked."""
-        from grpo_lab.train.checks import checked_parts
-
-        return checked_parts(self.engine, self.rows, self.eval_rows, bool(self.environment_arguments))
-
-    def fitted(self) -> "RunPlan":
-        """The plan with the precision and the cut of the batch that fit into the memory of a GPU."""
-        from grpo_lab.memory import fit_to_gpu
-
-        if self.device.type != "cuda":
-            return self
-        if self.engine.lora is not None:
-            print("memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA")
-            return self
-        if self.engine.name != OURS:
-            return self
-        config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
-        print(*lines, sep="\n")
-        return replace(self, config=config)
+        has_adapters = self.engine.lora is not None
+        if self.engine.name != OURS and not has_adapters:
+            return self, []
+        if self.device.type == "cpu" and not has_adapters:
+            precision = self.engine.precision(self.config, self.device, self.small) or "fp32"
+            config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
+        else:
+            config, lines = fit_to_gpu(
+                *self.model_parts, self.rows, self.config, self.device, self.options, lora=has_adapters
+            )
+        return replace(self, config=config), lines
 
 
-def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
+def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     """Look up what the options name, fill in the settings that were not given, and check what can be checked by then.
 
-    attempt: raises the errors of the checks, or collects them.
+    checker: calls a check with its arguments, and raises its error or collects it; a `CheckRunner`.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
@@ -130,10 +99,10 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
-    attempt(engine.check, config)
+    checker(engine.check, config)
     if is_main():  # the run checks these again
-        attempt(check_folder, config)
-        attempt(check_trackers, config)
+        checker(check_folder, config)
+        checker(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
     environment = task_environment(task_spec.task)
@@ -142,7 +111,7 @@ def make_plan(options: dict, attempt: "Attempts") -> RunPlan:
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(
         options, task_spec, config, defaults, engine, environment_arguments, device, parameters,
-        rows=rows, eval_rows=eval_rows,
+        rows=rows, eval_rows=eval_rows, notes=_notes(options, task_spec, config, len(rows)),
     )  # fmt: skip
 
 
@@ -167,9 +136,7 @@ def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
     epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
-        steps = math.ceil(epochs * max(1, rows // config.prompts_per_step))
-        print(f"num_train_epochs {epochs:g} of {rows:,} problems, {config.prompts_per_step} per step: {steps:,} steps")
-        config = replace(config, max_steps=steps)
+        config = replace(config, max_steps=math.ceil(epochs * max(1, rows // config.prompts_per_step)))
     if ratio is not None:
         check_between("warmup_ratio", ratio, 0, 1)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
@@ -180,6 +147,15 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     """The held-out problems, if the run is to evaluate itself."""
     if config.eval_steps is None:
         return None
-    if not task_spec.task.held_out:
-        print(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
     return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
+
+
+def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, rows: int) -> list[str]:
+    """Lines on the steps that epochs were counted into, and on an evaluation that sees the problems of the training."""
+    notes = []
+    if (epochs := options.get("num_train_epochs")) is not None:
+        batches = f"{rows:,} problems, {config.prompts_per_step} per step"
+        notes.append(f"num_train_epochs {epochs:g} of {batches}: {config.max_steps:,} steps")
+    if config.eval_steps is not None and not task_spec.task.held_out:
+        notes.append(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
+    return notes

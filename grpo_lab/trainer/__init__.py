@@ -3,7 +3,8 @@
 import warnings
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer

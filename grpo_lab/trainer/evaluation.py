@@ -14,23 +14,24 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards, as_list
+from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.experience import Experience, sample_rows
+from grpo_lab.trainer.collecting import sample_rows
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 from grpo_lab.trainer.reports import turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
-class Rewarded(NamedTuple):
+class ScoredCompletions(NamedTuple):
     """B completions of held-out problems, those of a problem together, and what they earned. On the CPU."""
 
     texts: list[str]
     rewards: Rewards
     lengths: Int[Tensor, " B"]
     truncated: Bool[Tensor, " B"]
-    marks: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
+    correctness: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # where there is an environment
     turns: list[list[dict[str, str]]] | None = None  # likewise: who wrote what, in order
@@ -40,7 +41,7 @@ def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
     config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None,
     **sampling,
-) -> Rewarded:  # fmt: skip
+) -> ScoredCompletions:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
     config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
@@ -50,7 +51,7 @@ def sample_and_reward(
     sampling: further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
-    first_function = next(iter([] if reward_funcs is None else as_list(reward_funcs)), None)
+    first_function = next(iter(as_list_or_empty(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []
     names: list[str] = []
@@ -62,20 +63,21 @@ def sample_and_reward(
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
             rewards = reward_rollout(rollout, batch, reward_funcs, config and config.reward_weights, log)
-            marks = rewards.rewards_per_func[:, 0]
+            correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
-                marks = reward_rollout(rollout, batch, without_penalty).total
+                correctness = reward_rollout(rollout, batch, without_penalty).total
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
             turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
             lengths = rollout.policy_mask.sum(-1).cpu()
-            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, marks))
+            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
             bar.update(len(batch))
     log.columns(len(texts))
-    lengths, truncated, total, rewards_per_func, marks = map(torch.cat, zip(*batches, strict=True))
-    rewarded = Rewarded(texts, Rewards(total, rewards_per_func, names), lengths, truncated, marks, log.metrics())
-    return rewarded if environment is None else rewarded._replace(episodes=episodes, turns=turns)
+    lengths, truncated, total, rewards_per_func, correctness = map(torch.cat, zip(*batches, strict=True))
+    rewards = Rewards(total, rewards_per_func, names)
+    scored = ScoredCompletions(texts, rewards, lengths, truncated, correctness, log.metrics())
+    return scored if environment is None else scored._replace(episodes=episodes, turns=turns)
 
 
 def evaluate_policy(
@@ -104,7 +106,7 @@ def evaluate_policy(
     )  # fmt: skip
     rewards = sampled.rewards
     mean, std = mean_and_std(rewards.total.double())
-    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.marks)}
+    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.correctness)}
     for name, values in zip(rewards.names, rewards.rewards_per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
     metrics |= none_shares(rewards.names, rewards.rewards_per_func)
@@ -114,9 +116,9 @@ def evaluate_policy(
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 
-def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
-    """The share with a mark of 1, without NaN; None unless each mark lies in [0, 1], or is -1 for a wrong answer."""
-    applied = marks[~marks.isnan()]
+def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
+    """The share with a correctness of 1, without NaN; None unless each lies in [0, 1], or is -1 for a wrong answer."""
+    applied = correctness[~correctness.isnan()]
     are_verdicts = len(applied) > 0 and (((applied >= 0) & (applied <= 1)) | (applied == -1)).all()
     return (applied >= 1).double().mean().item() if are_verdicts else None
 
@@ -124,5 +126,5 @@ def accuracy_of(marks: Float[Tensor, " B"]) -> float | None:
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """KL(policy || reference) per token, from all sampled tokens: what the loss would report if beta were not 0."""
     logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
-    kl = torch.where(experience.mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
-    return (kl.sum() / experience.mask.sum().clamp(min=1)).item()
+    kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
+    return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()

@@ -1,26 +1,17 @@
-"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
+"""The experience of a step: what was sampled, its rewards and advantages, and which tokens enter the loss."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
-from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, advantages_of_known, batch_advantages_of_known
 from grpo_lab.base.checks import InputTypeError, check_shapes
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import autocast
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.rewards.logs import Columns, RewardLog
-from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.environments.environment import Environment, abilities
-from grpo_lab.trainer.metrics import Clock, reward_metrics, rollout_metrics
-from grpo_lab.trainer.rewarding import reward_rollout
-from grpo_lab.trainer.turn_credit import token_advantages
-
-METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
+from grpo_lab.rewards.logs import Columns
+from grpo_lab.rollout import Rollout
 
 
 @dataclass(frozen=True)
@@ -30,7 +21,7 @@ class Experience:
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
-    mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
+    loss_mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
     old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
@@ -39,14 +30,24 @@ class Experience:
     def __post_init__(self):
         if self.advantages is None:
             raise InputTypeError("experience.advantages", None, "expected a tensor of shape (B,) or (B, T)")
-        check_shapes(mask=(self.mask, "B T"), **{"experience.advantages": (self.advantages, "B | B T")})
+        shapes = {
+            "experience.loss_mask": (self.loss_mask, "B T"),
+            "experience.advantages": (self.advantages, "B | B T"),
+        }
+        check_shapes(**shapes)
 
     def __len__(self) -> int:
-        return len(self.mask)
+        return len(self.loss_mask)
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Experience":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: value[rows] for name, value in values.items() if value is not None})
+
+    @property
+    def mask(self) -> Bool[Tensor, "B T"]:
+        """Deprecated: the name of `loss_mask` before 1.0.0."""
+        warnings.warn("experience.mask is called loss_mask now", DeprecationWarning, stacklevel=2)
+        return self.loss_mask
 
     def split(self, size: int) -> "Iterator[Experience]":
         """Cut into parts of `size` rows, in their order; the last one may be smaller."""
@@ -54,107 +55,6 @@ class Experience:
 
     def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
         """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
-        contributes = self.mask if config.needs_every_row else self.mask & (per_token(self.advantages) != 0)
-        return contributes.any(-1)
-
-
-def collect(
-    model,
-    tokenizer,
-    rows: list[dict],
-    reward_funcs: Callable | list | None,
-    config: GRPOConfig,
-    clock: Clock | None = None,
-    environment: Environment | None = None,
-    trainer_state: Any = None,
-) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compute the advantage of each within its group.
-
-    rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
-    clock: that of this step alone; `train` puts its seconds beside the metrics.
-    environment: who replies to the policy; None where a completion is the policy's alone.
-    trainer_state: `run.trainer_state(step)`, for reward functions that read it.
-
-    Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
-    """
-    clock = clock or Clock(model.device)
-    with clock("time/rollout"), autocast(model, config):
-        keywords = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and abilities(environment).has_instances:
-            keywords["by_turn"] = True  # each is asked for its reward and state after every turn
-        rollout = sample_rows(
-            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **keywords
-        )
-    log = RewardLog(trainer_state)
-    with clock("time/reward"):
-        scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
-    experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
-    experience = replace(experience, reward_columns=log.columns(len(experience)))
-    return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
-
-
-def sample_rows(
-    model,
-    tokenizer,
-    rows: list[dict],
-    num_generations: int,
-    max_completion_length: int,
-    environment: Environment | None = None,
-    **sampling,
-) -> Rollout:
-    """Sample G completions of each row of the data, or episodes where there is an environment."""
-    if environment is not None:
-        return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
-    prompts = [row["prompt"] for row in rows]
-    return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
-
-
-def make_experience(
-    rollout: Rollout,
-    rewards: Float[Tensor, " B"],
-    config: GRPOConfig,
-    rewards_per_func: Float[Tensor, "B F"] | None = None,
-) -> Experience:
-    """Compute the advantages, and the mask of the tokens that enter the loss."""
-    device = rollout.mask.device
-    rewards = rewards.to(device)
-    if rewards_per_func is not None:
-        rewards_per_func = rewards_per_func.to(device)
-    mask = rollout.policy_mask
-    if config.mask_truncated_completions:
-        mask = mask & ~rollout.truncated[:, None]
-    if config.turn_advantage == "trajectory":
-        advantages = compute_advantages(rewards, config)
-    else:
-        advantages = token_advantages(rollout, rewards, config)
-    return Experience(rollout, rewards, advantages, mask, rewards_per_func=rewards_per_func)
-
-
-def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Compute the advantage of each completion in its group of `config.num_generations`, which stand together.
-
-    With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
-    `config.scale_rewards`: "group", "batch" or "none".
-
-    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only
-    one of a prompt's completions is left, it has no baseline, and its advantage is zero, too. (With
-    the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
-    Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
-    """
-    grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    if not rewards.isnan().any():
-        return ADVANTAGES[config.advantage].compute(grouped_rewards, config).flatten()
-    if config.advantage == "group" and config.scale_rewards == "batch":
-        return batch_advantages_of_known(grouped_rewards).flatten()
-    return _group_advantages_of_known(grouped_rewards, config).flatten()
-
-
-def _group_advantages_of_known(rewards: Float[Tensor, "P G"], config: GRPOConfig) -> Float[Tensor, "P G"]:
-    """Compute the advantages, group by group, of the completions whose reward is not NaN; those of the others are 0."""
-    return advantages_of_known(
-        lambda known_rewards: ADVANTAGES[config.advantage].compute(known_rewards, config),
-        ~rewards.isnan(),
-        rewards,
-        smallest_group=1 if config.advantage == "none" else 2,
-    )
+        if config.needs_every_row:
+            return self.loss_mask.any(-1)
+        return (self.loss_mask & (per_token(self.advantages) != 0)).any(-1)

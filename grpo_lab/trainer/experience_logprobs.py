@@ -30,9 +30,9 @@ def completion_logprobs(
         In nats, on the device of the experience. Values where the mask is False are undefined. The entropy is None
         where `config.entropy_coef` is 0: the metrics take the sampler's.
     """
-    logp = torch.zeros(experience.mask.shape, device=experience.mask.device)
+    logp = torch.zeros(experience.loss_mask.shape, device=experience.loss_mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    row_index = (experience.mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
+    row_index = (experience.loss_mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
     with autocast(model, config):
@@ -47,7 +47,7 @@ def logprobs_without_gradient(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
-    row_mask = experience.mask.any(-1) if row_mask is None else row_mask
+    row_mask = experience.loss_mask.any(-1) if row_mask is None else row_mask
     order = cheapest_order(model, experience.rollout, row_mask)
     parts = [
         completion_logprobs(model, experience[rows], config, row_mask[rows])[0]

@@ -21,7 +21,8 @@ from grpo_lab.rollout.environments.environment import abilities, pick_environmen
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -121,7 +122,7 @@ def accumulate_gradient(
     update alone.
     """
     clock = clock or Clock(model.device)
-    num_items = experience.mask.sum()
+    num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
     if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
@@ -132,13 +133,13 @@ def accumulate_gradient(
             logp, entropy = completion_logprobs(model, part, config, has_gradient)
         advantages = part.advantages
         if advantages.ndim == 2:  # one per token: what stands in the padding means nothing
-            advantages = torch.where(part.mask, advantages, 0)
+            advantages = torch.where(part.loss_mask, advantages, 0)
         loss, means = microbatch_loss(
-            logp, advantages, part.mask, len(experience), num_items,
+            logp, advantages, part.loss_mask, len(experience), num_items,
             old_logp=part.old_logp, ref_logp=part.ref_logp, **loss_arguments,
         )  # fmt: skip
         if entropy is not None:
-            loss = loss - config.entropy_coef * token_mean(entropy, part.mask, num_items)
+            loss = loss - config.entropy_coef * token_mean(entropy, part.loss_mask, num_items)
         optimizer.backward(loss)
         metrics.add(part, has_gradient, logp, loss, means)
     return metrics.total

@@ -15,8 +15,11 @@ from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAIN
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.episodes import Episode
+from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # nats
+# What `update` and `train` add to the metrics of `collect`; a reward function may not log under these names.
+METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
 
 
 def now(device: torch.device) -> float:
@@ -68,10 +71,15 @@ class UpdateMetrics:
         self._parts: list[_PartMetrics] = []
 
     def add(
-        self, part, row_mask: Bool[Tensor, " R"], logp: Float[Tensor, "R T"], loss: Float[Tensor, ""], means: dict
+        self,
+        part: Experience,
+        row_mask: Bool[Tensor, " R"],
+        logp: Float[Tensor, "R T"],
+        loss: Float[Tensor, ""],
+        means: dict,
     ) -> None:
-        """Add a micro-batch of R rows, an `Experience`, of which the log-probabilities of `row_mask` were computed."""
-        computed = part.mask & row_mask[:, None]
+        """Add a micro-batch of R rows, of which the log-probabilities of `row_mask` were computed."""
+        computed = part.loss_mask & row_mask[:, None]
         difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
         differing = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
         trained_replies = None
@@ -80,9 +88,9 @@ class UpdateMetrics:
             # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
             # lost that mask.
             policy_tokens = part.rollout.mask.sum(-1) - reply_tokens
-            surplus = (part.mask.sum(-1) - policy_tokens).clamp(min=0)
+            surplus = (part.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_replies = torch.stack([surplus.sum(), reply_tokens.sum()])
-        share = part.mask.sum() / self.num_items
+        share = part.loss_mask.sum() / self.num_items
         self._parts.append(_PartMetrics(means, share, loss.detach(), difference.max(), differing, trained_replies))
 
     @property
@@ -167,7 +175,7 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 
-def reward_metrics(experience, rewards: Rewards) -> dict:
+def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
     grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)

@@ -1,4 +1,4 @@
-"""AdamW with moments in 8 bits, torchao's `AdamW8bit` to the bit, in few kernels; bf16 weights rounded at random.
+"""AdamW with moments in 8 bits, torchao's `AdamW8bit` to the bit, in few kernels; stochastic rounding of bf16 weights.
 
 torchao's own update is meant to be compiled, which needs a C compiler; uncompiled it is some 160 kernels for each
 parameter, and computes in float32 for a whole parameter at once: gigabytes for Qwen2's embedding. Here parameters are
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputPackageError
 
-PIECE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.1 GiB
+PIECE_SIZE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.1 GiB
 BLOCK = 256  # numbers that share a scale
-FEWEST = 4096  # smaller parameters are not quantised: torchao's own limit
+MIN_QUANTISED = 4096  # smaller parameters are not quantised: torchao's own limit
 EPS = 1e-8
 
 
@@ -37,8 +37,10 @@ class EightBitAdamW:
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
         signed, unsigned = code_tables()
-        if odd := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
-            raise InputError(f"parameters {odd} are not contiguous in memory; they must be, to be updated in pieces")
+        if non_contiguous := [index for index, p in enumerate(parameters) if not p.is_contiguous()]:
+            raise InputError(
+                f"parameters {non_contiguous} are not contiguous in memory; they must be, to be updated in pieces"
+            )
         self.parameters, self.stochastic_rounding = parameters, stochastic_rounding  # [rounding]
         self.betas, self.weight_decay = settings["betas"], settings["weight_decay"]
         self.lr, self.steps = torch.tensor(settings.get("lr", 0.0)), torch.tensor(0.0)
@@ -68,7 +70,7 @@ class EightBitAdamW:
             gradients = [self.parameters[i].grad.reshape(-1)[start:stop] for i, start, stop in piece]
             updated = self._updated(_in_float32(weights), _in_float32(gradients), *moments)
             if self.stochastic_rounding and weights[0].dtype == torch.bfloat16:
-                updated = round_at_random(updated)
+                updated = stochastic_round_bits(updated)
             sizes = [len(part) for part in weights]
             for part, values in zip(weights, updated.split(sizes), strict=True):
                 part.copy_(values)
@@ -100,10 +102,10 @@ class EightBitAdamW:
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        mine = self.tensors()
-        if {k: v.shape for k, v in mine.items()} != {k: v.shape for k, v in tensors.items()}:
+        own_tensors = self.tensors()
+        if {k: v.shape for k, v in own_tensors.items()} != {k: v.shape for k, v in tensors.items()}:
             raise InputError("tensors have other names or shapes; expected those of this optimizer's state")
-        for name, tensor in mine.items():
+        for name, tensor in own_tensors.items():
             tensor.copy_(tensors[name])
 
 
@@ -163,10 +165,10 @@ def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
     """The least float32 that torchao rounds up to each code but the first: the middle of two levels, or next to it."""
     low, high = table[:-1], table[1:]
     middle = (low + high) / 2
-    near = [middle]
+    neighbours = [middle]
     for _ in range(2):
-        near = [near[0].nextafter(low), *near, near[-1].nextafter(high)]
-    candidates = torch.stack(near)
+        neighbours = [neighbours[0].nextafter(low), *neighbours, neighbours[-1].nextafter(high)]
+    candidates = torch.stack(neighbours)
     is_rounded_up = candidates - low >= (high - low) * 0.5
     return candidates.gather(0, is_rounded_up.int().argmax(0, keepdim=True))[0]
 
@@ -176,18 +178,18 @@ def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> 
     return torch.bucketize(scaled, limits, out_int32=True, right=True).to(torch.uint8)
 
 
-def round_at_random(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Round float32 to one of the two bf16 around it, with the probability that makes the mean exact.
+def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Round like `stochastic_round` of config/precision.py, with integer noise added to the bits.
 
-    A bf16 is the upper 16 bits of a float32. Noise below 2^16 is added to the lower 16, and carries over as often as
-    they say.
+    The distribution is the same for finite numbers, in fewer kernels. A bf16 is the upper 16 bits of a float32; noise
+    below 2^16 is added to the lower 16, and carries over as often as they say.
     """
     noise = torch.randint(2**16, x.shape, dtype=torch.int32, device=x.device)
     return noise.add_(x.view(torch.int32)).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
 
 
 def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[Part]]:
-    """All numbers of the parameters, cut into pieces of at most `PIECE`: large parameters divided, small ones together.
+    """All numbers of the parameters in pieces of at most `PIECE_SIZE`: large parameters divided, small ones together.
 
     A piece is of one type and one device, and quantised or not as a whole.
     """
@@ -197,18 +199,18 @@ def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[Part]]:
         same_kind = pieces.setdefault(kind, [[]])
         start = 0
         while start < parameter.numel():
-            room = PIECE - sum(part.stop - part.start for part in same_kind[-1])
-            if room == 0:
+            remaining = PIECE_SIZE - sum(part.stop - part.start for part in same_kind[-1])
+            if remaining == 0:
                 same_kind.append([])
                 continue
-            stop = min(start + room, parameter.numel())
+            stop = min(start + remaining, parameter.numel())
             same_kind[-1].append(Part(index, start, stop))
             start = stop
     return [piece for same_kind in pieces.values() for piece in same_kind if piece]
 
 
 def _is_quantised(parameter: Tensor) -> bool:
-    return parameter.numel() >= FEWEST and parameter.numel() % BLOCK == 0
+    return parameter.numel() >= MIN_QUANTISED and parameter.numel() % BLOCK == 0
 
 
 def _devices(parameters: list[torch.nn.Parameter]) -> set[torch.device]:

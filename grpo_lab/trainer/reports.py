@@ -87,10 +87,10 @@ def completion_records(
     tokenizer: of episodes, to write who wrote what; where only the policy writes, none is needed.
     """
     advantages = experience.advantages
-    mask = experience.mask
+    loss_mask = experience.loss_mask
     columns = experience.reward_columns or Columns({})
     if advantages.ndim == 2:
-        advantages = torch.where(mask, advantages, 0).sum(-1) / mask.sum(-1).clamp(min=1)
+        advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
     values = zip(
         rollout.group.tolist(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards, as_list
+from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.episodes import Episode
 
@@ -35,7 +35,7 @@ def reward_rollout(
 
 def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
     """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
-    functions = [] if reward_funcs is None else as_list(reward_funcs)
+    functions = as_list_or_empty(reward_funcs)
     episodes = rollout.episodes or []
     environment_class = type(episodes[0].environment) if episodes else None
     if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):

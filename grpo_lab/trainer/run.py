@@ -22,7 +22,7 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.decoding.static import kept_graphs
+from grpo_lab.rollout.decoding.static import reuse_graphs
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
@@ -110,7 +110,7 @@ class Run:
                     open_reports(self.config, self.history) as self._reports,
                     torch.random.fork_rng(devices=range(torch.cuda.device_count())),
                     training_mode(self.model, self.config.gradient_checkpointing),
-                    kept_graphs(),
+                    reuse_graphs(),
                 ):
                     yield
                 # While the folder is still locked and a signal still waits.

@@ -69,10 +69,10 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
             return recorded | {"stopped": str(error), "metrics": _columns(history)}
         if samples:  # as the run sees them
             experience, _ = collect(model, tokenizer, rows[:8], accuracy_reward, config)
-            paid = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
+            rewarded = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
             questions = [row["prompt"][-1]["content"] for row in rows[:2]]
             recorded["samples"] = [
-                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(paid) if i < 16 and i % 8 < 3
+                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(rewarded) if i < 16 and i % 8 < 3
             ]
     torch.manual_seed(1)
     held_out, base = addition_problems("test", 200, seed=1), load_policy("tiny", device="cpu")[0]

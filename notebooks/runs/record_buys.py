@@ -40,7 +40,8 @@ from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from grpo_lab.trainer.run import Run
@@ -172,10 +173,10 @@ def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) ->
     ids, mask, truncated, texts = read_sequences(
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
     )
-    paid, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
+    ones, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
     prompts = (prompt_ids, prompt_mask, torch.arange(len(rows)))
     rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, truncated, texts)
-    return Experience(rollout, paid, paid, mask)
+    return Experience(rollout, ones, ones, mask)
 
 
 def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:

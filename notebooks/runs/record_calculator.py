@@ -33,7 +33,7 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 from grpo_lab.train import TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, update
-from grpo_lab.trainer.experience import sample_rows
+from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
 
@@ -118,7 +118,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
                 model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
             )
             if change["train_replies"]:
-                experience = replace(experience, mask=experience.rollout.mask)
+                experience = replace(experience, loss_mask=experience.rollout.mask)
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
     measures.append(measured(model, tokenizer, config, change["share_wrong"]))

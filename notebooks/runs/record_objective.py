@@ -142,7 +142,7 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)[:4]
     config = GRPOConfig(reward_weights=REWARD_WEIGHTS, **COMMON)
     batch, _ = collect(base, tokenizer, problems, REWARDS, config)
-    rollout, mask = batch.rollout, batch.mask
+    rollout, mask = batch.rollout, batch.loss_mask
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
     divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)

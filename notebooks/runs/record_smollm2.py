@@ -40,7 +40,8 @@ from grpo_lab.tasks.general import QUESTIONS
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import Experience, collect
+from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.metrics import Clock
@@ -129,11 +130,11 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 def without_end(experience: Experience) -> Experience:
     """The experience with a mask that ends before the end token."""
-    mask = experience.mask.clone()
+    loss_mask = experience.loss_mask.clone()
     ended = ~experience.rollout.truncated
-    last = mask.sum(-1) - 1
-    mask[ended, last[ended]] = False
-    return replace(experience, mask=mask)
+    last = loss_mask.sum(-1) - 1
+    loss_mask[ended, last[ended]] = False
+    return replace(experience, loss_mask=loss_mask)
 
 
 def with_adapters(model):

@@ -77,7 +77,7 @@ def run(staleness: int, correction: str, seed: int, updates: int, held_out: list
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])
             experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
-            mask, sampled = experience.mask, experience.rollout.logp
+            mask, sampled = experience.loss_mask, experience.rollout.logp
             logp = logprobs_without_gradient(model, experience, config)
             if correction == "clipped":
                 experience = replace(experience, old_logp=sampled)

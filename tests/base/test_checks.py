@@ -15,13 +15,13 @@ from tests.support.equations import formula_map
 from tests.support.formula_calls import CALLS, made_up_arguments
 from tests.support.layout import MATHEMATICS
 
-OF_TOYS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
+TOY_FUNCTIONS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
 NAMES = sorted({e.function for e in formula_map().values()})
 BY_TORCH = "^where expected condition to be a boolean|^gather.*Expected dtype int"  # says it itself
-CHECKED = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.endswith(OF_TOYS)]
+CHECKED_FUNCTIONS = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.endswith(TOY_FUNCTIONS)]
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", CHECKED_FUNCTIONS)
 def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
     function = pkgutil.resolve_name(name)
     arguments = made_up_arguments(function, {}) | CALLS.get(function.__name__, [{}])[0]
@@ -39,7 +39,7 @@ def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
 
 
 f, b, n = torch.zeros, lambda *shape: torch.ones(shape) > 0, lambda *shape: torch.zeros(shape, dtype=torch.long)
-SAID = [
+CALLS_AND_MESSAGES = [
     (token_logprobs, (f(1, 2, 3), n(1, 3)), "token_ids has shape (1, 3); expected (B, T), where B = 1 and T = 2"),
     (group_advantages, (f(2, 1),), "rewards has shape (2, 1); expected (P, G), where P = 2 and G > 1"),
     (best_of_group, (f(6),), "rewards has shape (6,); expected (P, G), where G > 0"),
@@ -52,7 +52,7 @@ SAID = [
 
 
 def test_how_it_is_said(no_checker):
-    for function, arguments, message in SAID:
+    for function, arguments, message in CALLS_AND_MESSAGES:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             function(*arguments)
 

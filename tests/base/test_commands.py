@@ -33,7 +33,7 @@ BUGS_OF_OURS = {
 NAME = "python -m grpo_lab.example: error: "
 
 
-def made_of(act, *options: str):
+def command_that(act, *options: str):
     """A command that does this after it has read its options."""
 
     @command("grpo_lab.example")
@@ -47,7 +47,7 @@ def made_of(act, *options: str):
     return main
 
 
-def raises(error: BaseException):
+def raise_error(error: BaseException):
     """As a line of another package does."""
     names = {"error": error}
     exec(compile("def act():\n    raise error", "another/package.py", "exec"), names)
@@ -64,7 +64,7 @@ def test_an_error_names_the_option_as_it_is_typed():
         ("--model", "name", "--model is -1; it must be positive"),
         ("--other", "epsilon", "epsilon is -1; it must be positive"),  # nor an option of the command before
     ]:
-        assert refused(made_of(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
+        assert refused(command_that(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
 
 
 def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
@@ -75,34 +75,36 @@ def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
         (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {WHERE}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),
     ]:
-        assert refused(made_of(raises(error))) == NAME + expected
-    assert len(refused(made_of(raises(InputError("said much " * 300))))) < 1300
+        assert refused(command_that(raise_error(error))) == NAME + expected
+    assert len(refused(command_that(raise_error(InputError("said much " * 300))))) < 1300
 
 
 def test_what_the_package_raises_is_for_the_user():
     def reward(completions, **kwargs):
         raise KeyError("answer")
 
-    failed = refused(made_of(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
+    failed = refused(command_that(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
     line = reward.__code__.co_firstlineno + 1
     message = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
     assert message in failed and failed.endswith(WHERE)
-    unfit = refused(made_of(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))  # a TypeError
+    unfit = refused(
+        command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {}))
+    )  # a TypeError
     assert "does not fit the batch: " in unfit
 
 
 def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys):
     for act in [
-        raises(KeyError("answer")),
-        raises(ValueError("epsilon is -1; it must be positive")),  # whoever says it, and however it is said
+        raise_error(KeyError("answer")),
+        raise_error(ValueError("epsilon is -1; it must be positive")),  # whoever says it, and however it is said
         lambda: loads("{"),
-        raises(ImportError("cannot import name 'kl_estimate'")),
-        raises(ModuleNotFoundError("No module named 'grpo_lab.worlds'", name="grpo_lab.worlds")),
+        raise_error(ImportError("cannot import name 'kl_estimate'")),
+        raise_error(ModuleNotFoundError("No module named 'grpo_lab.worlds'", name="grpo_lab.worlds")),
         lambda: check_positive("epsilon", "a"),  # a comparison that goes wrong in a line of the package
         lambda: torch.ones(2) @ torch.ones(3),
     ]:
         with pytest.raises((KeyError, RuntimeError, TypeError, ValueError, ImportError)) as fault:
-            made_of(act)([])
+            command_that(act)([])
         assert fault.value.__notes__ == [BUG] and "grpo_lab.doctor" in BUG and not capsys.readouterr().err
 
 
@@ -120,13 +122,13 @@ def test_where_memory_is_full_the_planner_is_named():
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         MemoryError(),
     ]:
-        line = refused(made_of(raises(error)))
+        line = refused(command_that(raise_error(error)))
         assert "error: out of memory (" in line and "`python -m grpo_lab.memory`" in line
 
 
 def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
     monkeypatch.setenv("GRPO_LAB_TRACEBACK", "1")
-    assert made_of(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
+    assert command_that(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
     traceback = capsys.readouterr().err
     assert traceback.startswith("Traceback") and traceback.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
 
@@ -136,13 +138,13 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
 
 def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
     for result, code in [(None, 0), (0, 0), (1, 1)]:
-        assert made_of(lambda result=result: result)([]) == code
+        assert command_that(lambda result=result: result)([]) == code
     for stop, code, message in [
         (KeyboardInterrupt(), 130, "stopped"),
         (Stopped("saved; go on with --resume"), 130, "saved; go on with --resume"),
         (Stopped("saved", 143), 143, "saved"),
     ]:
-        assert made_of(raises(stop))([]) == code
+        assert command_that(raise_error(stop))([]) == code
         assert capsys.readouterr().err == f"\n{message}\n"
 
 

@@ -121,16 +121,16 @@ def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):
 # --- what is measured -----------------------------------------------------------------------------------------------
 
 
-def looked_at(spec: dict) -> dict:
+def process_facts(spec: dict) -> dict:
     return {"pid": os.getpid(), "threads": torch.get_num_threads(), "tokens": spec["tokens"]}
 
 
 @pytest.mark.slow
 def test_a_measurement_runs_in_its_own_process_and_reports_failure():
-    answer = in_a_process(looked_at, {"tokens": 8, "threads": 3})
+    answer = in_a_process(process_facts, {"tokens": 8, "threads": 3})
     assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": 3}
     with pytest.raises(KeyError, match="tokens"):
-        in_a_process(looked_at, {})
+        in_a_process(process_facts, {})
 
 
 @pytest.fixture(scope="module")
@@ -175,14 +175,14 @@ IN_PARTS = {
 }  # fmt: skip
 
 
-def spread(completions, **_):
+def alternating_reward(completions, **_):
     return [float(row % 2) for row in range(len(completions))]
 
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
     config = GRPOConfig(**IN_PARTS, precision="fp32")
-    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), spread, config)
+    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
     trainer = trl.make_trainer(inputs, trl.Steps(config))
     settings = trainer.generation_config
     assert settings.do_sample and settings.max_new_tokens == config.max_completion_length

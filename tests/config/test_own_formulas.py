@@ -114,7 +114,7 @@ def test_an_old_name_of_a_divisor_works_and_warns(old, new):
 def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
     for name in ("median", "scaled"):
         register("advantage", f"my_advantage.py:{name}")
-    from grpo_lab.trainer.experience import compute_advantages
+    from grpo_lab.trainer.collecting import compute_advantages
 
     nan = float("nan")
     rewards = torch.tensor([1.0, 2.0, 5.0, 4.0, nan, 1.0, nan, 4.0])

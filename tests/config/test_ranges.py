@@ -20,7 +20,7 @@ SIZES = {"num_generations", "generation_batch_size", "per_device_train_batch_siz
          "per_device_eval_batch_size"}  # fmt: skip
 
 
-def inside(value, interval):
+def is_inside(value, interval):
     low, high = (float(bound) for bound in interval[1:-1].split(", "))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
@@ -36,7 +36,7 @@ def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
     for value in WHOLE if int in union_members(NUMBERS[name].type) else EDGES:
         settings = ROOM | {"loss_type": loss_type, name: value}
-        if inside(value, ALL[name]):
+        if is_inside(value, ALL[name]):
             assert name in SIZES or getattr(GRPOConfig(**settings), name) == value
         else:
             with pytest.raises(ValueError, match=rf"{name} is {re.escape(str(value))}; (it must |.*finite)"):

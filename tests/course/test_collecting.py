@@ -35,7 +35,7 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def wrote(work) -> bool:
+def has_answer(work) -> bool:
     return any(cell.source == RLOO for cell in work.cells)
 
 
@@ -60,7 +60,7 @@ def wrote(work) -> bool:
 def test_whose_it_is(name, student, number, tmp_path):
     (work,) = submissions_in(written(tmp_path, {name: notebook()})).values()
     assert (work.student, work.number) == (student, number)
-    assert work.assignment == "01_policy_gradient" and not work.problem and wrote(work)
+    assert work.assignment == "01_policy_gradient" and not work.problem and has_answer(work)
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -84,7 +84,7 @@ def test_archives_are_read_like_folders(tmp_path):
     assert zipfile.ZipFile(io.BytesIO(files["nameless.zip"])).infolist()[-1].filename == ""
     people = submissions_in(written(tmp_path, files))
     assert set(people) == {"grace", "in-folder", "nested", "climbing", "nameless"}
-    assert all(wrote(work) for work in people.values())
+    assert all(has_answer(work) for work in people.values())
     assert not list(tmp_path.parent.glob("*escaped*")), "nothing is unpacked"
 
 
@@ -94,10 +94,10 @@ def test_a_class_as_an_archive(outer, tmp_path):
     (tmp_path / "download.zip").write_bytes(zipped(files))
     people = submissions_in(tmp_path / "download.zip")
     assert set(people) == {"alice", "bob", "carol"}
-    assert wrote(people["bob"]) and "r.pdf is no notebook" in people["carol"].problem
+    assert has_answer(people["bob"]) and "r.pdf is no notebook" in people["carol"].problem
 
 
-def spoilt(content: bytes) -> bytes:
+def flip_a_byte(content: bytes) -> bytes:
     """The archive with one byte of its member turned over."""
     return content[:200] + bytes([content[200] ^ 0xFF]) + content[201:]
 
@@ -116,7 +116,7 @@ NOT_GRADED = {
         zipped({"a.zip": zipped({"b.zip": zipped({"01.ipynb": notebook()})})}),
         "archive in an archive in an archive",
     ),
-    "flipped.zip": (spoilt(zipped({"01.ipynb": notebook()})), "out of its archive"),
+    "flipped.zip": (flip_a_byte(zipped({"01.ipynb": notebook()})), "out of its archive"),
 }
 
 
@@ -139,7 +139,7 @@ def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + notebook(), notebook().decode().encode("utf-16")])
 def test_encodings(content, tmp_path):
-    assert wrote(submissions_in(written(tmp_path, {"alice.ipynb": content}))["alice"])
+    assert has_answer(submissions_in(written(tmp_path, {"alice.ipynb": content}))["alice"])
 
 
 def test_two_files_of_one_student(tmp_path):
@@ -193,7 +193,7 @@ def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
     written(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
     people = submissions_in(tmp_path)
     assert f"more than {MAX_DEPTH} deep" in people["deep"].problem
-    assert wrote(people["many"]) and any("more than 50 files" in note for note in people["many"].notes)
+    assert has_answer(people["many"]) and any("more than 50 files" in note for note in people["many"].notes)
 
 
 def test_names_that_would_look_alike_are_told_apart(tmp_path):
@@ -215,7 +215,7 @@ def test_the_training_run_is_left_out_with_and_without_the_marks_of_cells(tmp_pa
         cell["metadata"] = {}
     people = submissions_in(written(tmp_path, {"a.ipynb": notebook(), "b.ipynb": json.dumps(bare).encode()}))
     for work in people.values():
-        assert wrote(work) and not any("finished()" in cell.source for cell in work.cells)
+        assert has_answer(work) and not any("finished()" in cell.source for cell in work.cells)
 
 
 def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):

@@ -36,7 +36,7 @@ def without_gradient(values, mask, scale=1.0):
     return scaled_mean(values, mask, scale).detach() + zeros(values, mask)
 
 
-def both(values, mask, scale=1.0):
+def detached_product(values, mask, scale=1.0):
     return by_multiplying(values, mask, scale).detach() + 0 * values.sum(-1)
 
 
@@ -46,7 +46,7 @@ def both(values, mask, scale=1.0):
         (scaled_mean, set(), 10, "right"),
         (by_multiplying, {"stability"}, 9, "partly"),
         (without_gradient, {"gradients"}, 5, "partly"),
-        (both, {"gradients", "stability"}, 5, "partly"),
+        (detached_product, {"gradients", "stability"}, 5, "partly"),
         (zeros, {"values", "gradients", "stability"}, 0, "wrong"),
     ],
 )

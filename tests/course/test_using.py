@@ -29,7 +29,7 @@ def kl_estimate(logp, ref_logp, estimator="k3"):
     return {"k1": lambda: -d, "k2": lambda: d.square() / 2, "k3": lambda: d.expm1() - d}[estimator]()
 
 
-def turned(logp, ref_logp, estimator="k3"):
+def swapped_kl(logp, ref_logp, estimator="k3"):
     return kl_estimate(ref_logp, logp, estimator)
 
 
@@ -45,10 +45,10 @@ def imported_functions() -> list:
 
 def test_references_come_back_after_an_error_and_after_nested_blocks():
     right = loss()
-    with pytest.raises(ZeroDivisionError), using(kl_estimate=turned):
+    with pytest.raises(ZeroDivisionError), using(kl_estimate=swapped_kl):
         raise ZeroDivisionError
     assert all(function is reference for function in imported_functions())
-    with using(kl_estimate=turned) as outer:
+    with using(kl_estimate=swapped_kl) as outer:
         assert all(function is not reference for function in imported_functions())
         wrong = loss()
         assert wrong != right and repr(outer) == "your kl_estimate was called 1 time"
@@ -87,7 +87,7 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
 
 def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(monkeypatch):
     name = "grpo_lab.made_up"
-    with using(kl_estimate=turned):
+    with using(kl_estimate=swapped_kl):
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec("from grpo_lab.kl import kl_estimate as estimate", vars(module))
@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused_by_name():
 
 def test_a_check_within_the_block_compares_with_the_references():
     in_reward = exercise("kl_in_reward")
-    with using(kl_estimate=turned):
+    with using(kl_estimate=swapped_kl):
         assert check(copy_of(in_reward.function), in_reward).right
         assert all(function is not reference for function in imported_functions())
     assert all(function is reference for function in imported_functions())

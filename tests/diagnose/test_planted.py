@@ -11,8 +11,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import planted
-from grpo_lab.trainer import experience as experience_module
-from grpo_lab.trainer import train
+from grpo_lab.trainer import collecting, train
 from tests.support.text_episodes import STOPS, answers
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
@@ -24,22 +23,22 @@ def named(history) -> set[str]:
 
 
 def mask_of_the_loss(monkeypatch):
-    make_experience = experience_module.make_experience
+    make_experience = collecting.make_experience
 
     def all_tokens(rollout, *arguments):
-        return replace(make_experience(rollout, *arguments), mask=rollout.mask)
+        return replace(make_experience(rollout, *arguments), loss_mask=rollout.mask)
 
-    monkeypatch.setattr(experience_module, "make_experience", all_tokens)
+    monkeypatch.setattr(collecting, "make_experience", all_tokens)
 
 
 def mask_of_the_rollout(monkeypatch):
-    sample_rows = experience_module.sample_rows
+    sample_rows = collecting.sample_rows
 
     def all_tokens(*arguments, **keywords):
         rollout = sample_rows(*arguments, **keywords)
-        return replace(rollout, policy_mask=rollout.mask)
+        return replace(rollout, policy_loss_mask=rollout.mask)
 
-    monkeypatch.setattr(experience_module, "sample_rows", all_tokens)
+    monkeypatch.setattr(collecting, "sample_rows", all_tokens)
 
 
 @pytest.mark.parametrize("forget", [None, mask_of_the_loss, mask_of_the_rollout])

@@ -8,7 +8,7 @@ from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import precision
-from grpo_lab.memory import GIB, fit_to_gpu
+from grpo_lab.memory import GIB, fit_to_cpu, fit_to_gpu
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -84,7 +84,7 @@ def planned_by(monkeypatch, capsys, *arguments):
     return configs[0]
 
 
-GIVEN = [
+TASKS_WITH_OPTIONS = [
     ("gsm8k", "--generation_batch_size", "32"),
     ("chat", "--max_completion_length", "99"),
     ("sums", "--gradient_checkpointing", "false", "--num_generations", "4", "--beta", "0.1"),
@@ -93,7 +93,7 @@ GIVEN = [
 
 def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
-    for options in GIVEN + [(task,) for task in TASKS]:
+    for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
         _, trained, chosen = train.task_and_settings(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
@@ -124,3 +124,49 @@ def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch)
     unchanged, lines = fit_to_gpu(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())
     assert unchanged is config
     assert len(lines) == 1 and "memory: not planned, since model_config is not of Qwen2's kind" in lines[0]
+
+
+# --- larger micro-batches on a CPU ------------------------------------------------------------------------------------
+
+
+def on_a_cpu(shape="smollm2", fixed=(), **settings):
+    """The configuration of a run whose longest prompt has nine tokens, and the lines on it."""
+    sizes = {"generation_batch_size": 64, "num_generations": 8, "per_device_train_batch_size": 16}
+    config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
+    model_config = MambaConfig() if shape is None else shape_config(shape)
+    rows = [{"prompt": "a" * length} for length in (3, 9)]
+    chosen, lines = fit_to_cpu(model_config, make_world()[1], rows, config, "fp32", fixed)
+    assert chosen.update_batch_size == config.update_batch_size == 64
+    assert (chosen is config) == (lines == [])
+    return chosen, lines
+
+
+@pytest.mark.parametrize("shape", ["smollm2", "qwen2"])
+@pytest.mark.parametrize(("length", "checkpointing"), [(8, False), (20, False), (40, False), (40, True), (100, False)])
+def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_memory(shape, length, checkpointing):
+    def update(rows: int, length: int) -> int:
+        cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}
+        config = replace(chosen, max_completion_length=length, **cut)
+        planned = plan(shape_config(shape), config, prompt_length=9, precision="fp32", device_type="cpu")
+        return planned.totals["update"]
+
+    chosen, lines = on_a_cpu(shape, max_completion_length=length, gradient_checkpointing=checkpointing)
+    rows = chosen.rows_at_once
+    assert rows == max(rows for rows in (16, 32, 64) if rows == 16 or update(rows, length) <= update(16, 128))
+    assert length > 20 or rows == 64
+    expected = f"per_device_train_batch_size {rows}, gradient_accumulation_steps {64 // rows}: "
+    assert all(line.startswith(expected) for line in lines) and len(lines) == (rows > 16)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fixed": ("per_device_train_batch_size",)},
+        {"fixed": ("gradient_accumulation_steps",)},
+        {"loss_type": "bnpo"},
+        {"max_completion_length": 128},
+        {"shape": None},
+    ],
+)
+def test_on_a_cpu_nothing_changes_where_the_cut_is_given_or_matters_or_nothing_is_known(settings):
+    assert on_a_cpu(**({"max_completion_length": 20} | settings))[0].rows_at_once == 16

@@ -42,9 +42,9 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
     assert phases.rollout(s)[1]["sampling"] == 29_171_712
     assert s.tokens == 256 + 8 * 511 and replace(s, shared=False).tokens == 8 * 767
     assert replace(s, config=make_config(T=512, G=8, B=24, b=12)).tokens == 3 * 256 + 12 * 511
-    assert s.layer_activations == 58_688 * s.tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
-    assert s.masks == 7 * (6_279_168 + 2 * 256 * 256)
-    assert phases.update(s)[3]["activations"] - s.layer_activations == 19_456 * s.tokens
+    assert s.layer_activation_bytes == 58_688 * s.tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
+    assert s.mask_bytes == 7 * (6_279_168 + 2 * 256 * 256)
+    assert phases.update(s)[3]["activations"] - s.layer_activation_bytes == 19_456 * s.tokens
     fp32 = replace(s, mode=PRECISIONS["fp32"])
     assert phases.resident(fp32)["Adam's moments"] == 3_952_262_144
     assert phases.optimizer_step(fp32)[0]["Adam at work"] == 0

@@ -42,7 +42,7 @@ def own_logp(model, rollout):
 
 
 @torch.no_grad()
-def off(model, rollout, logp):
+def distance_to_own_forward(model, rollout, logp):
     """How far from the model's own log-probabilities, at the worst token."""
     return (logp[rollout.mask] - own_logp(model, rollout)).abs().max().item()
 
@@ -54,13 +54,13 @@ def test_what_is_open_to_an_architecture_is_right(name):
     for cache in ("dynamic", None) if is_fast(model) else ("dynamic",):
         rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation=cache)
         assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
-        assert off(model, rollout, rollout.logp) < 1e-4
+        assert distance_to_own_forward(model, rollout, rollout.logp) < 1e-4
     logp, _ = logprobs_of(model, rollout)
-    assert off(model, rollout, logp) < 1e-4 and logp.isfinite().all()
+    assert distance_to_own_forward(model, rollout, logp) < 1e-4 and logp.isfinite().all()
     silence_dropout(model)
     model.gradient_checkpointing_enable()
     logp = logprobs_of(model.train(), rollout)[0]
-    assert off(model.eval(), rollout, logp) < 1e-4
+    assert distance_to_own_forward(model.eval(), rollout, logp) < 1e-4
 
 
 @pytest.mark.parametrize("name", mostly_slow(REFUSED))
@@ -72,7 +72,9 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name)
         ensure_checked(model)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
     logp, _ = logprobs_of(model, rollout)
-    assert max(off(model, rollout, rollout.logp), off(model, rollout, logp)) > 1e-2
+    assert (
+        max(distance_to_own_forward(model, rollout, rollout.logp), distance_to_own_forward(model, rollout, logp)) > 1e-2
+    )
 
 
 @pytest.mark.parametrize("name", FAST_FAMILIES)

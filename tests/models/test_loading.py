@@ -37,6 +37,15 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
         assert word in output
 
 
+@pytest.mark.parametrize(("few", "calls"), [(1, 1), (10**9, 0)])
+def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(few, calls, checkpoint, monkeypatch):
+    counted = []
+    monkeypatch.setattr(models, "keep_freed_memory", lambda: counted.append(1))
+    monkeypatch.setattr(models, "FEW_PARAMETERS", few)
+    models.keep_freed_memory_if_large(load_policy(checkpoint, device="cpu")[0])
+    assert len(counted) == calls
+
+
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
     folder = copy_of(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
     tokenizer = make_tokenizer()

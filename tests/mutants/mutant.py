@@ -17,6 +17,7 @@ _DEFINED = ast.FunctionDef | ast.ClassDef
 TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
+    "trainer/collecting": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
     "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_step.py"),
     "trainer/loop": ("trainer/test_step.py",),

@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from tests.support.family import FAMILY
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
@@ -199,8 +199,8 @@ def test_recorded_completions_of_07b_lose_their_end_token_alone():
     experience = make_experience(rollout, rewards, GRPOConfig(num_generations=20, generation_batch_size=20))
     cut = recorders.smollm2.without_end(experience)
     assert rollout.truncated.any()
-    assert torch.equal(experience.mask.sum(-1) - cut.mask.sum(-1), (~rollout.truncated).long())
-    assert not (cut.mask & ~experience.mask).any()
+    assert torch.equal(experience.loss_mask.sum(-1) - cut.loss_mask.sum(-1), (~rollout.truncated).long())
+    assert not (cut.loss_mask & ~experience.loss_mask).any()
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
     model, tokenizer = make_world()
-    with static_module.kept_graphs():
+    with static_module.reuse_graphs():
         for _ in range(3):
             first = static((model, tokenizer))
         assert len(tapes) == 2
@@ -124,7 +124,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     whole = static((model, tokenizer), PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
-    with static_module.kept_graphs():
+    with static_module.reuse_graphs():
         assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
 

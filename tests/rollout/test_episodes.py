@@ -9,7 +9,7 @@ from grpo_lab.rollout import end_token_ids, sample_episodes
 from grpo_lab.rollout.decoding.turns import StopStrings, Turns
 from grpo_lab.rollout.environments.episodes import encode_reply
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
@@ -182,7 +182,7 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout, **settings)
     theirs = rollout.mask & ~rollout.policy_mask
-    assert theirs.any() and not (experience.mask & theirs).any()
+    assert theirs.any() and not (experience.loss_mask & theirs).any()
     logits = torch.randn(*rollout.mask.shape, len(tokenizer), requires_grad=True)
     changed = torch.where(theirs[..., None], 7 * torch.randn_like(logits), logits)
 
@@ -190,11 +190,11 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
         logp = values.log_softmax(-1).gather(-1, rollout.completion_ids[..., None])[..., 0]
         old = logp.detach() + 0.1 * rollout.logp
         keywords = {**config.loss_arguments(), "beta": 0.1}
-        return policy_loss(logp, experience.advantages, experience.mask, old, rollout.logp, **keywords)[0]
+        return policy_loss(logp, experience.advantages, experience.loss_mask, old, rollout.logp, **keywords)[0]
 
     assert torch.equal(loss(logits), loss(changed))
     (gradient,) = torch.autograd.grad(loss(logits), logits)
-    assert (gradient[~experience.mask] == 0).all() and (gradient[experience.mask] != 0).any()
+    assert (gradient[~experience.loss_mask] == 0).all() and (gradient[experience.loss_mask] != 0).any()
 
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
@@ -211,7 +211,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
         lambda module, inputs, output: (output.retain_grad() if output.requires_grad else None, heads.append(output))[1]
     )
     logp, _ = completion_logprobs(model, experience, config)
-    torch.where(experience.mask, logp, 0).sum().backward()
+    torch.where(experience.loss_mask, logp, 0).sum().backward()
     (logits,) = heads
     if path == "packed":  # where logits are made for the policy's tokens alone
         assert len(logits[0]) <= rollout.policy_mask.sum() < rollout.mask.sum()
@@ -256,7 +256,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
     experience, config = experience_of(rollout)
     rows = torch.tensor([5, 0, 17])
     cut = logprobs_without_gradient(model, experience[rows], config)
-    difference = (cut - logprobs_without_gradient(model, experience, config)[rows])[experience.mask[rows]]
+    difference = (cut - logprobs_without_gradient(model, experience, config)[rows])[experience.loss_mask[rows]]
     assert difference.abs().max() < 1e-5
     assert torch.equal(experience[rows].rollout.turn, rollout.turn[rows])
 
@@ -278,7 +278,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
 def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, ends_at):
     _, tokenizer = make_world()
     ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
-    first_end = next((index for index in range(len(ids)) if stops.end(ids[: index + 1])), None)
+    first_end = next((index for index in range(len(ids)) if stops.completed_by(ids[: index + 1])), None)
     assert first_end == ends_at
     turns = Turns(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
     for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
@@ -311,7 +311,7 @@ def test_a_character_split_over_tokens_is_found(tiny):
     ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
     assert len(tokenizer("。", add_special_tokens=False)["input_ids"]) > 1
     stops = StopStrings(tokenizer, ["。"])
-    assert [stops.end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
+    assert [stops.completed_by(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
 
 
 @pytest.mark.parametrize("reply_length", [3, 4])

@@ -63,8 +63,8 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "◁think▷\n", {"opened": "the chat template opens ◁think▷ itself"}),
         (PLAIN + "<seed:think>", {"opened": "the chat template opens <seed:think> itself"}),
         (PLAIN + "<think>\nI have thought.\n</think>\n", {"opened": "opens <think> itself and closes it at once"}),
-        (PLAIN + "<|im_end|>", {"ended": "ends with the end token '<|im_end|>', after which"}),
-        (PLAIN.replace(OPEN, ""), {"ended": "opens no turn of its own: the prompt ends with the end token"}),
+        (PLAIN + "<|im_end|>", {"ends_with_eos": "ends with the end token '<|im_end|>', after which"}),
+        (PLAIN.replace(OPEN, ""), {"ends_with_eos": "opens no turn of its own: the prompt ends with the end token"}),
         (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
@@ -97,5 +97,5 @@ def test_what_a_tokenizer_appends_to_a_text_is_left_out_of_a_prompt(tiny, form):
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
     ids = encode_prompt(tokenizer, "2+2=?")
     assert ids[APPENDING[form] :] == bare and len(ids) == len(bare) + APPENDING[form]
-    assert ("end" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
+    assert ("appended_eos" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
     assert encode_prompt(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], "it was asked for"

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from grpo_lab.trainer import experience, train
+from grpo_lab.trainer import collecting, train
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def _parameters(optimizer):
 
 def recorded(*run):
     """A run of our own loop; returns its history, its updates, and of each rollout prompts and completions as ids."""
-    rollouts, sample = [], experience.sample_completions
+    rollouts, sample = [], collecting.sample_completions
 
     def record(*arguments, **settings):
         r = sample(*arguments, **settings)
@@ -51,7 +51,7 @@ def recorded(*run):
         return r
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(experience, "sample_completions", record)
+        patch.setattr(collecting, "sample_completions", record)
         return train(*run), seen, rollouts
 
 

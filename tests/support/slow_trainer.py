@@ -7,8 +7,7 @@ import copy
 
 import torch
 
-from grpo_lab.trainer import experience as experience_module
-from grpo_lab.trainer import loop
+from grpo_lab.trainer import collecting, loop
 from tests.support import oracles
 
 
@@ -17,7 +16,7 @@ class Recording:
 
     def __init__(self, monkeypatch):
         self.experiences, self.batches = [], []
-        make_experience, rows_of_updates = experience_module.make_experience, loop._rows_of_updates
+        make_experience, rows_of_updates = collecting.make_experience, loop._rows_of_updates
 
         def note_experience(*arguments):
             self.experiences.append(make_experience(*arguments))
@@ -29,7 +28,7 @@ class Recording:
                 self.batches[-1].append(rows.tolist())
                 yield rows
 
-        monkeypatch.setattr(experience_module, "make_experience", note_experience)
+        monkeypatch.setattr(collecting, "make_experience", note_experience)
         monkeypatch.setattr(loop, "_rows_of_updates", note_rows)
 
 

@@ -14,25 +14,25 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import BUGS, planted, print_log_lines
 from grpo_lab.trainer import PolicyOptimizer, collect, logprobs_without_gradient, update
-from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.collecting import compute_advantages
 
 SIZE = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 40, "temperature": 0.8}
 ONE = torch.ones(2, 3, dtype=torch.bool)
 
 
-def apart() -> float:
+def logp_difference() -> float:
     model, tokenizer = load_policy("tiny", device="cpu")
     torch.manual_seed(0)
     seen, _ = collect(model, tokenizer, addition_problems("train", 2), accuracy_reward, GRPOConfig(**SIZE))
     difference = logprobs_without_gradient(model, seen, GRPOConfig(**SIZE)) - seen.rollout.logp
-    return difference[seen.mask].abs().max().item()
+    return difference[seen.loss_mask].abs().max().item()
 
 
-def far(paid: float) -> torch.Tensor:
-    return compute_advantages(torch.tensor([0.0, 1, 0, 0, 0, 0, 0, 0]) + paid, GRPOConfig(**SIZE))
+def advantages_with_offset(offset: float) -> torch.Tensor:
+    return compute_advantages(torch.tensor([0.0, 1, 0, 0, 0, 0, 0, 0]) + offset, GRPOConfig(**SIZE))
 
 
-def part() -> torch.Tensor:
+def loss_of_microbatch() -> torch.Tensor:
     return microbatch_loss(torch.full((2, 3), -1.0), torch.ones(2), ONE, 4, 12, loss_type="dapo")[0]
 
 
@@ -53,12 +53,12 @@ def first_moves(precision: str | None, rate: float = 1e-5, iterations: int = 1) 
 
 
 READINGS = {
-    "temperature-mismatch": lambda: apart() > 0.01,
-    "retokenised": lambda: apart() > 5,
-    "off-by-one": lambda: apart() > 5,
-    "microbatch-mean": lambda: part() < -0.9,
-    "group-mixed": lambda: bool((far(0)[4:] != 0).any()),
-    "no-centre": lambda: not torch.allclose(far(0), far(1)),
+    "temperature-mismatch": lambda: logp_difference() > 0.01,
+    "retokenised": lambda: logp_difference() > 5,
+    "off-by-one": lambda: logp_difference() > 5,
+    "microbatch-mean": lambda: loss_of_microbatch() < -0.9,
+    "group-mixed": lambda: bool((advantages_with_offset(0)[4:] != 0).any()),
+    "no-centre": lambda: not torch.allclose(advantages_with_offset(0), advantages_with_offset(1)),
     "eos-trimmed": lambda: not completion_mask(torch.tensor([[5, 2, 2]]), 2)[0, 1].item(),
     "k1-as-loss": lambda: kl_estimate(torch.tensor([[-2.0]]), torch.tensor([[-1.0]])).item() < 0,
     "ratio-quotient": lambda: ratio_slope() < 0,

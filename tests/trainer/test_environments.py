@@ -12,7 +12,7 @@ from grpo_lab.rollout import sample_episodes
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
-from grpo_lab.trainer.experience import make_experience
+from grpo_lab.trainer.collecting import make_experience
 from tests.support.axe import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
@@ -62,12 +62,12 @@ def test_an_update_is_what_a_loop_over_the_policys_tokens_gives(settings, rows):
         prompt, completion = tokens_of(rollout, row)
         log_pi = model(torch.tensor([prompt + completion])).logits[0].log_softmax(-1)
         for t, token in enumerate(completion):
-            if experience.mask[row, t]:
+            if experience.loss_mask[row, t]:
                 logp[row, t] = log_pi[len(prompt) + t - 1, token]
                 entropy[row, t] = -(log_pi[len(prompt) + t - 1].exp() * log_pi[len(prompt) + t - 1]).sum()
-    old = torch.where(experience.mask, logp.detach() + noise, 7.0)
-    loss, _ = policy_loss(logp, experience.advantages, experience.mask, old, **config.loss_arguments())
-    loss = loss - config.entropy_coef * entropy.sum() / experience.mask.sum()
+    old = torch.where(experience.loss_mask, logp.detach() + noise, 7.0)
+    loss, _ = policy_loss(logp, experience.advantages, experience.loss_mask, old, **config.loss_arguments())
+    loss = loss - config.entropy_coef * entropy.sum() / experience.loss_mask.sum()
     expected = torch.autograd.grad(loss, list(model.parameters()))
 
     model.zero_grad()
@@ -249,4 +249,4 @@ def test_a_loop_of_ones_own_may_use_the_environment():
                 model, tokenizer, run.rows_of_step(step), letter_reward, config, environment=run.environment
             )  # fmt: skip
             run.record(step, metrics)
-    assert (batch.rollout.mask & ~batch.mask).any()
+    assert (batch.rollout.mask & ~batch.loss_mask).any()

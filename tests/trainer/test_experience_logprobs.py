@@ -43,7 +43,7 @@ def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
         for row, got in zip(rows, logp, strict=True):
             assert got.dtype == torch.float64 and got.sum() != 0
             alone = completion_logprobs(model, experience[row : row + 1], make_config())[0][0]
-            inside = experience.mask[row]
+            inside = experience.loss_mask[row]
             torch.testing.assert_close(got[inside], alone[inside], rtol=0, atol=1e-12)
         shapes.clear()
 

@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import loop, train
-from grpo_lab.trainer.experience import compute_advantages, make_experience
+from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from tests.support.worlds import (
     ROWS,
     letter_reward,

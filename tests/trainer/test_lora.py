@@ -15,7 +15,7 @@ from grpo_lab.models import add_lora, load_policy
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.objective import policy_loss
 from grpo_lab.trainer import train
-from grpo_lab.trainer.experience import collect
+from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -53,7 +53,7 @@ def literal_gradients(model, batch, config):
     values = {f"base_model.model.{name}": parameter for name, parameter in model.named_parameters()}
     for name, parameter in wrapped.named_parameters():
         parameter.data.copy_(values[name].data)
-    logp, ref_logp = (torch.zeros(batch.mask.shape, dtype=torch.float64) for _ in range(2))
+    logp, ref_logp = (torch.zeros(batch.loss_mask.shape, dtype=torch.float64) for _ in range(2))
     for row, prompt in enumerate(batch.rollout.prompt_of_row.tolist()):
         prompt_ids = batch.rollout.prompt_ids[prompt][batch.rollout.prompt_mask[prompt]]
         ids = batch.rollout.completion_ids[row][batch.rollout.mask[row]]
@@ -64,7 +64,9 @@ def literal_gradients(model, batch, config):
             ref_logp = ref_logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
         logits = wrapped(tokens).logits[:, predicting]
         logp = logp.index_put(cells, token_logprobs(logits, ids[None], config.temperature)[0])
-    loss, _ = policy_loss(logp, batch.advantages.double(), batch.mask, ref_logp=ref_logp, **config.loss_arguments())
+    loss, _ = policy_loss(
+        logp, batch.advantages.double(), batch.loss_mask, ref_logp=ref_logp, **config.loss_arguments()
+    )
     loss.backward()
     return {name.removeprefix("base_model.model."): p.grad for name, p in wrapped.named_parameters() if p.requires_grad}
 

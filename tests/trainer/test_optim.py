@@ -149,7 +149,7 @@ def random(*shape, seed=0):
 @pytest.mark.parametrize("piece", [4096, 8192, 2**22])
 def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
     """Bit for bit where torchao quantises: codes, scales and weights. Piece and block borders coincide."""
-    monkeypatch.setattr(optim_8bit, "PIECE", piece)
+    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", piece)
     start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(300, 64)]
     ours, theirs = ([torch.nn.Parameter(s.bfloat16()) for s in start] for _ in range(2))
     optimizer = eight_bit(ours, 1e-3, stochastic_rounding=False, weight_decay=0.1)
@@ -180,7 +180,7 @@ def test_one_search_finds_the_code_of_torchao(values):
 
 def test_a_step_in_8_bits_is_few_kernels(monkeypatch):
     """Beside the copies to and from the parameters; torchao's own has 160 for each parameter."""
-    monkeypatch.setattr(optim_8bit, "PIECE", 2**16)
+    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2**16)
     weights = [torch.nn.Parameter(random(64, 256).bfloat16()) for _ in range(10)] + [torch.nn.Parameter(random(300))]
     optimizer = eight_bit(weights, 1e-3, weight_decay=0.1)
     for p in weights:
@@ -195,12 +195,12 @@ def test_a_step_in_8_bits_is_few_kernels(monkeypatch):
 def test_noise_below_the_last_bit_rounds_without_bias():
     x = torch.full((2**16,), 1 + 2.0**-10).mul_(torch.tensor([1.0, -1.0]).repeat(2**15))  # 1/8 of the way to the next
     torch.manual_seed(0)
-    rounded = optim_8bit.round_at_random(x)
+    rounded = optim_8bit.stochastic_round_bits(x)
     assert set(rounded.abs().tolist()) == {1.0, 1 + 2.0**-7}
     up = (rounded.abs() > 1).float().mean().item()
     assert up == pytest.approx(1 / 8, abs=6 * (1 / 8 * 7 / 8 / len(x)) ** 0.5)
     exact = torch.randn(512).bfloat16().float()
-    assert torch.equal(optim_8bit.round_at_random(exact).float(), exact)
+    assert torch.equal(optim_8bit.stochastic_round_bits(exact).float(), exact)
 
 
 @pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])

@@ -15,7 +15,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer import Run, train, update
+from grpo_lab.trainer import Run, collect, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.worlds import ROWS, make_config, make_world, ragged_experience, same_weights, weights
 
@@ -60,8 +60,8 @@ def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_
     for row, row_logp in enumerate(experience.rollout.logp):
         group = rewards[row // 16 * 16 : row // 16 * 16 + 16]
         advantage = rewards[row] - statistics.median_low(group)
-        total -= (advantage if advantage > 0 else advantage / 2) * row_logp[experience.mask[row]].sum().item()
-    assert scope["loss"].item() == pytest.approx(total / experience.mask.sum().item(), abs=1e-5)
+        total -= (advantage if advantage > 0 else advantage / 2) * row_logp[experience.loss_mask[row]].sum().item()
+    assert scope["loss"].item() == pytest.approx(total / experience.loss_mask.sum().item(), abs=1e-5)
 
 
 def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_path):
@@ -173,7 +173,7 @@ def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
     results = []
     for padding in (0.0, float("nan")):
         model, _ = make_world()
-        advantages = torch.where(experience.mask, mine, padding)
+        advantages = torch.where(experience.loss_mask, mine, padding)
         update(model, PolicyOptimizer(model, config), replace(experience, advantages=advantages), config, 0.1)
         results.append(weights(model))
     assert same_weights(*results) and not same_weights(results[0], weights(make_world()[0]))
@@ -199,3 +199,6 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
     assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
     with pytest.warns(DeprecationWarning, match="measure_and_log now"):
         assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"
+    experience, _ = collect(model, tokenizer, rows[:1], reward, new.config)
+    with pytest.warns(DeprecationWarning, match="loss_mask now"):
+        assert experience.mask is experience.loss_mask

@@ -181,11 +181,11 @@ def test_a_run_shorter_than_logging_steps_shows_the_completions_of_its_last_step
 
 def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():
     experience = worlds.ragged_experience((3, 24, 1, 7))
-    advantages = torch.where(experience.mask, torch.randn(experience.mask.shape), torch.nan)
+    advantages = torch.where(experience.loss_mask, torch.randn(experience.loss_mask.shape), torch.nan)
     rewarded = replace(experience, rewards_per_func=experience.rewards[:, None])
     rows = [{"prompt": "a"}] * len(experience.rollout.prompt_ids)
     records = completion_records(1, rows, replace(rewarded, advantages=advantages), ["length"])
-    for record, of_row, mask in zip(records, advantages, experience.mask, strict=True):
+    for record, of_row, mask in zip(records, advantages, experience.loss_mask, strict=True):
         policy_advantages = [float(a) for a, counts in zip(of_row, mask, strict=True) if counts]
         assert record["advantage"] == pytest.approx(sum(policy_advantages) / max(1, len(policy_advantages)))
     assert "completions" in best_and_worst(records)

@@ -92,8 +92,8 @@ def make_experience(config):
     torch.manual_seed(9)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
     noise = torch.Generator().manual_seed(4)
-    moved = [torch.randn(experience.mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
-    old, ref = (experience.rollout.logp + by * experience.mask for by in moved)
+    moved = [torch.randn(experience.loss_mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
+    old, ref = (experience.rollout.logp + by * experience.loss_mask for by in moved)
     return model, replace(experience, old_logp=old, ref_logp=ref)
 
 
@@ -113,7 +113,7 @@ def config_in_parts(loss_type, parts):
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
     model, experience = make_experience(config_in_parts(loss_type, 1))
-    assert len(set(experience.mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
+    assert len(set(experience.loss_mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
     full_gradient, metrics = gradient(model, experience, config_in_parts(loss_type, 1))
     for parts in (2, 4):
         split_gradient, metrics_in_parts = gradient(model, experience, config_in_parts(loss_type, parts))
@@ -186,12 +186,14 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
 
 def test_equal_advantages_per_token_train_like_one_per_row():
     model, experience = make_experience(config_in_parts("dapo", 1))
-    of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.mask.shape[1]))
+    of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.loss_mask.shape[1]))
     (expected, metrics), (got, token_metrics) = (
         gradient(model, variant, config_in_parts("dapo", 1)) for variant in (experience, of_tokens)
     )
     assert expected.abs().max() > 0 and torch.equal(got, expected) and token_metrics == metrics
-    advantages = torch.randn(experience.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    advantages = torch.randn(
+        experience.loss_mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    )
     experience = replace(experience, advantages=advantages)
     whole, _ = gradient(model, experience, config_in_parts("dapo", 1))
     in_parts, _ = gradient(model, experience, config_in_parts("dapo", 4))
@@ -206,7 +208,7 @@ def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     own = replace(experience, advantages=experience.rewards - 0.5)
     got, metrics = gradient(model, own, config)
     logp, _ = experience_logprobs.completion_logprobs(model, own, config)
-    loss = 0.5 * torch.where(own.mask, (logp - logp.detach()).exp(), 0).sum() / own.mask.sum()
+    loss = 0.5 * torch.where(own.loss_mask, (logp - logp.detach()).exp(), 0).sum() / own.loss_mask.sum()
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     assert metrics["loss"] == pytest.approx(0.5) and expected.abs().max() > 1e-3
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)

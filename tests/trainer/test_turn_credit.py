@@ -15,7 +15,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_episodes
 from grpo_lab.toys.guess.world import episode_rewards, turn_states
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.experience import compute_advantages, make_experience
+from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids, token_advantages
 from tests.support.resuming import assert_same_end
 from tests.support.text_episodes import STOPS, answers

@@ -218,10 +218,15 @@ def _text_of(function: Any) -> str | None:
     return text
 
 
+def unwrapped(function: Any) -> Any:
+    """The function behind its decorators, which has the namespace that it reads; what cannot be called as it is."""
+    return inspect.unwrap(function) if callable(function) else function
+
+
 def global_names_of(function: Any) -> set[str]:
     """The global names that a function reads, also by way of others that stand in the same namespace."""
     names: set[str] = set()
-    pending = [inspect.unwrap(function) if callable(function) else function]
+    pending = [unwrapped(function)]
     namespace = getattr(pending[0], "__globals__", {})
     while pending:
         current = pending.pop()

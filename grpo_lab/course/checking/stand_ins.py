@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from grpo_lab.base.language import Phrase, _, counted, fill
-from grpo_lab.course.checking.cells import global_names_of
+from grpo_lab.course.checking.cells import global_names_of, unwrapped
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier
@@ -112,7 +112,7 @@ def neighbours(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ..
         The names of those that the function needs and that its namespace does not have: called outside of this block,
         it raises NameError.
     """
-    namespace = getattr(inspect.unwrap(function) if callable(function) else function, "__globals__", None)
+    namespace = getattr(unwrapped(function), "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
     names = earlier(exercise.name)
     own_functions = {name: namespace[name] for name in names if name in namespace}

@@ -16,7 +16,7 @@ from grpo_lab.course.exercises.nb05 import the_loss
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import microbatch_loss, policy_loss
 from grpo_lab.rollout import read_sequences
-from grpo_lab.trainer.experience import compute_advantages
+from grpo_lab.trainer.collecting import compute_advantages
 from grpo_lab.trainer.optim import step_if_finite
 
 PAD, END, STOP = 0, 1, 2

@@ -324,9 +324,9 @@ TURN_ADVANTAGES = Exercise(
         at_scale("twenty episodes of six turns", lambda d: (*_turns(d, 3, 20, 6, 5), 0.9)),
     ),
     mistakes={
-        "own-episode-kept": {"11.8": "compared = same_state"},
+        "own-episode-kept": {"11.8": "in_baseline = same_state"},
         "other-states-too": {
-            "11.8": "compared = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"
+            "11.8": "in_baseline = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"
         },
         "alone-gets-nothing": {"11.6": "advantages = differences / count.clamp(min=1)"},
         "whole-reward": lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(

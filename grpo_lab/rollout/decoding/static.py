@@ -8,7 +8,7 @@ The attention reads all columns of the cache and masks those that are not writte
 are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
 drawing, unread: the weights are read either way, but so are the columns of such a row.
 
-A capture takes longer than many short answers. Within a run (`kept_graphs`) it serves the rollouts that come after it,
+A capture takes longer than many short answers. Within a run (`reuse_graphs`) it serves the rollouts that come after it,
 as long as they have the same sizes and the GPU has room for it beside everything else.
 """
 
@@ -30,7 +30,7 @@ from grpo_lab.rollout.forward.fast_paths import head_width
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU
 WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
-ROOM = 4  # a graph is kept where this many times its memory are free beside the most that the run has taken
+FREE_MEMORY_FACTOR = 4  # a graph is reused if so many times its memory are free beside the most that the run has taken
 CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
 
 
@@ -72,8 +72,8 @@ class GraphDecoder(Decoder):
         return sum(tensor.nbytes for tensor in own) + CAPTURED_LOGITS * logits
 
 
-class KeptGraph:
-    """The decoder of the last rollout, for the next one, if that has the same sizes and reads the same weights."""
+class CapturedGraph:
+    """The decoder of the last rollout, for the next rollout, if that has the same sizes and reads the same weights."""
 
     def __init__(self):
         self.key = None
@@ -92,8 +92,8 @@ class KeptGraph:
     ) -> GraphDecoder:
         arguments = (num_prompts, num_generations, columns, sampling)
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
-        kind = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), arguments, turns is None, rollout_rows, kind, addresses)
+        precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
+        key = (id(model), arguments, turns is None, rollout_rows, precision, addresses)
         if key != self.key:
             self.drop()
             self.decoder = GraphDecoder(model, *arguments, turns=turns, rollout_rows=rollout_rows)
@@ -148,16 +148,17 @@ def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_b
 
 def has_room(device: torch.device, size: int) -> bool:
     """True if so many bytes can stay on a GPU beside the most that torch has reserved on it so far, with a margin."""
-    return torch.cuda.max_memory_reserved(device) + ROOM * size + GIB <= torch.cuda.mem_get_info(device)[1]
+    needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
+    return needed <= torch.cuda.mem_get_info(device)[1]
 
 
-_open_graphs: list[KeptGraph] = []  # of the runs that are open, the innermost last
+_open_graphs: list[CapturedGraph] = []  # of the runs that are open, the innermost last
 
 
 @contextmanager
-def kept_graphs() -> Iterator[None]:
-    """Let the rollouts inside share a captured step."""
-    _open_graphs.append(KeptGraph())
+def reuse_graphs() -> Iterator[None]:
+    """Let the rollouts inside this context share a captured step."""
+    _open_graphs.append(CapturedGraph())
     try:
         yield
     finally:
@@ -166,11 +167,11 @@ def kept_graphs() -> Iterator[None]:
 
 @contextmanager
 def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
-    """A decoder for one rollout: that of the rollout before, or a new one. What it returns is to be copied.
+    """The decoder of a rollout: that of the rollout before, or a new one. What it returns is to be copied.
 
     arguments: all those of `GraphDecoder`.
     """
-    graph = _open_graphs[-1] if _open_graphs else KeptGraph()
+    graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
     try:
         yield graph.decoder_for(*arguments)
     except BaseException:

@@ -38,7 +38,7 @@ class StopStrings:
         self.always = any(character.isspace() for character in self.last_characters)  # which decoding may strip
         self._may_complete: dict[int, bool] = {}
 
-    def end(self, ids: list[int]) -> bool:
+    def completed_by(self, ids: list[int]) -> bool:
         """True if the last of these tokens completes a stop string."""
         return self._can_complete(ids[-1]) and any(text in self._text(ids) for text in self.stop_strings)
 
@@ -75,7 +75,7 @@ class Turns:
         max_turns: int | None = None,
     ):
         self.limit = limit
-        self.ends = {*eos_token_ids}
+        self.eos_token_ids = {*eos_token_ids}
         self.stop_strings = stop_strings
         self.reply = reply
         self.max_turns = max_turns
@@ -86,7 +86,7 @@ class Turns:
         self.turn_index = [0] * rows  # of the current turn of each row, from 0
         self.turn_start = [0] * rows  # the index of its first token among `ids`
         self.done, self.truncated = [False] * rows, [False] * rows
-        self.replies = [0] * rows  # that were written
+        self.num_replies = [0] * rows  # of the environment, per row
 
     def forced(self) -> list[int]:
         """The id that each row has to write next; `DRAWN` where the policy draws."""
@@ -104,9 +104,9 @@ class Turns:
             self.ids[row].append(token)
             self.is_policy[row].append(is_policy)
             self.turn[row].append(self.turn_index[row])
-            if is_policy and self.stop_strings.end(self.ids[row][self.turn_start[row] :]):
+            if is_policy and self.stop_strings.completed_by(self.ids[row][self.turn_start[row] :]):
                 ended.append(row)
-            elif is_policy and token in self.ends:
+            elif is_policy and token in self.eos_token_ids:
                 self.done[row] = True
             else:
                 if not is_policy and not self.reply_queue[row]:
@@ -120,7 +120,7 @@ class Turns:
         for row in rows:
             if self.max_turns is not None and self.turn_index[row] + 1 >= self.max_turns:
                 self.done[row] = True
-                self.truncated[row] = self.ids[row][-1] not in self.ends
+                self.truncated[row] = self.ids[row][-1] not in self.eos_token_ids
             else:
                 start = self.turn_start[row]
                 turns.append(Turn(row, ids=self.ids[row][start:], earlier_ids=self.ids[row][:start]))
@@ -134,7 +134,7 @@ class Turns:
                 self.done[row] = self.truncated[row] = True
             elif ids:
                 self.reply_queue[row].extend(ids)
-                self.replies[row] += 1
+                self.num_replies[row] += 1
             else:
                 self._begin_next_turn(row)
                 self._stop_at_limit(row)

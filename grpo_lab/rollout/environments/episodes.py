@@ -141,7 +141,7 @@ def sample_turns(
         turn=turn,
         episodes=[
             Episode(calls, reply_tokens=is_policy.count(False))
-            for calls, is_policy in zip(turns.replies, turns.is_policy, strict=True)
+            for calls, is_policy in zip(turns.num_replies, turns.is_policy, strict=True)
         ],
         group=prompt_of_row,
     )

@@ -19,8 +19,8 @@ from grpo_lab.rollout.prompting.templates import (
 )
 
 KINDS_OF_PROMPTS = 8  # looked at: the first prompt of each order of roles
-# What an engine that makes its own prompts would get wrong.
-OF_PROMPTS = ("system", "thoughts", "end")
+# Habits that an engine which makes its own prompts would get wrong.
+PROMPT_HABITS = ("system", "thoughts", "appended_eos")
 
 
 def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
@@ -35,12 +35,14 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
         habits["tags"] = f"{names} are special tokens of this tokenizer: they stay in what the rewards see"
     ends = [*filter(None, tokenizer.convert_ids_to_tokens([*eos_token_ids]))]
     for prompt in _kinds(prompts):
-        habits = (_of_text(tokenizer, prompt) if isinstance(prompt, str) else _of_chat(tokenizer, prompt)) | habits
+        habits_of_form = _text_habits if isinstance(prompt, str) else _chat_habits
+        habits = habits_of_form(tokenizer, prompt) | habits
         if end := next((end for end in ends if templated(tokenizer, prompt).rstrip().endswith(end)), None):
             where = (
                 "the prompt" if isinstance(prompt, str) else "the chat template opens no turn of its own: the prompt"
             )
-            habits = {"ended": f"{where} ends with the end token {end!r}, after which the model goes on"} | habits
+            line = f"{where} ends with the end token {end!r}, after which the model goes on"
+            habits = {"ends_with_eos": line} | habits
         if opened := opened_thought(tokenizer, encode_prompt(tokenizer, prompt)):
             where = "the prompt" if isinstance(prompt, str) else "the chat template"
             end = " and closes it at once" if "/" in opened else ""
@@ -58,16 +60,16 @@ def _kinds(prompts: Iterable) -> list:
     return [*first.values()]
 
 
-def _of_text(tokenizer, prompt: str) -> dict[str, str]:
+def _text_habits(tokenizer, prompt: str) -> dict[str, str]:
     complete_ids = tokenizer(prompt, add_special_tokens=True, verbose=False)["input_ids"]
     prompt_ids = encode_prompt(tokenizer, prompt)
     if len(complete_ids) == len(prompt_ids):
         return {}
     appended = tokenizer.decode(complete_ids[len(prompt_ids) :], skip_special_tokens=False)
-    return {"end": f"the tokenizer appends {appended!r} to a text: it is left out of the prompts"}
+    return {"appended_eos": f"the tokenizer appends {appended!r} to a text: it is left out of the prompts"}
 
 
-def _of_chat(tokenizer, prompt: list[dict]) -> dict[str, str]:
+def _chat_habits(tokenizer, prompt: list[dict]) -> dict[str, str]:
     habits = {}
     bare = rendered(tokenizer, prompt)
     text = templated(tokenizer, prompt)

@@ -28,7 +28,7 @@ from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from grpo_lab.rollout.prompting.probe import OF_PROMPTS, probe
+from grpo_lab.rollout.prompting.probe import PROMPT_HABITS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.pieces import Gathered
@@ -205,7 +205,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     rows = [row for step in range(config.max_steps) for row in rows_of_step(dataset, config, step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     habits = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
-    if unmended := next((habits[name] for name in OF_PROMPTS if name in habits), None):
+    if unmended := next((habits[name] for name in PROMPT_HABITS if name in habits), None):
         reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
     if "time" in habits:

@@ -24,7 +24,7 @@ from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.scoring import as_list
+from grpo_lab.rewards.scoring import as_list_or_empty
 from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
 from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
@@ -185,7 +185,7 @@ def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Call
 
     tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.prompting.tags`.
     """
-    functions = [] if reward_funcs is None else as_list(reward_funcs)
+    functions = as_list_or_empty(reward_funcs)
     names = reward_names(functions) if functions else []
     with_tags = None if tokenizer is None else CompletionTags(tokenizer)
     return [_reward_for_trl(function, name, rows, with_tags) for function, name in zip(functions, names, strict=True)]

@@ -12,7 +12,7 @@ from grpo_lab.teaching.notebook.predictions import forget_predictions
 
 
 @pytest.fixture(autouse=True)
-def anew():
+def new_session():
     forget_predictions()
     yield
     forget_predictions()

@@ -75,13 +75,13 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
         assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
         ends[bar.get_y()] = bar.get_x() + bar.get_width()
     assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
-    for cards in ((4, 8), ()):
-        fig = plots.memory_bars(BARS, cards)
+    for gpu_sizes in ((4, 8), ()):
+        fig = plots.memory_bars(BARS, gpu_sizes)
         on_it = [text.replace("\n", " ") for text in texts(fig.axes[0])]
         below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
         assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
         assert "activations" in on_it and "activations" not in below and "head" in below and "7.0" in on_it
-        assert {f"{card} GB GPU" for card in cards} <= {*on_it}
+        assert {f"{size} GB GPU" for size in gpu_sizes} <= {*on_it}
 
 
 def test_a_step_over_time_has_the_peaks_of_its_plans():
@@ -89,7 +89,7 @@ def test_a_step_over_time_has_the_peaks_of_its_plans():
     plans = {
         name: plan(shape_config("qwen2"), several, prompt_length=64, precision=name) for name in ("fp32-master", "bf16")
     }
-    for ax, memory_plan in zip(plots.memory_over_a_step(plans, cards=(8,)).axes, plans.values(), strict=True):
+    for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
         assert f"{memory_plan.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
         tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
         assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last are the four lines between phases

@@ -17,7 +17,7 @@ from grpo_lab.models import add_lora
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools.named import load_environment_arguments
-from grpo_lab.trainer import experience, train
+from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
 from tests.support.bubblewrap import needs_bubblewrap
@@ -126,12 +126,12 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     config = make_config(**(usual | settings))
     arguments = [ROWS, [messages_reward, environment_reward], config]
     agent = {"tools": [add, soon, writes_much], "environment_factory": World}
-    policy, rollouts, sample = copy.deepcopy(model), [], experience.sample_rows
+    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     if lora is not None:
         pytest.importorskip("peft")
         add_lora(model, seed=config.seed, **lora)
     with monkeypatch.context() as patch, updates() as our_updates:
-        patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = in_trls_loop(monkeypatch, rollouts)
     with updates() as their_updates:
@@ -196,12 +196,12 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
     model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, PACKAGE_SCRIPTS)
-    policy, rollouts, sample = copy.deepcopy(model), [], experience.sample_rows
+    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
     agent = {"tools": [*tools, calculator]}
     with monkeypatch.context() as patch, updates() as expected:
-        patch.setattr(experience, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
     with updates() as trl_updates:

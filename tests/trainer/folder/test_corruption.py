@@ -25,7 +25,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def cut(path: Path) -> None:
+def truncate_file(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
@@ -46,7 +46,7 @@ def signed(path: Path, **changes) -> None:
 # In the newest checkpoint: the one before it is taken. (name, what is done to it, what is said to be wrong)
 IN_CHECKPOINT = [
     (".", shutil.rmtree, "chat_template.jinja is missing"),
-    ("model.safetensors", cut, "model.safetensors is not what was written: its size or its checksum differs"),
+    ("model.safetensors", truncate_file, "model.safetensors is not what was written: its size or its checksum differs"),
     ("model.safetensors", flip, "model.safetensors is not what was written"),
     ("optimizer.safetensors", Path.unlink, "optimizer.safetensors is missing"),
     ("trainer_state.json", lambda path: path.write_text("{}", encoding="utf-8"), "trainer_state.json is not what was"),
@@ -67,7 +67,7 @@ HARMLESS = [
 # Nobody can know what the run was: it stops, and touches nothing.
 STOPS = [
     (Path.unlink, "resume_from_checkpoint is True; .* which holds no grpo_run.json; .* in a new folder"),
-    (cut, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
+    (truncate_file, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
     (flip, "grpo_run.json' is not what the run wrote"),
     (lambda path: edit(path, "checkpoint-4", "checkpoint-3"), "grpo_run.json' is not what the run wrote"),
     (lambda path: signed(path, extra=2), "is not what the run wrote.*resume with the version of grpo_lab that wrote"),
@@ -89,7 +89,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
 
 
 def test_damaged_metrics_are_written_anew(undisturbed, tmp_path):
-    for number, spoil in enumerate([Path.unlink, cut, flip]):
+    for number, spoil in enumerate([Path.unlink, truncate_file, flip]):
         folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
         assert_same_end(cheap_run(folder), undisturbed)

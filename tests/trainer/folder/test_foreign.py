@@ -16,7 +16,7 @@ BESIDE = {
 }  # fmt: skip
 
 
-def put(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
+def write_files(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def started(tmp_path_factory):
 
 
 def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_path):
-    theirs = put(tmp_path / "out", BESIDE)
+    theirs = write_files(tmp_path / "out", BESIDE)
     cheap_run_until(tmp_path / "out", 3)
     assert theirs.items() <= contents(tmp_path / "out").items()
     *_, history = cheap_run(tmp_path / "out")
@@ -52,7 +52,7 @@ def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
         folder = tmp_path / str(number) / "out"
         if resume:
             copy_of(started, folder)
-        put(folder, {name: "{}"})
+        write_files(folder, {name: "{}"})
         before = contents(folder)
         with pytest.raises(FileExistsError, match=f"holds {name.split('/')[0]}, not written by this run"):
             check_folder(make_config(output_dir=str(folder), resume_from_checkpoint=resume))
@@ -63,7 +63,7 @@ def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
 def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(taken_step, name, undisturbed, tmp_path):
     folder, needed = tmp_path / "out", name.split("/")[0]
     with pytest.raises(FileExistsError, match=f"holds {needed}, not written by this run"):
-        cheap_run(folder, callback=lambda step, _: step == taken_step and put(folder, {name: "rose"}))
+        cheap_run(folder, callback=lambda step, _: step == taken_step and write_files(folder, {name: "rose"}))
     assert (folder / name).read_text(encoding="utf-8") == "rose" and not (folder / "tokenizer.json").exists()
     (folder / needed).rename(tmp_path / "away")
     assert_same_end(cheap_run(folder), undisturbed)
@@ -72,14 +72,14 @@ def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(taken_st
 def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path):
     folder = tmp_path / "out"
     note = {"checkpoint-1/note.txt": "the best so far"}
-    cheap_run(folder, callback=lambda step, _: step == 2 and put(folder, note), save_steps=1, max_steps=3)
+    cheap_run(folder, callback=lambda step, _: step == 2 and write_files(folder, note), save_steps=1, max_steps=3)
     assert contents(folder / "checkpoint-1")["note.txt"] == b"the best so far"
     assert len(cheap_run(folder, save_steps=1, max_steps=4)[2]) == 4, "it stands in nobody's way"
 
 
 def test_a_broken_checkpoint_with_a_foreign_file_stops_the_run(undisturbed, tmp_path):
     folder = copy_of(undisturbed[0], tmp_path / "out")
-    theirs = put(folder, {"checkpoint-4/note.txt": "the best so far"})
+    theirs = write_files(folder, {"checkpoint-4/note.txt": "the best so far"})
     (folder / "checkpoint-4/model.safetensors").unlink()
     with pytest.raises(FileExistsError, match="holds checkpoint-4, not written by this run"):
         cheap_run(folder, callback=lambda *_: pytest.fail("a step was made"))

@@ -97,7 +97,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
 )
 def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     """In 8 bits with several pieces a parameter, too; the rounding draws its noise anew."""
-    monkeypatch.setattr(optim_8bit, "PIECE", 2048)
+    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
     expected = real_run(tmp_path / "whole", **short)
     if "world_settings" in settings:

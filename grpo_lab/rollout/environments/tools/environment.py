@@ -228,7 +228,7 @@ class ToolEnvironment:
 
 
 def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
-    """Whether the episodes of each group have one prompt; not so where `reset` has given each one of its own."""
+    """True if the episodes of each group have one prompt; `reset` may give each one of its own."""
     return all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
 
 

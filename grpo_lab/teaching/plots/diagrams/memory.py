@@ -1,4 +1,4 @@
-"""The memory of a step: bars of what is alive at the same time, piece on piece, beside a card."""
+"""The memory of a step: bars of what is alive at the same time, piece on piece, beside the size of a GPU."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -31,19 +31,19 @@ ROOM = 0.0125  # of the axis, for one letter of a label
 TOO_THIN = 0.2  # GiB: what is never thicker over a step is not found in the picture, so it is not named below it
 
 
-def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[float] = ()):
+def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequence[float] = ()):
     """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
 
     A piece carries its name on the first bar where it is wide enough; what carries none is named below the bars.
 
     Args:
         rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
-        cards: sizes of cards, drawn as lines behind the bars.
+        gpu_sizes: memory of GPUs in GB, drawn as lines behind the bars.
     """
     import matplotlib.pyplot as plt
 
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
-    axis_end = 1.13 * max([*totals, *cards])
+    axis_end = 1.13 * max([*totals, *gpu_sizes])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
     patches = {}
     labelled = set()
@@ -63,10 +63,15 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     for row, total in enumerate(totals):
         text = f"{total:.1f}" if total else ""
         ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=CLEAR)
-    for card in cards:
-        ax.axvline(card, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
+    for gpu_size in gpu_sizes:
+        ax.axvline(gpu_size, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
         ax.text(
-            card + 0.01 * axis_end, 1, f"{card:g} GB GPU", transform=ax.get_xaxis_transform(), va="bottom", fontsize=9
+            gpu_size + 0.01 * axis_end,
+            1,
+            f"{gpu_size:g} GB GPU",
+            transform=ax.get_xaxis_transform(),
+            va="bottom",
+            fontsize=9,
         )
     ax.set_yticks(range(len(rows)), rows)
     ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
@@ -76,15 +81,15 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], cards: Sequence[f
     return fig
 
 
-def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]):
-    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and cards.
+def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[float]):
+    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and GPU sizes.
 
     The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
     Each plan has several micro-batches per update.
     """
     import matplotlib.pyplot as plt
 
-    tops = [1.1 * max(plan.peak / GIB, *cards[:1]) for plan in plans.values()]
+    tops = [1.1 * max(plan.peak / GIB, *gpu_sizes[:1]) for plan in plans.values()]
     fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
     patches, labelled = {}, set()
     for ax, top, (name, plan) in zip(axes[:, 0], tops, plans.items(), strict=True):
@@ -102,9 +107,9 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], cards: Sequence[float]
                 labelled.add(piece)
         corner, peak = heights[-1].argmax(), heights[-1].max()
         ax.text(times[corner], peak + 0.2, f"{peak:.1f}", ha="center", va="bottom", weight="bold")
-        for card in (card for card in cards if card < top):
-            ax.axhline(card, color="black", linestyle=":", linewidth=1, zorder=0)
-            ax.text(5.04, card, f"{card:g} GB GPU", va="center", fontsize=9)
+        for gpu_size in (size for size in gpu_sizes if size < top):
+            ax.axhline(gpu_size, color="black", linestyle=":", linewidth=1, zorder=0)
+            ax.text(5.04, gpu_size, f"{gpu_size:g} GB GPU", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
         ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)

@@ -1,0 +1,108 @@
+"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from grpo_lab.advantages import masked_advantages
+from grpo_lab.config import GRPOConfig
+from grpo_lab.config.precision import autocast
+from grpo_lab.rewards.logs import RewardLog
+from grpo_lab.rollout import Rollout, sample_completions
+from grpo_lab.rollout.environments.environment import Environment, abilities
+from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.metrics import METRICS_OF_UPDATES, Clock, reward_metrics, rollout_metrics
+from grpo_lab.trainer.rewarding import reward_rollout
+from grpo_lab.trainer.turn_credit import token_advantages
+
+
+def collect(
+    model,
+    tokenizer,
+    rows: list[dict],
+    reward_funcs: Callable | list | None,
+    config: GRPOConfig,
+    clock: Clock | None = None,
+    environment: Environment | None = None,
+    trainer_state: Any = None,
+) -> tuple[Experience, dict]:
+    """Sample G completions for each row, reward them, and compute the advantage of each within its group.
+
+    rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
+    clock: that of this step alone; `train` puts its seconds beside the metrics.
+    environment: who replies to the policy; None where a completion is the policy's alone.
+    trainer_state: `run.trainer_state(step)`, for reward functions that read it.
+
+    Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
+    """
+    clock = clock or Clock(model.device)
+    with clock("time/rollout"), autocast(model, config):
+        keywords = config.sampling_arguments()
+        if config.turn_advantage != "trajectory" and abilities(environment).has_instances:
+            keywords["by_turn"] = True  # each is asked for its reward and state after every turn
+        rollout = sample_rows(
+            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **keywords
+        )
+    log = RewardLog(trainer_state)
+    with clock("time/reward"):
+        scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
+    experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
+    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
+    experience = replace(experience, reward_columns=log.columns(len(experience)))
+    return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
+
+
+def sample_rows(
+    model,
+    tokenizer,
+    rows: list[dict],
+    num_generations: int,
+    max_completion_length: int,
+    environment: Environment | None = None,
+    **sampling,
+) -> Rollout:
+    """Sample G completions of each row of the data, or episodes where there is an environment."""
+    if environment is not None:
+        return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
+    prompts = [row["prompt"] for row in rows]
+    return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
+
+
+def make_experience(
+    rollout: Rollout,
+    rewards: Float[Tensor, " B"],
+    config: GRPOConfig,
+    rewards_per_func: Float[Tensor, "B F"] | None = None,
+) -> Experience:
+    """Compute the advantages, and the mask of the tokens that enter the loss."""
+    device = rollout.mask.device
+    rewards = rewards.to(device)
+    if rewards_per_func is not None:
+        rewards_per_func = rewards_per_func.to(device)
+    loss_mask = rollout.policy_mask
+    if config.mask_truncated_completions:
+        loss_mask = loss_mask & ~rollout.truncated[:, None]
+    if config.turn_advantage == "trajectory":
+        advantages = compute_advantages(rewards, config)
+    else:
+        advantages = token_advantages(rollout, rewards, config)
+    return Experience(rollout, rewards, advantages, loss_mask, rewards_per_func=rewards_per_func)
+
+
+def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
+    """Compute the advantage of each completion in its group of `config.num_generations`, which stand together.
+
+    With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
+    `config.scale_rewards`: "group", "batch" or "none".
+
+    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only
+    one of a prompt's completions is left, it has no baseline, and its advantage is zero, too. (With
+    the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
+    Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
+    """
+    grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
+    return masked_advantages(grouped_rewards, ~grouped_rewards.isnan(), config).flatten()
