@@ -15,9 +15,11 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
     text = templated(tokenizer, prompt, name, tools)
     ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
-    if ids := _without_end(tokenizer, text, ids) if isinstance(prompt, str) else ids:
-        return ids
-    raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
+    if isinstance(prompt, str):
+        ids = _without_end(tokenizer, text, ids)
+    if not ids:
+        raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
+    return ids
 
 
 def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
