@@ -18,7 +18,7 @@ from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompting.prompt_checks import check_room
+from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
 from grpo_lab.rollout.prompting.tags import after_opened, opened_thought, tag_tokens, text_with_tags
 
@@ -152,7 +152,7 @@ def checked_sampling(
 def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """The prompts on the model's device; InputError for one that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
-        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
+        check_context_length(model, tokens, max_completion_length, f"prompts[{index}]")
     return prompts.to(model.device)
 
 

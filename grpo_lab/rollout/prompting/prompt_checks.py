@@ -34,7 +34,7 @@ def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
     return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
 
 
-def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
+def check_context_length(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
     """Raise ValueError unless prompt and completion together fit into the model's context."""
     limit = context_length(model.config)
     if limit is None or tokens + max_completion_length <= limit:
@@ -51,30 +51,30 @@ def check_prompts(
     dataset: str = "dataset",
     tools: list[dict] | None = None,
 ) -> None:
-    """Check all prompts of a run before its first step; those that clearly have room are not encoded."""
-    room = (context_length(model.config) or sys.maxsize) - max_completion_length
+    """Check all prompts of a run before its first step; those that surely fit are not encoded."""
+    max_prompt_length = (context_length(model.config) or sys.maxsize) - max_completion_length
     iterator, start = iter(prompts), 0
     while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
-        for index in _not_clearly_right(tokenizer, batch, room, tools):
+        for index in _indices_to_check(tokenizer, batch, max_prompt_length, tools):
             prompt = batch[index]
             try:
-                if not _has_clear_room(templated(tokenizer, prompt, tools=tools), room):
+                if not _surely_fits(templated(tokenizer, prompt, tools=tools), max_prompt_length):
                     tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
-                    check_room(model, tokens, max_completion_length)
+                    check_context_length(model, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
                 raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
         start += len(batch)
 
 
-def _has_clear_room(text: str, room: int) -> bool:
+def _surely_fits(text: str, max_prompt_length: int) -> bool:
     """True for a text that fits however it is encoded: no token stands for less than a byte, but for one that may open
     the sequence."""
-    return 0 < len(text.encode()) < room
+    return 0 < len(text.encode()) < max_prompt_length
 
 
-def _not_clearly_right(tokenizer, prompts: list, room: int, tools: list[dict] | None) -> Iterator[int]:
-    """The places of the prompts that have to be looked at by themselves, found from the texts of all of them."""
+def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: list[dict] | None) -> Iterator[int]:
+    """Yield the index of each prompt that has to be checked by itself; the texts of all prompts show which."""
     try:
         for prompt in prompts:
             check_prompt(tokenizer, prompt, "prompt")
@@ -86,6 +86,6 @@ def _not_clearly_right(tokenizer, prompts: list, room: int, tools: list[dict] | 
     remaining = iter(texts or [None] * len(chats))
     for index, prompt in enumerate(prompts):
         text = prompt if isinstance(prompt, str) else next(remaining)
-        is_right = text is not None and _has_clear_room(text, room)
-        if not is_right or not (isinstance(prompt, str) or is_complete(prompt, text)):
+        is_valid = text is not None and _surely_fits(text, max_prompt_length)
+        if not is_valid or not (isinstance(prompt, str) or is_complete(prompt, text)):
             yield index
