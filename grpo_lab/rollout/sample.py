@@ -152,7 +152,7 @@ def checked_sampling(
 def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """The prompts on the model's device; InputError for one that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
-        check_context_length(model, tokens, max_completion_length, f"prompts[{index}]")
+        check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
     return prompts.to(model.device)
 
 

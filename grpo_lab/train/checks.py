@@ -1,7 +1,6 @@
 """What is checked before a model is loaded, and what `--dry_run` says instead of loading it."""
 
 from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -83,7 +82,7 @@ def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
     for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         length = plan.config.max_completion_length
-        check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, length, name)
+        check_prompts(model_config, tokenizer, prompts, length, name)
 
 
 def check_adapter(plan: RunPlan, model_config) -> None:

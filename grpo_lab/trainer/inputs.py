@@ -113,7 +113,7 @@ def check_prompts_of_run(inputs: RunInputs) -> None:
             inputs.environment.check(model, tokenizer, rows, length, name)
         else:
             prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
-            check_prompts(model, tokenizer, prompts, length, name)
+            check_prompts(model.config, tokenizer, prompts, length, name)
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:

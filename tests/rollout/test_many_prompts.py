@@ -1,7 +1,5 @@
 """Prompts that are checked by the hundred, against the same prompts rendered one by one."""
 
-from types import SimpleNamespace
-
 import pytest
 from transformers import AutoConfig
 
@@ -73,7 +71,7 @@ def checked(prompts, tokenizer, room=100):
     """What the check says of a model with room for so many tokens, of which a completion takes 10."""
     config = AutoConfig.for_model("qwen2", max_position_embeddings=room)
     try:
-        check_prompts(SimpleNamespace(config=config), tokenizer, iter(prompts), 10)
+        check_prompts(config, tokenizer, iter(prompts), 10)
     except ValueError as error:
         return str(error)
     return None

@@ -34,9 +34,9 @@ def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
     return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
 
 
-def check_context_length(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
+def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
     """Raise ValueError unless prompt and completion together fit into the model's context."""
-    limit = context_length(model.config)
+    limit = context_length(model_config)
     if limit is None or tokens + max_completion_length <= limit:
         return
     lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
@@ -44,7 +44,7 @@ def check_context_length(model, tokens: int, max_completion_length: int, name: s
 
 
 def check_prompts(
-    model,
+    model_config,
     tokenizer,
     prompts: Iterable,
     max_completion_length: int,
@@ -52,7 +52,7 @@ def check_prompts(
     tools: list[dict] | None = None,
 ) -> None:
     """Check all prompts of a run before its first step; those that surely fit are not encoded."""
-    max_prompt_length = (context_length(model.config) or sys.maxsize) - max_completion_length
+    max_prompt_length = (context_length(model_config) or sys.maxsize) - max_completion_length
     iterator, start = iter(prompts), 0
     while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
         for index in _indices_to_check(tokenizer, batch, max_prompt_length, tools):
@@ -60,7 +60,7 @@ def check_prompts(
             try:
                 if not _surely_fits(templated(tokenizer, prompt, tools=tools), max_prompt_length):
                     tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
-                    check_context_length(model, tokens, max_completion_length)
+                    check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
                 raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
