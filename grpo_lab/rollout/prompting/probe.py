@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
-from grpo_lab.rollout.prompting.tags import opened_thought, opening_tag, tag_tokens
+from grpo_lab.rollout.prompting.tags import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.templates import (
     DATE,
     contains,
@@ -43,10 +43,10 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
             )
             line = f"{where} ends with the end token {end!r}, after which the model goes on"
             habits = {"ends_with_eos": line} | habits
-        if opened := opened_thought(tokenizer, encode_prompt(tokenizer, prompt)):
+        if prefix := thought_prefix(tokenizer, encode_prompt(tokenizer, prompt)):
             where = "the prompt" if isinstance(prompt, str) else "the chat template"
-            end = " and closes it at once" if "/" in opened else ""
-            line = f"{where} opens {opening_tag(opened)} itself{end}: what the rewards see of a completion begins so"
+            end = " and closes it at once" if "/" in prefix else ""
+            line = f"{where} opens {opening_tag(prefix)} itself{end}: what the rewards see of a completion begins so"
             habits = {"opened": line} | habits
     return habits
 
