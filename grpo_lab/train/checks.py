@@ -14,7 +14,7 @@ from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
-from grpo_lab.rollout.prompting.templates import templated
+from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage
@@ -133,4 +133,4 @@ def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
     yield f"the first prompt as the model sees it, {len(encode_prompt(tokenizer, prompt))} tokens:"
-    yield from (f"  {line}" for line in templated(tokenizer, prompt).splitlines())
+    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt).splitlines())

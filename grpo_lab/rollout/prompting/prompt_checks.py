@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.forward.fast_paths import context_length
-from grpo_lab.rollout.prompting.templates import check_prompt, is_complete, rendered_together, templated
+from grpo_lab.rollout.prompting.templates import apply_template_together, check_prompt, is_complete, render_prompt
 
 RENDERED_AT_ONCE = 1000
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
     """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
-    text = templated(tokenizer, prompt, name, tools)
+    text = render_prompt(tokenizer, prompt, name, tools)
     ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
     if isinstance(prompt, str):
         ids = _without_end(tokenizer, text, ids)
@@ -58,7 +58,7 @@ def check_prompts(
         for index in _indices_to_check(tokenizer, batch, max_prompt_length, tools):
             prompt = batch[index]
             try:
-                if not _surely_fits(templated(tokenizer, prompt, tools=tools), max_prompt_length):
+                if not _surely_fits(render_prompt(tokenizer, prompt, tools=tools), max_prompt_length):
                     tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
                     check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
@@ -82,7 +82,7 @@ def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: l
         yield from range(len(prompts))
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    texts = chats and rendered_together(tokenizer, chats, tools)
+    texts = chats and apply_template_together(tokenizer, chats, tools)
     remaining = iter(texts or [None] * len(chats))
     for index, prompt in enumerate(prompts):
         text = prompt if isinstance(prompt, str) else next(remaining)
