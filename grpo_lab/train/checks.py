@@ -13,7 +13,8 @@ from grpo_lab.memory.planning import fit_to_gpu, longest_prompt
 from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment

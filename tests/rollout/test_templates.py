@@ -7,7 +7,7 @@ from tokenizers.processors import TemplateProcessing
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompting.probe import probe
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 

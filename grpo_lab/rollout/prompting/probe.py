@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.templates import (
     TEMPLATE_DATE,

@@ -6,32 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.forward.fast_paths import context_length
+from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import apply_template_together, check_prompt, is_complete, render_prompt
 
 RENDERED_AT_ONCE = 1000
-
-
-def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
-    """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
-    text = render_prompt(tokenizer, prompt, name, tools)
-    ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
-    if isinstance(prompt, str):
-        ids = _without_end(tokenizer, text, ids)
-    if not ids:
-        raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
-    return ids
-
-
-def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
-    """The ids of a text that is to go on, without what a tokenizer appends to one that is complete."""
-    if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
-        return ids
-    bare = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    starts = (start for start in range(len(ids) - len(bare) + 1) if bare and ids[start : start + len(bare)] == bare)
-    if (start := next(starts, None)) is not None:
-        return ids[: start + len(bare)]
-    is_appended = ids[-1] == tokenizer.eos_token_id != getattr(tokenizer, "bos_token_id", None)
-    return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
 
 
 def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
