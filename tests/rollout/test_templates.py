@@ -51,7 +51,7 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
 
 
 @pytest.mark.parametrize(
-    ("template", "habits"),
+    ("template", "quirks"),
     [
         (WITHOUT_SYSTEM, {"system": "drops the system message: it stands before the first question"}),
         (FIRST_SYSTEM_GONE, {"system": "drops the system message: it stands before"}),
@@ -71,11 +71,11 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
 )
-def test_a_line_says_what_a_template_does(tiny, template, habits):
+def test_a_line_says_what_a_template_does(tiny, template, quirks):
     tokenizer = with_template(tiny, template)
-    habits_found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
-    assert habits_found.keys() == habits.keys()
-    assert all(words in habits_found[name] for name, words in habits.items())
+    quirks_found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
+    assert quirks_found.keys() == quirks.keys()
+    assert all(words in quirks_found[name] for name, words in quirks.items())
 
 
 def test_a_template_may_drop_messages_but_not_the_question(tiny):

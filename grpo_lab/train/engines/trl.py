@@ -28,7 +28,7 @@ from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from grpo_lab.rollout.prompting.probe import PROMPT_HABITS, probe
+from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.pieces import Gathered
@@ -204,11 +204,11 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
         check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
     rows = [row for step in range(config.max_steps) for row in rows_of_step(dataset, config, step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
-    habits = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
-    if unmended := next((habits[name] for name in PROMPT_HABITS if name in habits), None):
+    quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
+    if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
         reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
-    if "time" in habits:
+    if "time" in quirks:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
