@@ -98,7 +98,7 @@ class ToolEnvironment:
         """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
         self.check_rows(tokenizer, rows, name)
         prompts = (row["prompt"] for row in rows)
-        check_prompts(model, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
+        check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
         """Raise InputError for rows that no episode can begin with; unlike `check` it needs no model."""
