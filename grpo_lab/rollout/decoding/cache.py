@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import AttentionInterface, Cache
 
-from grpo_lab.rollout.forward.attention import attention, attention_dtype, gather_tokens
-from grpo_lab.rollout.forward.fast_paths import head_width
+from grpo_lab.rollout.forward.attention import attention_dtype, gather_tokens, use_attention
+from grpo_lab.rollout.forward.fast_paths import head_dim
 
 
 class SlotCache:
@@ -24,7 +24,7 @@ class SlotCache:
         self.slot = slot
         self.dtype = attention_dtype(model)
         self.columns = capacity
-        shape = (rows, config.num_key_value_heads, capacity, head_width(config))
+        shape = (rows, config.num_key_value_heads, capacity, head_dim(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
             for _ in range(2)
@@ -95,10 +95,10 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
     """Attention with one query per head; the R heads that share a key head are stacked, so no key is repeated."""
-    rows, heads, _, width = query.shape
-    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
+    rows, heads, _, head_dim = query.shape
+    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
     out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return out.reshape(rows, 1, heads, width), None
+    return out.reshape(rows, 1, heads, head_dim), None
 
 
 AttentionInterface.register("grpo_lab_one_query", attend)
@@ -111,7 +111,7 @@ def decoding(model):
     autocast = torch.autocast(
         device_type, attention_dtype(model), torch.is_autocast_enabled(device_type), cache_enabled=False
     )
-    with attention(model, "grpo_lab_one_query"), autocast:
+    with use_attention(model, "grpo_lab_one_query"), autocast:
         yield
 
 
