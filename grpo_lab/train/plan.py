@@ -137,7 +137,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     return task_spec, config, defaults
 
 
-def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
+def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
     """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
 
     An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
@@ -145,7 +145,7 @@ def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
     epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
-        config = replace(config, max_steps=math.ceil(epochs * max(1, rows // config.prompts_per_step)))
+        config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))
     if ratio is not None:
         check_between("warmup_ratio", ratio, 0, 1)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
@@ -159,11 +159,11 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
 
 
-def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, rows: int) -> list[str]:
+def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:
     """Lines on the steps that epochs were counted into, and on an evaluation that sees the problems of the training."""
     notes = []
     if (epochs := options.get("num_train_epochs")) is not None:
-        batches = f"{rows:,} problems, {config.prompts_per_step} per step"
+        batches = f"{num_rows:,} problems, {config.prompts_per_step} per step"
         notes.append(f"num_train_epochs {epochs:g} of {batches}: {config.max_steps:,} steps")
     if config.eval_steps is not None and not task_spec.task.held_out:
         notes.append(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")

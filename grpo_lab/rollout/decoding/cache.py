@@ -19,12 +19,12 @@ from grpo_lab.rollout.forward.fast_paths import head_dim
 class SlotCache:
     """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
 
-    def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
+    def __init__(self, model, num_rows: int, capacity: int, slot: Int[Tensor, "1"]):
         config = model.config
         self.slot = slot
         self.dtype = attention_dtype(model)
         self.columns = capacity
-        shape = (rows, config.num_key_value_heads, capacity, head_dim(config))
+        shape = (num_rows, config.num_key_value_heads, capacity, head_dim(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
             for _ in range(2)
@@ -58,10 +58,10 @@ class SlotCache:
 class RoomyCache(SlotCache):
     """A cache with memory for more rows than it holds, so that a row stays where it is when others come or go."""
 
-    def __init__(self, model, rows: int, most_rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        super().__init__(model, most_rows, capacity, slot)
+    def __init__(self, model, num_rows: int, max_rows: int, capacity: int, slot: Int[Tensor, "1"]):
+        super().__init__(model, max_rows, capacity, slot)
         self._memory = (self.keys, self.values)
-        self.keys, self.values = ([tensor[:rows] for tensor in tensors] for tensors in self._memory)
+        self.keys, self.values = ([tensor[:num_rows] for tensor in tensors] for tensors in self._memory)
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows alone, some of them perhaps twice. One that leaves its place goes where none is kept."""
