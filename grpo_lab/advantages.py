@@ -393,7 +393,7 @@ ADVANTAGES = {
 
 @dataclass(frozen=True)
 class TurnAdvantage:
-    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns. Calling it computes them.
+    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns.
 
     compute: from turn_rewards, turn_mask and states, (P, G, K) all, to advantages (P, G, K).
     reads_states: whether it compares turns that begin in the same state, which the environment then has to tell.
@@ -404,9 +404,6 @@ class TurnAdvantage:
     compute: Callable[..., Tensor]
     reads_states: bool = False
     scales: tuple[str, ...] = ()
-
-    def __call__(self, *inputs: Tensor | None, **settings: Any) -> Tensor:
-        return self.compute(*inputs, **settings)
 
 
 # A run with "trajectory" takes its `advantage` instead; this entry, Eq. (11.5), is for the toy of lesson 11.

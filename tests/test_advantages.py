@@ -250,8 +250,8 @@ def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
     states = torch.arange(4).expand_as(mask)
     for value in nasty:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
-        assert (TURN_ADVANTAGES[name](rewards, mask, states) == 0).all(), value
-    nothing = TURN_ADVANTAGES[name](
+        assert (TURN_ADVANTAGES[name].compute(rewards, mask, states) == 0).all(), value
+    nothing = TURN_ADVANTAGES[name].compute(
         torch.full((2, 3, 4), math.nan), torch.zeros(2, 3, 4, dtype=torch.bool), states[:, :3].expand(2, 3, 4)
     )
     assert (nothing == 0).all()
@@ -264,7 +264,7 @@ def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
     rewards = draw(P, G, seed=seed)
     turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
     for name in ("trajectory", "turn", "state"):
-        advantages = TURN_ADVANTAGES[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
+        advantages = TURN_ADVANTAGES[name].compute(turn, mask, torch.zeros_like(mask, dtype=torch.long))
         assert_near(advantages[..., 0], rloo_advantages(rewards))
     assert_near(gigpo_advantages(turn, mask, omega=0.0)[..., 0], group_advantages(rewards, "none"))
     assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
@@ -296,9 +296,9 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         (rewards, mask.long(), states),
     ):
         with pytest.raises(ValueError, match="turn_"):
-            TURN_ADVANTAGES[name](*wrong)
+            TURN_ADVANTAGES[name].compute(*wrong)
     with pytest.raises(ValueError, match="turn_rewards holds NaN"):
-        TURN_ADVANTAGES[name](rewards / 0, mask, states)
+        TURN_ADVANTAGES[name].compute(rewards / 0, mask, states)
 
 
 # --- of rewards that are missing -------------------------------------------------------------------------------
