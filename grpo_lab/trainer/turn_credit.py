@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_rewarded
+from grpo_lab.advantages import TURN_ADVANTAGES, advantages_where_rewarded
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
@@ -51,7 +51,7 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     compute = partial(entry.compute, scale=config.scale_rewards) if entry.scales else entry.compute
     group_shape = (-1, config.num_generations)
     grouped_states = None if states is None else states.unflatten(0, group_shape)
-    grouped_advantages = advantages_of_rewarded(
+    grouped_advantages = advantages_where_rewarded(
         compute,
         has_reward.unflatten(0, group_shape),
         turn_rewards.unflatten(0, group_shape),
