@@ -67,7 +67,7 @@ class Turns:
 
     def __init__(
         self,
-        rows: int,
+        num_rows: int,
         limit: int,
         eos_token_ids: Iterable[int],
         stop_strings: StopStrings,
@@ -79,14 +79,14 @@ class Turns:
         self.stop_strings = stop_strings
         self.reply = reply
         self.max_turns = max_turns
-        self.ids: list[list[int]] = [[] for _ in range(rows)]
-        self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
-        self.turn: list[list[int]] = [[] for _ in range(rows)]  # of each token: whose turn, or to which the reply
-        self.reply_queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
-        self.turn_index = [0] * rows  # of the current turn of each row, from 0
-        self.turn_start = [0] * rows  # the index of its first token among `ids`
-        self.done, self.truncated = [False] * rows, [False] * rows
-        self.num_replies = [0] * rows  # of the environment, per row
+        self.ids: list[list[int]] = [[] for _ in range(num_rows)]
+        self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # of each token: whether the policy wrote it
+        self.turn: list[list[int]] = [[] for _ in range(num_rows)]  # of each token: whose turn, or to which the reply
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # what the environment has yet to write
+        self.turn_index = [0] * num_rows  # of the current turn of each row, from 0
+        self.turn_start = [0] * num_rows  # the index of its first token among `ids`
+        self.done, self.truncated = [False] * num_rows, [False] * num_rows
+        self.num_replies = [0] * num_rows  # of the environment, per row
 
     def forced(self) -> list[int]:
         """The id that each row has to write next; `DRAWN` where the policy draws."""
