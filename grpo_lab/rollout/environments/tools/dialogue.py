@@ -6,6 +6,7 @@ beginning of what it writes of a longer one. One that drops earlier thoughts doe
 """
 
 import json
+import os
 import re
 from typing import Any
 
@@ -154,7 +155,7 @@ class Dialogue:
         prompt_text = self._text(QUESTION, add_generation_prompt=True)
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
-        common = next((n for n, (a, b) in enumerate(zip(prompt_text, text, strict=False)) if a != b), len(prompt_text))
+        common = len(os.path.commonprefix((prompt_text, text)))
         response = self._up_to_end(text)[common:].lstrip("\n")
         message, malformed = self.read(
             encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, prompt_text)
