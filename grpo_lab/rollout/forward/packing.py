@@ -121,7 +121,7 @@ class MaskedRows(NamedTuple):
 def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
 ) -> MaskedRows | LongRows:
-    """Rows that attend, by their prefixes, the last `queries` tokens of each as queries; long rows need no mask."""
+    """The rows of one attention block: the last `queries` tokens of each are its queries. Long rows need no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
         return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
