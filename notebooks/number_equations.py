@@ -82,6 +82,8 @@ def renamed(text: str, numbers: dict[str, str], name: str) -> str:
     if name.endswith(".py"):
         return _renamed_code(text, numbers, name)
     text = _renamed_prose(text, numbers)
+    if name.endswith(".yaml"):  # the formulas of a class
+        text = re.sub(rf'(?<=equation: ")({TAG})(?=")', lambda match: numbers.get(match[1], match[1]), text)
     if name.endswith((".ipynb", ".txt")):
         text = AT_LINE_START.sub(lambda match: _swap(match[0], numbers), text)
         text = re.sub(rf"^ \({TAG}\) ", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)

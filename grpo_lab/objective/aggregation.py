@@ -17,12 +17,12 @@ def aggregate(
 ) -> Float[Tensor, ""]:
     r"""Turn one number per token into a single number, and so decide how much a long completion counts.
 
-    n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.19}
-    L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.20}
-    L_{\text{luspo}} = \frac{1}{B} \sum_b u_b \tag{5.21}
-    L_{\text{dr\_grpo}} = \frac{1}{B \, T_{\max}} \sum_b u_b \tag{5.22}
-    L_{\text{bnpo}} = \sum_b u_b \Big/ \max\big(\sum_b n_b, 1\big) \tag{5.23}
-    L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.24}
+    n_b = \sum_t m_{b,t}, \quad u_b = \sum_t m_{b,t} \, v_{b,t} \tag{5.20}
+    L_{\text{grpo, sapo}} = \frac{1}{B} \sum_b \frac{u_b}{\max(n_b, 1)} \tag{5.21}
+    L_{\text{luspo}} = \frac{1}{B} \sum_b u_b \tag{5.22}
+    L_{\text{dr\_grpo}} = \frac{1}{B \, T_{\max}} \sum_b u_b \tag{5.23}
+    L_{\text{bnpo}} = \sum_b u_b \Big/ \max\big(\sum_b n_b, 1\big) \tag{5.24}
+    L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.25}
 
     Args:
         values: v; of one column where all tokens of a row share a value. What stands where the mask is False does not
@@ -47,19 +47,19 @@ def aggregate(
         raise InputError("max_completion_length", max_completion_length, f"{loss_type!r} needs one of at least 1")
     if num_items is not None and not num_items >= 0:
         raise InputError("num_items", num_items, "it must be at least 0")
-    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.19)
+    lengths, sums = mask.sum(-1), torch.where(mask, values, 0).sum(-1)  # B (5.20)
     match LOSSES[loss_type].divided_by:
         case "completion_tokens":
-            return (sums / lengths.clamp(min=1)).mean()  # scalar (5.20)
+            return (sums / lengths.clamp(min=1)).mean()  # scalar (5.21)
         case "completions":
-            return sums.mean()  # scalar (5.21)
+            return sums.mean()  # scalar (5.22)
         case "max_completion_length":
-            return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.22)
+            return sums.sum() / (len(mask) * max_completion_length)  # scalar (5.23)
         case "microbatch_tokens":
-            return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.23)
+            return sums.sum() / lengths.sum().clamp(min=1)  # scalar (5.24)
         case "update_tokens":
             total = lengths.sum() if num_items is None else torch.as_tensor(num_items)
-            return sums.sum() / total.clamp(min=1)  # scalar (5.24)
+            return sums.sum() / total.clamp(min=1)  # scalar (5.25)
     raise AssertionError("`Loss` accepts no other divisor")
 
 

@@ -53,7 +53,7 @@ def gspo_token_ratio(
 ) -> Float[Tensor, "B T"]:
     r"""The sequence ratio as a value at every token, with the gradient of that token's own log-probability.
 
-    \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.26}
+    \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.27}
 
     With one advantage per sequence this gives the loss and gradient of GSPO. With one per token, each advantage weights
     the gradient of its own token, which s_b of Eq. (5.8) cannot do. Arguments as in `importance_ratio`, which checks
@@ -62,7 +62,7 @@ def gspo_token_ratio(
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
     sequence = importance_ratio(logp, old_logp, mask, "sequence").detach()
-    ratio = sequence * torch.where(mask, logp - logp.detach(), 0).exp()  # B T (5.26)
+    ratio = sequence * torch.where(mask, logp - logp.detach(), 0).exp()  # B T (5.27)
     return ratio
 
 
@@ -111,7 +111,7 @@ def cispo_surrogate(
 ) -> Float[Tensor, "B T"]:
     r"""Bound the weight of a token, and never drop its gradient.
 
-    S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.27}
+    S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.28}
 
     Args:
         ratio, logp, advantages: as in `importance_ratio` and `clipped_surrogate`.
@@ -121,7 +121,7 @@ def cispo_surrogate(
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
     """
     check_shapes(logp=(logp, "B T"), ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
-    surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.27)
+    surrogate = ratio.clamp(max=bound).detach() * per_token(advantages) * logp  # B T (5.28)
     return surrogate
 
 
@@ -133,8 +133,8 @@ def sapo_surrogate(
 ) -> Float[Tensor, "B #T"]:
     r"""Replace the hard clip by a sigmoid gate, whose slope at ratio 1 is 1.
 
-    \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.28}
-    S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.29}
+    \tau_{b,t} = \tau_{+} \;\text{if}\; A_{b,t} > 0, \;\text{else}\; \tau_{-} \tag{5.29}
+    S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.30}
 
     Args:
         ratio, advantages: as in `clipped_surrogate`.
@@ -144,8 +144,8 @@ def sapo_surrogate(
     """
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     advantages = per_token(advantages)
-    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.28)
-    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.29)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.29)
+    surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.30)
     return surrogate
 
 
@@ -161,10 +161,10 @@ def vespo_surrogate(
 ) -> Float[Tensor, "B T"]:
     r"""Weight a whole sequence by a smooth function of its ratio, highest at k / lambda.
 
-    \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.30}
-    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.31}
-    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.32}
-    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.33}
+    \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.31}
+    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.32}
+    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.33}
+    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.34}
 
     log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
 
@@ -175,11 +175,11 @@ def vespo_surrogate(
     )
     advantages = per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
-    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.30)
+    log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.31)
     positive, negative = logp.new_tensor((k_pos, lambda_pos)), logp.new_tensor((k_neg, lambda_neg))
-    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.31)
-    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.32)
-    surrogate = phi * advantages * logp  # B T (5.33)
+    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.32)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.33)
+    surrogate = phi * advantages * logp  # B T (5.34)
     return surrogate
 
 

@@ -170,27 +170,27 @@ AGGREGATE = Exercise(
     ),
     gradient_of=("values",),
     mistakes={
-        "mean-over-padding": {"5.20": "return (sums / mask.shape[1]).mean()"},
-        "mask-forgotten": {"5.19": "lengths, sums = mask.sum(-1), values.sum(-1)"},
-        "mask-by-multiplying": {"5.19": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
+        "mean-over-padding": {"5.21": "return (sums / mask.shape[1]).mean()"},
+        "mask-forgotten": {"5.20": "lengths, sums = mask.sum(-1), values.sum(-1)"},
+        "mask-by-multiplying": {"5.20": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
         "microbatch-mean": {"as_tensor()": "total = lengths.sum()"},
-        "length-mean-mislabelled": {"5.22": "return (sums / lengths.clamp(min=1)).mean()"},
-        "width-for-limit": {"5.22": "return sums.sum() / mask.numel()"},
+        "length-mean-mislabelled": {"5.23": "return (sums / lengths.clamp(min=1)).mean()"},
+        "width-for-limit": {"5.23": "return sums.sum() / mask.numel()"},
         "empty-row-nan": {
-            "5.20": "return (sums / lengths).mean()",
-            "5.23": "return sums.sum() / lengths.sum()",
-            "5.24": "return sums.sum() / total",
+            "5.21": "return (sums / lengths).mean()",
+            "5.24": "return sums.sum() / lengths.sum()",
+            "5.25": "return sums.sum() / total",
         },
-        "all-token-mean": {"5.20": "return sums.sum() / lengths.sum().clamp(1)"},
-        "rows-added-up": {"5.20": "return (sums / lengths.clamp(min=1)).sum()"},
-        "luspo-added-up": {"5.21": "return sums.sum()"},
-        "limit-alone": {"5.22": "return sums.sum() / max_completion_length"},
+        "all-token-mean": {"5.21": "return sums.sum() / lengths.sum().clamp(1)"},
+        "rows-added-up": {"5.21": "return (sums / lengths.clamp(min=1)).sum()"},
+        "luspo-added-up": {"5.22": "return sums.sum()"},
+        "limit-alone": {"5.23": "return sums.sum() / max_completion_length"},
         "empty-rows-left-out": {
-            "5.20": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
+            "5.21": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
         },
-        "empty-row-nan-where-rows-are-averaged": {"5.20": "return (sums / lengths).mean()"},
+        "empty-row-nan-where-rows-are-averaged": {"5.21": "return (sums / lengths).mean()"},
     },
-    equations={"length-mean-mislabelled": "5.22", "width-for-limit": "5.22", "empty-row-nan": "5.20"},
+    equations={"length-mean-mislabelled": "5.23", "width-for-limit": "5.23", "empty-row-nan": "5.21"},
 )
 
 

@@ -56,11 +56,11 @@ def token_weights(
 ) -> Float[Tensor, "B T"]:
     r"""Weight of one token in the loss, before its importance ratio and its advantage.
 
-    \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.25}
+    \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.26}
 
     Arguments as in `aggregate`. Zero at masked positions.
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)
-    weights = torch.autograd.grad(loss, values)[0]  # B T (5.25)
+    weights = torch.autograd.grad(loss, values)[0]  # B T (5.26)
     return weights
