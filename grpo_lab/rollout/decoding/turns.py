@@ -84,7 +84,7 @@ class Turns:
         self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # of each token: whether the policy wrote it
         # Of each token: the turn that it belongs to, or that it replies to.
         self.turn_of_token: list[list[int]] = [[] for _ in range(num_rows)]
-        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # what the environment has still to write
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # still to be written
         self.turn_index = [0] * num_rows  # of the current turn of each row, from 0
         self.turn_start = [0] * num_rows  # the index of its first token among `ids`
         self.done, self.truncated = [False] * num_rows, [False] * num_rows
