@@ -148,7 +148,7 @@ def test_what_one_row_is_told_changes_no_other():
 
 
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
-    """What a card repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
+    """What a GPU repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
     tapes = capture_on_the_cpu(monkeypatch)
     world = make_world()
     expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)

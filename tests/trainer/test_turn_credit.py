@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.advantages import TURN_ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.episodes import Episode
@@ -133,10 +133,8 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     twice, never = rollout.episodes
     assert twice.reward == 45.2 and twice.turn_rewards == pytest.approx([3.2, 42.0])
     assert never.reward == 0.2 and never.turn_rewards == []
-    assert (twice.environment.reward_calls, never.environment.reward_calls) == (
-        3,
-        1,
-    )  # after each turn with a call, and at the end
+    assert twice.environment.reward_calls == 3  # after each turn with a call, and at the end
+    assert never.environment.reward_calls == 1
     assert twice.states == [(2, 0), (2, 3), (2, 45)] and never.states == [(2, 0)]
 
     rewards = torch.tensor([50.2, 1.2])  # with those of reward functions: 5 and 1
@@ -212,10 +210,8 @@ def test_settings_that_do_not_fit_each_other(settings, words):
 
 
 def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
+    monkeypatch.setitem(ADVANTAGES, "group of mine", replace(ADVANTAGES["group"]))
     with pytest.raises(InputError, match="leave out advantage = 'group of mine' and scale_rewards = 'batch'"):
-        from grpo_lab import advantages
-
-        monkeypatch.setitem(advantages.ADVANTAGES, "group of mine", replace(advantages.ADVANTAGES["group"]))
         make_config(turn_advantage="gigpo", advantage="group of mine", scale_rewards="batch")
 
 
