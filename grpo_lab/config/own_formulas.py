@@ -19,7 +19,7 @@ from grpo_lab.base.own_code import check_function, load, location_in_own_code
 from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.objective.table import LEVEL, LossBatch
+from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
 
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")
@@ -55,7 +55,7 @@ def register(setting: str, name: str) -> None:
             setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio")
         )
         settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
-        reads = (*settings_read, *([LEVEL] if "ratio" in argument_names else []))
+        reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
         surrogate = _marked(partial(_surrogate, name, value, argument_names), value)
         LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
     else:

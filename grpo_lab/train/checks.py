@@ -1,7 +1,6 @@
 """What is checked before a model is loaded, and what `--dry_run` says instead of loading it."""
 
 from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -14,8 +13,9 @@ from grpo_lab.memory.planning import fit_to_gpu, longest_prompt
 from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
-from grpo_lab.rollout.prompting.templates import templated
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage
@@ -83,7 +83,7 @@ def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
     for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         length = plan.config.max_completion_length
-        check_prompts(SimpleNamespace(config=model_config), tokenizer, prompts, length, name)
+        check_prompts(model_config, tokenizer, prompts, length, name)
 
 
 def check_adapter(plan: RunPlan, model_config) -> None:
@@ -115,7 +115,7 @@ def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
     precision: the mode to load the model in; None for the default of the device.
     """
     device, rows = plan.device, plan.rows
-    plan, fitting_lines = plan.fitted() if device.type == "cpu" else (plan, [])
+    plan, fitting_lines = plan.fitted_to_memory() if device.type == "cpu" else (plan, [])
     yield from fitting_lines
     config, (model_config, tokenizer) = plan.config, plan.model_parts
     yield (
@@ -134,4 +134,4 @@ def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
     yield f"the first prompt as the model sees it, {len(encode_prompt(tokenizer, prompt))} tokens:"
-    yield from (f"  {line}" for line in templated(tokenizer, prompt).splitlines())
+    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt).splitlines())

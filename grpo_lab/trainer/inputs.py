@@ -21,8 +21,8 @@ from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
 from grpo_lab.rollout.prompting.probe import probe
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts, encode_prompt
-from grpo_lab.rollout.prompting.prompts import end_token_ids
+from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompt, end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
@@ -113,7 +113,7 @@ def check_prompts_of_run(inputs: RunInputs) -> None:
             inputs.environment.check(model, tokenizer, rows, length, name)
         else:
             prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
-            check_prompts(model, tokenizer, prompts, length, name)
+            check_prompts(model.config, tokenizer, prompts, length, name)
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:

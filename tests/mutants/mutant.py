@@ -34,6 +34,7 @@ TELLING = {
         "rollout/test_templates.py",
         "rollout/test_many_prompts.py",
     ),
+    "rollout/prompting/prompts": ("rollout/test_settings.py", "rollout/test_templates.py"),
     "rollout/prompting/probe": ("rollout/test_templates.py",),
     "rollout/forward/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
 }

@@ -1,14 +1,12 @@
 """Prompts that are checked by the hundred, against the same prompts rendered one by one."""
 
-from types import SimpleNamespace
-
 import pytest
 from transformers import AutoConfig
 
 from grpo_lab.models import load_policy
 from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.templates import rendered, rendered_together
+from grpo_lab.rollout.prompting.templates import apply_template, apply_template_together
 
 # Of the kinds that models bring: sets of its own, messages that are replaced, macros, white space that is left out, a
 # line end at the end, an error for what is not taken, a clock.
@@ -57,23 +55,25 @@ def tokenizer():
 def test_prompts_together_are_those_one_by_one(name, tools, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES[name])
     chats = [prompt for prompt in CHATS if name != "strict" or len(prompt) == 1]
-    assert rendered_together(tokenizer, chats, tools) == [rendered(tokenizer, prompt, tools=tools) for prompt in chats]
-    assert rendered_together(tokenizer, chats[:1], tools) == [rendered(tokenizer, chats[0], tools=tools)]
+    assert apply_template_together(tokenizer, chats, tools) == [
+        apply_template(tokenizer, prompt, tools=tools) for prompt in chats
+    ]
+    assert apply_template_together(tokenizer, chats[:1], tools) == [apply_template(tokenizer, chats[0], tools=tools)]
 
 
 def test_what_cannot_be_rendered_together_is_rendered_one_by_one(tokenizer, monkeypatch):
-    assert rendered_together(tokenizer, [chat("a\0\1b"), chat("c")]) is None, "the mark between two of them"
+    assert apply_template_together(tokenizer, [chat("a\0\1b"), chat("c")]) is None, "the mark between two of them"
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
-    assert rendered_together(tokenizer, CHATS) is None, "one of them is refused"
+    assert apply_template_together(tokenizer, CHATS) is None, "one of them is refused"
     monkeypatch.setattr(tokenizer, "chat_template", "{{ 'in a loop' if all_messages else messages[0].content }}")
-    assert rendered_together(tokenizer, CHATS) is None, "it is another text within a loop"
+    assert apply_template_together(tokenizer, CHATS) is None, "it is another text within a loop"
 
 
 def checked(prompts, tokenizer, room=100):
     """What the check says of a model with room for so many tokens, of which a completion takes 10."""
     config = AutoConfig.for_model("qwen2", max_position_embeddings=room)
     try:
-        check_prompts(SimpleNamespace(config=config), tokenizer, iter(prompts), 10)
+        check_prompts(config, tokenizer, iter(prompts), 10)
     except ValueError as error:
         return str(error)
     return None

@@ -167,7 +167,7 @@ def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded
     encoded = []
     counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
     monkeypatch.setattr(prompt_checks, "encode_prompt", counted)
-    check_prompts(model, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
+    check_prompts(model.config, tokenizer, ["a" * 100, [SAID], "b" * 4000], 1000)
     assert encoded == ["b" * 4000]
     with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):
-        check_prompts(model, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")
+        check_prompts(model.config, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")

@@ -7,7 +7,7 @@ from tokenizers import AddedToken
 
 from grpo_lab.rewards import format_reward, math_reward
 from grpo_lab.rollout import sample_completions
-from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from tests.support.templates import CHAT, PLAIN, with_template
 from tests.support.worlds import make_model, make_tokenizer
 
@@ -30,9 +30,9 @@ def test_tags_stay_whether_they_are_special_tokens_or_not(special):
     ids = written(tokenizer, "<think>", "2", "+", "2", "</think>", "<answer>", "3", "</answer>", "<|im_end|>")
     tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
     assert set(tags.values()) == (set(TAGS) if special else set())
-    assert seen_text(tokenizer, ids, tags) == "<think>2+2</think><answer>3</answer>"
-    assert format_reward([seen_text(tokenizer, ids, tags)]) == [1.0]
-    assert math_reward([seen_text(tokenizer, ids, tags)], answer=["3"]) == [1.0]
+    assert text_for_rewards(tokenizer, ids, tags) == "<think>2+2</think><answer>3</answer>"
+    assert format_reward([text_for_rewards(tokenizer, ids, tags)]) == [1.0]
+    assert math_reward([text_for_rewards(tokenizer, ids, tags)], answer=["3"]) == [1.0]
 
 
 def test_what_frames_a_text_is_no_tag():
@@ -78,8 +78,8 @@ def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, ope
 
 def test_a_thought_is_not_opened_twice(tiny):
     ids = tiny[1]("<think>so</think>")["input_ids"]
-    assert seen_text(tiny[1], ids, {}, "<think>\n") == "<think>so</think>"
-    assert opened_thought(tiny[1], tiny[1]("is <think> a tag?")["input_ids"]) == ""
+    assert text_for_rewards(tiny[1], ids, {}, "<think>\n") == "<think>so</think>"
+    assert thought_prefix(tiny[1], tiny[1]("is <think> a tag?")["input_ids"]) == ""
 
 
 def test_the_samples_of_a_model_whose_tags_are_special_tokens_show_them():

@@ -7,8 +7,8 @@ from tokenizers.processors import TemplateProcessing
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.prompting.probe import probe
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
-from grpo_lab.rollout.prompting.templates import templated
+from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.templates import render_prompt
 from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 
 WITHOUT_SYSTEM = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
@@ -30,7 +30,7 @@ SYSTEM_NOWHERE = "{% for m in messages %}{{ m.content.split('Think first.')[-1] 
 
 @pytest.mark.parametrize("template", [WITHOUT_SYSTEM, FIRST_SYSTEM_GONE, THOUGHTS_GONE, TRIMMED, BOTH_GONE])
 def test_no_message_is_lost_whatever_the_template_does(tiny, template):
-    text = templated(with_template(tiny, template), CHAT)
+    text = render_prompt(with_template(tiny, template), CHAT)
     assert all(part in text for part in ("Think first.", "<think>one and one</think>", "<answer>2</answer>", "2+2=?"))
     assert text.index("Think first.") < text.index("1+1=?") < text.index("one and one") < text.index("2+2=?")
     assert text.isascii(), "nothing that was hidden stays"
@@ -39,13 +39,15 @@ def test_no_message_is_lost_whatever_the_template_does(tiny, template):
 @pytest.mark.parametrize("template", [PLAIN, AS_JSON])
 def test_what_loses_nothing_is_as_transformers_has_it(tiny, template):
     tokenizer = with_template(tiny, template)
-    assert templated(tokenizer, CHAT) == tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    assert render_prompt(tokenizer, CHAT) == tokenizer.apply_chat_template(
+        CHAT, tokenize=False, add_generation_prompt=True
+    )
     assert probe(tokenizer, [CHAT, [CHAT[-1]]]) == {}
 
 
 def test_a_prompt_is_the_same_on_every_day(tiny):
-    assert "Today is 26 Jul 2024." in templated(with_template(tiny, DATED), CHAT)
-    assert templated(with_template(tiny, TIMED), CHAT).endswith("00:00:00")
+    assert "Today is 26 Jul 2024." in render_prompt(with_template(tiny, DATED), CHAT)
+    assert render_prompt(with_template(tiny, TIMED), CHAT).endswith("00:00:00")
 
 
 @pytest.mark.parametrize(

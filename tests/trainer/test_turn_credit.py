@@ -81,7 +81,7 @@ def test_in_higher_or_lower_they_are_those_of_the_table(name, scale):
     experience = make_experience(rollout, rewards.sum(-1), config)
     inputs = [x.view(2, 4, 3) for x in (rewards, mask, turn_states(WORLD, tokens))]
     settings = {"scale": scale} if name == "gigpo" else {}
-    expected = TURN_ADVANTAGES[name](*inputs, **settings).view(8, 3)
+    expected = TURN_ADVANTAGES[name].compute(*inputs, **settings).view(8, 3)
     assert torch.equal(experience.advantages[:, ::2], expected) and expected.any()
     assert (experience.advantages[:, 1::2] == 0).all()
 
@@ -164,7 +164,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
     assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
-    expected = TURN_ADVANTAGES["gigpo"](*inputs, scale="group").view(8, -1)
+    expected = TURN_ADVANTAGES["gigpo"].compute(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
         tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
         assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()

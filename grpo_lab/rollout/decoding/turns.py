@@ -68,7 +68,7 @@ class Turns:
 
     def __init__(
         self,
-        rows: int,
+        num_rows: int,
         limit: int,
         eos_token_ids: Iterable[int],
         stop_strings: StopStrings,
@@ -80,15 +80,15 @@ class Turns:
         self.stop_strings = stop_strings
         self.reply = reply
         self.max_turns = max_turns
-        self.ids: list[list[int]] = [[] for _ in range(rows)]
-        self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
+        self.ids: list[list[int]] = [[] for _ in range(num_rows)]
+        self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # of each token: whether the policy wrote it
         # Of each token: the turn that it belongs to, or that it replies to.
-        self.turn_of_token: list[list[int]] = [[] for _ in range(rows)]
-        self.reply_queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
-        self.turn_index = [0] * rows  # of the current turn of each row, from 0
-        self.turn_start = [0] * rows  # the index of its first token among `ids`
-        self.done, self.truncated = [False] * rows, [False] * rows
-        self.num_replies = [0] * rows  # of the environment, per row
+        self.turn_of_token: list[list[int]] = [[] for _ in range(num_rows)]
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # still to be written
+        self.turn_index = [0] * num_rows  # of the current turn of each row, from 0
+        self.turn_start = [0] * num_rows  # the index of its first token among `ids`
+        self.done, self.truncated = [False] * num_rows, [False] * num_rows
+        self.num_replies = [0] * num_rows  # of the environment, per row
 
     def forced(self) -> list[int]:
         """The id that each row has to write next; `DRAWN` where the policy draws."""

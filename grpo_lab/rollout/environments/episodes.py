@@ -17,8 +17,8 @@ from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
-from grpo_lab.rollout.prompting.tags import seen_text, tag_tokens
-from grpo_lab.rollout.sample import Rollout, checked_on_device, checked_sampling, opened_thoughts
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
+from grpo_lab.rollout.sample import Rollout, checked_on_device, checked_sampling
 
 
 @dataclass
@@ -74,11 +74,11 @@ def sample_episodes(
         raise InputTypeError("stop_strings", stop_strings, "expected a list of texts, none of them empty")
     tags = tag_tokens(tokenizer, end_token_ids(model, tokenizer))
     encoded = encode_prompts(tokenizer, prompts)
-    opened = opened_thoughts(tokenizer, encoded)
+    prefixes = thought_prefixes(tokenizer, encoded)
 
     def reply(turns: list[Turn]) -> list[list[int] | None]:
         texts = [
-            seen_text(tokenizer, turn.earlier_ids + turn.ids, tags, opened[turn.row // num_generations])
+            text_for_rewards(tokenizer, turn.earlier_ids + turn.ids, tags, prefixes[turn.row // num_generations])
             for turn in turns
         ]
         return [None if text is None else encode_reply(tokenizer, text) for text in _replies(respond, texts)]
@@ -125,7 +125,7 @@ def sample_turns(
     completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
     length = mask.shape[1]
     tags = tag_tokens(tokenizer, list(eos_token_ids))
-    opened = opened_thoughts(tokenizer, encoded)
+    prefixes = thought_prefixes(tokenizer, encoded)
     prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
     return Rollout(
         prompt_ids=prompts.ids,
@@ -136,7 +136,10 @@ def sample_turns(
         logp=torch.where(policy_mask, logp[:, :length], 0),
         entropy=torch.where(policy_mask, entropy[:, :length], 0),
         truncated=torch.tensor(turns.truncated, device=mask.device),
-        texts=[seen_text(tokenizer, ids, tags, opened[row // num_generations]) for row, ids in enumerate(turns.ids)],
+        texts=[
+            text_for_rewards(tokenizer, ids, tags, prefixes[row // num_generations])
+            for row, ids in enumerate(turns.ids)
+        ],
         policy_mask=policy_mask,
         turn=turn,
         episodes=[

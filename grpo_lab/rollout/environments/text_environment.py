@@ -33,7 +33,7 @@ class TextEnvironment:
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for the first prompt that the tokenizer cannot take, or that leaves no room."""
-        check_prompts(model, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
+        check_prompts(model.config, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:

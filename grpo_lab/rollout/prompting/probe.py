@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
-from grpo_lab.rollout.prompting.tags import opened_thought, opening_tag, tag_tokens
+from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.tags import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.templates import (
-    DATE,
+    TEMPLATE_DATE,
+    apply_template,
     contains,
     loses_system,
     loses_thoughts,
-    rendered,
-    templated,
+    render_prompt,
 )
 
 KINDS_OF_PROMPTS = 8  # looked at: the first prompt of each order of roles
@@ -37,16 +37,16 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
     for prompt in _kinds(prompts):
         habits_of_form = _text_habits if isinstance(prompt, str) else _chat_habits
         habits = habits_of_form(tokenizer, prompt) | habits
-        if end := next((end for end in ends if templated(tokenizer, prompt).rstrip().endswith(end)), None):
+        if end := next((end for end in ends if render_prompt(tokenizer, prompt).rstrip().endswith(end)), None):
             where = (
                 "the prompt" if isinstance(prompt, str) else "the chat template opens no turn of its own: the prompt"
             )
             line = f"{where} ends with the end token {end!r}, after which the model goes on"
             habits = {"ends_with_eos": line} | habits
-        if opened := opened_thought(tokenizer, encode_prompt(tokenizer, prompt)):
+        if prefix := thought_prefix(tokenizer, encode_prompt(tokenizer, prompt)):
             where = "the prompt" if isinstance(prompt, str) else "the chat template"
-            end = " and closes it at once" if "/" in opened else ""
-            line = f"{where} opens {opening_tag(opened)} itself{end}: what the rewards see of a completion begins so"
+            end = " and closes it at once" if "/" in prefix else ""
+            line = f"{where} opens {opening_tag(prefix)} itself{end}: what the rewards see of a completion begins so"
             habits = {"opened": line} | habits
     return habits
 
@@ -71,8 +71,8 @@ def _text_habits(tokenizer, prompt: str) -> dict[str, str]:
 
 def _chat_habits(tokenizer, prompt: list[dict]) -> dict[str, str]:
     habits = {}
-    bare = rendered(tokenizer, prompt)
-    text = templated(tokenizer, prompt)
+    bare = apply_template(tokenizer, prompt)
+    text = render_prompt(tokenizer, prompt)
     questions = [message["content"] for message in prompt if message["role"] == "user"]
     if questions and not any(word in text for word in questions[-1].split()):
         problem = f"leaves out what the user says, {questions[-1]!r:.60}"
@@ -87,9 +87,11 @@ def _chat_habits(tokenizer, prompt: list[dict]) -> dict[str, str]:
     contents = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
     if lost := next((content for content in contents if not contains(text, content)), None):
         habits["message"] = f"the chat template changes or drops a message, {lost!r:.60}"
-    if any(rendered(tokenizer, prompt) != bare for _ in range(4)):
+    if any(apply_template(tokenizer, prompt) != bare for _ in range(4)):
         habits["chance"] = "the chat template writes another prompt each time: a resumed run has others"
-    elif bare != rendered(tokenizer, prompt, date=DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)):
-        remedy = f"it is {DATE:%d %b %Y} in every prompt, so that a resumed run has the same"
+    elif bare != apply_template(
+        tokenizer, prompt, date=TEMPLATE_DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)
+    ):
+        remedy = f"it is {TEMPLATE_DATE:%d %b %Y} in every prompt, so that a resumed run has the same"
         habits["time"] = f"the chat template writes the date: {remedy}"
     return habits

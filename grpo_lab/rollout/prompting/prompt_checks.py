@@ -6,35 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.forward.fast_paths import context_length
-from grpo_lab.rollout.prompting.templates import check_prompt, is_complete, rendered_together, templated
+from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.templates import apply_template_together, check_prompt, is_complete, render_prompt
 
 RENDERED_AT_ONCE = 1000
 
 
-def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
-    """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
-    text = templated(tokenizer, prompt, name, tools)
-    ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
-    if ids := _without_end(tokenizer, text, ids) if isinstance(prompt, str) else ids:
-        return ids
-    raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
-
-
-def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
-    """The ids of a text that is to go on, without what a tokenizer appends to one that is complete."""
-    if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
-        return ids
-    bare = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    starts = (start for start in range(len(ids) - len(bare) + 1) if bare and ids[start : start + len(bare)] == bare)
-    if (start := next(starts, None)) is not None:
-        return ids[: start + len(bare)]
-    is_appended = ids[-1] == tokenizer.eos_token_id != getattr(tokenizer, "bos_token_id", None)
-    return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
-
-
-def check_room(model, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
+def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
     """Raise ValueError unless prompt and completion together fit into the model's context."""
-    limit = context_length(model.config)
+    limit = context_length(model_config)
     if limit is None or tokens + max_completion_length <= limit:
         return
     lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
@@ -42,37 +22,37 @@ def check_room(model, tokens: int, max_completion_length: int, name: str = "prom
 
 
 def check_prompts(
-    model,
+    model_config,
     tokenizer,
     prompts: Iterable,
     max_completion_length: int,
     dataset: str = "dataset",
     tools: list[dict] | None = None,
 ) -> None:
-    """Check all prompts of a run before its first step; those that clearly have room are not encoded."""
-    room = (context_length(model.config) or sys.maxsize) - max_completion_length
+    """Check all prompts of a run before its first step; those that surely fit are not encoded."""
+    max_prompt_length = (context_length(model_config) or sys.maxsize) - max_completion_length
     iterator, start = iter(prompts), 0
     while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
-        for index in _not_clearly_right(tokenizer, batch, room, tools):
+        for index in _indices_to_check(tokenizer, batch, max_prompt_length, tools):
             prompt = batch[index]
             try:
-                if not _has_clear_room(templated(tokenizer, prompt, tools=tools), room):
+                if not _surely_fits(render_prompt(tokenizer, prompt, tools=tools), max_prompt_length):
                     tokens = len(encode_prompt(tokenizer, prompt, tools=tools))
-                    check_room(model, tokens, max_completion_length)
+                    check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
                 raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
         start += len(batch)
 
 
-def _has_clear_room(text: str, room: int) -> bool:
+def _surely_fits(text: str, max_prompt_length: int) -> bool:
     """True for a text that fits however it is encoded: no token stands for less than a byte, but for one that may open
     the sequence."""
-    return 0 < len(text.encode()) < room
+    return 0 < len(text.encode()) < max_prompt_length
 
 
-def _not_clearly_right(tokenizer, prompts: list, room: int, tools: list[dict] | None) -> Iterator[int]:
-    """The places of the prompts that have to be looked at by themselves, found from the texts of all of them."""
+def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: list[dict] | None) -> Iterator[int]:
+    """Yield the index of each prompt that has to be checked by itself; the texts of all prompts show which."""
     try:
         for prompt in prompts:
             check_prompt(tokenizer, prompt, "prompt")
@@ -80,10 +60,10 @@ def _not_clearly_right(tokenizer, prompts: list, room: int, tools: list[dict] | 
         yield from range(len(prompts))
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    texts = chats and rendered_together(tokenizer, chats, tools)
+    texts = chats and apply_template_together(tokenizer, chats, tools)
     remaining = iter(texts or [None] * len(chats))
     for index, prompt in enumerate(prompts):
         text = prompt if isinstance(prompt, str) else next(remaining)
-        is_right = text is not None and _has_clear_room(text, room)
-        if not is_right or not (isinstance(prompt, str) or is_complete(prompt, text)):
+        is_valid = text is not None and _surely_fits(text, max_prompt_length)
+        if not is_valid or not (isinstance(prompt, str) or is_complete(prompt, text)):
             yield index

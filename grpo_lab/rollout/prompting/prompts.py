@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.inputs import Prompts
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
+from grpo_lab.rollout.prompting.templates import render_prompt
 
 
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
@@ -24,6 +24,29 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
     return Prompts(prompt_ids, prompt_mask)
+
+
+def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
+    """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
+    text = render_prompt(tokenizer, prompt, name, tools)
+    ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
+    if isinstance(prompt, str):
+        ids = _without_end(tokenizer, text, ids)
+    if not ids:
+        raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
+    return ids
+
+
+def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
+    """The ids of a text that is to go on, without what a tokenizer appends to one that is complete."""
+    if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
+        return ids
+    bare = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    starts = (start for start in range(len(ids) - len(bare) + 1) if bare and ids[start : start + len(bare)] == bare)
+    if (start := next(starts, None)) is not None:
+        return ids[: start + len(bare)]
+    is_appended = ids[-1] == tokenizer.eos_token_id != getattr(tokenizer, "bos_token_id", None)
+    return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
 
 
 def pad_token_id(tokenizer) -> int:

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable
 
+from grpo_lab.rollout.inputs import Prompts
+
 _TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
 _OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning))>|\[THINK\]|◁think▷"
-_OPENED = re.compile(
+_PREFIX = re.compile(
     rf"({_OPENING})\s*(?:[^<\[◁]*(?:</\2>|\[/THINK\]|◁/think▷)\s*)?$",
     re.IGNORECASE,
 )
@@ -13,15 +15,20 @@ _FRAMING = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 _TAIL = 64  # tokens at a prompt's end, enough for a thought that is opened, and closed after a sentence
 
 
-def opened_thought(tokenizer, prompt_ids: list[int]) -> str:
+def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:
     """The end of a prompt that opens the thinking itself, such as "<think>" and a line break; or ""."""
-    opened = _OPENED.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
-    return opened[0] if opened else ""
+    match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
+    return match[0] if match else ""
 
 
-def opening_tag(opened: str) -> str:
-    """The tag with which the text of `opened_thought` begins."""
-    return match[1] if (match := _OPENED.match(opened)) else ""
+def thought_prefixes(tokenizer, prompts: Prompts) -> list[str]:
+    """The `thought_prefix` of each prompt."""
+    return [thought_prefix(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
+
+
+def opening_tag(prefix: str) -> str:
+    """The tag with which a `thought_prefix` begins."""
+    return match[1] if (match := _PREFIX.match(prefix)) else ""
 
 
 def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
@@ -39,11 +46,11 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
     }
 
 
-def seen_text(tokenizer, completion_ids: list[int], tags: dict[int, str], opened: str = "") -> str:
-    """A completion as the rewards see it: without special tokens that are no tags, after what the prompt opened."""
+def text_for_rewards(tokenizer, completion_ids: list[int], tags: dict[int, str], prefix: str = "") -> str:
+    """A completion as the rewards see it: with tags but without other special tokens, after the thought prefix."""
     if tags:
-        return after_opened(text_with_tags(tokenizer, completion_ids, tags), opened)
-    return after_opened(tokenizer.decode(completion_ids, skip_special_tokens=True), opened)
+        return with_thought_prefix(text_with_tags(tokenizer, completion_ids, tags), prefix)
+    return with_thought_prefix(tokenizer.decode(completion_ids, skip_special_tokens=True), prefix)
 
 
 def text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
@@ -53,9 +60,9 @@ def text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -
     return tokenizer.decode(text_ids, skip_special_tokens=False)
 
 
-def after_opened(text: str, opened: str) -> str:
-    """The text after what the prompt opened, which a completion that opens it once more does not need."""
-    return text if opened and text.lstrip().startswith(opening_tag(opened)) else opened + text
+def with_thought_prefix(text: str, prefix: str) -> str:
+    """The text after the prompt's thought prefix, which a completion that opens the thought once more does not need."""
+    return text if prefix and text.lstrip().startswith(opening_tag(prefix)) else prefix + text
 
 
 def _pair(bracket: str, *parts: str) -> set[str]:

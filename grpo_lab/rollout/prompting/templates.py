@@ -12,13 +12,13 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError
 
-DATE = datetime(2024, 7, 26)  # which Llama 3's own template takes where it has no clock
+TEMPLATE_DATE = datetime(2024, 7, 26)  # which Llama 3's own template takes where it has no clock
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _END_OF_PROMPT = "\0\1"  # between the texts of several prompts; where one contains it, they are rendered one by one
 _HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # characters of nobody, at which no template looks
 
 
-def templated(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
+def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
     """The prompt as the tokenizer reads it: a list of messages goes through the chat template, and none is lost.
 
     tools: JSON schemas of functions that a chat template may tell the model of.
@@ -26,12 +26,12 @@ def templated(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None 
     check_prompt(tokenizer, prompt, name)
     if isinstance(prompt, str):
         return prompt
-    text = rendered(tokenizer, prompt, name, tools=tools)
+    text = apply_template(tokenizer, prompt, name, tools=tools)
     if loses_thoughts(prompt, text):
         prompt = [_with_thoughts_hidden(message) for message in prompt]
-        text = rendered(tokenizer, prompt, name, tools=tools)
+        text = apply_template(tokenizer, prompt, name, tools=tools)
     if loses_system(prompt, text):
-        moved = rendered(tokenizer, system_in_question(prompt), name, tools=tools)
+        moved = apply_template(tokenizer, system_in_question(prompt), name, tools=tools)
         text = text if loses_system(prompt, moved) else moved
     for tag, hidden in _HIDDEN.items():
         text = text.replace(hidden, tag)
@@ -59,8 +59,12 @@ def check_prompt(tokenizer, prompt, name: str) -> None:
         raise InputError(name, prompt, found=problem)
 
 
-def rendered(
-    tokenizer, messages: list[dict], name: str = "prompt", date: datetime = DATE, tools: list[dict] | None = None
+def apply_template(
+    tokenizer,
+    messages: list[dict],
+    name: str = "prompt",
+    date: datetime = TEMPLATE_DATE,
+    tools: list[dict] | None = None,
 ) -> str:
     """The text that the chat template makes of messages, on this date."""
     arguments = _template_arguments(tokenizer, date, tools)
@@ -77,20 +81,23 @@ def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> 
     return ({"strftime_now": date.strftime} if has_clock else {}) | ({"tools": tools} if tools else {})
 
 
-def rendered_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
-    """The texts that `rendered` would give, by one call of the template with a loop around it: five times as fast.
+def apply_template_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
+    """The texts of several prompts by one call of the template, with a loop around it: five times as fast.
 
     None where that cannot be: the template refuses one of the prompts, or is not the same within a loop.
     """
     try:
         source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # which Jinja leaves out at the end
         loop = f"{{% for messages in all_messages %}}\n{source}{_END_OF_PROMPT}{{% endfor %}}"
-        arguments = _template_arguments(tokenizer, DATE, tools) | {"chat_template": loop, "all_messages": prompts}
+        arguments = _template_arguments(tokenizer, TEMPLATE_DATE, tools)
+        arguments |= {"chat_template": loop, "all_messages": prompts}
         text = tokenizer.apply_chat_template(prompts[0], add_generation_prompt=True, tokenize=False, **arguments)
         *texts, rest = text.split(_END_OF_PROMPT)
-        is_same = not rest and len(texts) == len(prompts)
-        ends = {0: texts[0], -1: texts[-1]} if is_same else {}
-        return texts if ends and all(rendered(tokenizer, prompts[i], tools=tools) == ends[i] for i in ends) else None
+        if rest or len(texts) != len(prompts):
+            return None
+        checked = (0, -1)
+        is_same = all(apply_template(tokenizer, prompts[i], tools=tools) == texts[i] for i in checked)
+        return texts if is_same else None
     except Exception:  # templates raise what they like; who renders one by one learns what is wrong with which
         return None
 

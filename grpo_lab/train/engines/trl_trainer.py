@@ -25,8 +25,8 @@ from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.scoring import as_list_or_empty
-from grpo_lab.rollout.prompting.prompt_checks import encode_prompt
-from grpo_lab.rollout.prompting.tags import opened_thought, seen_text, tag_tokens
+from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.inputs import RunInputs
@@ -228,11 +228,11 @@ class CompletionTags:
 
     def __call__(self, completions: list, completion_ids: list, batch: list[dict]) -> list:
         tokenizer = self.tokenizer
-        openings = [opened_thought(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
-        if not (self.tags or any(openings)):
+        prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
+        if not (self.tags or any(prefixes)):
             return completions
-        pairs = zip(completion_ids, openings, strict=True)
-        texts = [seen_text(tokenizer, ids, self.tags, opening) for ids, opening in pairs]
+        pairs = zip(completion_ids, prefixes, strict=True)
+        texts = [text_for_rewards(tokenizer, ids, self.tags, prefix) for ids, prefix in pairs]
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         return texts if completions and isinstance(completions[0], str) else chats
 
