@@ -111,7 +111,7 @@ def _environment_fingerprint(environment) -> dict:
 def _code_fingerprint(functions: list[Callable]) -> dict:
     """Names in order, what identifies each, and those that nothing identifies."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
-    names = [f"{each.__module__}.{each.__qualname__}" for each in named]
+    names = [f"{function.__module__}.{function.__qualname__}" for function in named]
     code_fingerprint = {"functions": names, UNKNOWN: []}
     for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
         file = _module_file(function)

@@ -161,15 +161,17 @@ class RunFolder:
 
     def _check_same_run(self, fingerprints: dict) -> None:
         """Raise InputError for the first thing that would lead to other numbers."""
-        settings = self.manifest["settings"], self.settings
-        old_config, new_config = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
+        old_settings, new_settings = self.manifest["settings"], self.settings
+        old_config, new_config = (
+            {"config": {name: settings.get(name) for name in _COMPARED}} for settings in (old_settings, new_settings)
+        )
         if fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
             fingerprints = fingerprints | {"model": None}  # such as after Ctrl-C in a notebook
         if self.config.ignore_reward_changes:
             fingerprints = fingerprints | {"reward_funcs": None}
         check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
-        old_max_steps, max_steps = (each["max_steps"] for each in settings)
-        schedule = self.settings["lr_scheduler_type"]
+        old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
+        schedule = new_settings["lr_scheduler_type"]
         if max_steps < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
             expected = f"expected at least {done}: {str(self.path)!r} has those steps already"
             raise InputError("max_steps", max_steps, expected)

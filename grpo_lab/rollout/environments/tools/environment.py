@@ -269,11 +269,12 @@ def _schemas(functions: list[Callable]) -> list[dict]:
 
 def _class_state(environment_class: type | None) -> dict[str, str]:
     """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
-    classes = [each for each in (environment_class.__mro__ if environment_class else ()) if each is not object]
+    bases = environment_class.__mro__ if environment_class else ()
+    classes = [base_class for base_class in bases if base_class is not object]
     return {
         name: repr(value)
-        for each in reversed(classes)
-        for name, value in vars(each).items()
+        for base_class in reversed(classes)
+        for name, value in vars(base_class).items()
         if not (name.startswith("__") or callable(value) or hasattr(value, "__get__") or name.startswith("_abc_"))
     }
 
