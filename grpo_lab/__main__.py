@@ -2,12 +2,13 @@
 
 import argparse
 import importlib.util
+import os
 import shutil
 import sys
 
 from grpo_lab.base import Parser, command, version_line, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.base.language import language
+from grpo_lab.base.language import _, fill, language
 from grpo_lab.base.lesson_files import FOLDER, lesson_files
 
 COMMANDS = {
@@ -56,7 +57,12 @@ def list_commands(arguments: list[str]) -> None:
 
 @command("grpo-lab lessons")
 def copy_lessons(arguments: list[str]) -> None:
-    """Copy the notebooks, English and Chinese, into a folder; nothing is overwritten."""
+    """Copy the notebooks, English and Chinese, into a folder; nothing is overwritten.
+
+    LESSON_LANG chooses the first lesson's language, as it does for `make lab`.
+    """
+    if chosen := os.environ.get("LESSON_LANG"):
+        os.environ["GRPO_LAB_LANG"] = "zh_CN" if chosen.startswith("zh") else "en"
     parser = Parser(prog="grpo-lab lessons", description="Copy the notebooks into a folder of yours.")
     parser.add_argument("folder", type=writable_folder, metavar="DIR", help="nothing in it is overwritten")
     folder = parser.parse_args(arguments).folder
@@ -70,7 +76,7 @@ def copy_lessons(arguments: list[str]) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FOLDER / name, folder / name)
     first = folder / ("zh" if language() == "zh_CN" else "") / "00_start_here.ipynb"
-    print(f"{len(names)} files copied; begin with {first}")
+    print(_(fill("{0} files copied; begin with {1}", len(names), first)))
 
 
 if __name__ == "__main__":

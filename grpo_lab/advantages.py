@@ -285,30 +285,7 @@ def gigpo_advantages(
     return advantages
 
 
-def masked_advantages(
-    rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], config: Any
-) -> Float[Tensor, "P G"]:
-    """Compute the advantages that a run names, of the completions that have a reward; those of the others are zero.
-
-    A completion without a reward is left out of its group. If only one of a group is left, it has no baseline, and its
-    advantage is zero, too. (With the advantage "none" it keeps its reward.)
-
-    Args:
-        has_reward: False for a completion to which no reward applies (its reward is NaN).
-        config: a `GRPOConfig`, of which `advantage` and the settings that this entry of `ADVANTAGES` reads matter.
-    """
-    compute = ADVANTAGES[config.advantage].compute
-    if has_reward.all():
-        return compute(rewards, config)  # [complete]
-    if config.advantage == "group" and config.scale_rewards == "batch":
-        return batch_advantages_of_rewarded(rewards, has_reward)
-    smallest_group = 1 if config.advantage == "none" else 2
-    return advantages_of_rewarded(
-        lambda rewards: compute(rewards, config), has_reward, rewards, smallest_group=smallest_group
-    )
-
-
-def advantages_of_rewarded(
+def advantages_where_rewarded(
     compute: Callable[..., Tensor],
     has_reward: Bool[Tensor, "P G"],
     rewards: Float[Tensor, "P G ..."],
@@ -336,15 +313,20 @@ def advantages_of_rewarded(
     return advantages
 
 
-def batch_advantages_of_rewarded(
-    rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], eps: float = 1e-4
+def group_advantages_where_rewarded(
+    rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], scale: str = "group", eps: float = 1e-4
 ) -> Float[Tensor, "P G"]:
-    """Divide by one standard deviation, as `group_advantages(rewards, "batch")`, where some have no reward.
+    """Compute `group_advantages(rewards, scale)` where some have no reward; theirs are zero.
 
-    It is that of all rewards that there are; where there is only one, nothing is divided.
+    The standard deviation of "batch" is that of all rewards that there are. One alone is not divided.
     """
-    centred = advantages_of_rewarded(lambda rewards: group_advantages(rewards, "none"), has_reward, rewards)
-    return centred / (rewards[has_reward].std() + eps) if has_reward.sum() > 1 else centred
+    group_scale = "none" if scale == "batch" else scale
+    advantages = advantages_where_rewarded(
+        lambda rewards: group_advantages(rewards, group_scale, eps=eps), has_reward, rewards
+    )
+    if scale == "batch" and has_reward.sum() > 1:
+        advantages = advantages / (rewards[has_reward].std() + eps)
+    return advantages
 
 
 def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
@@ -376,24 +358,35 @@ class Advantage:
     compute: from rewards (P, G) and the settings of the run, a `GRPOConfig`, to advantages (P, G).
     reads: the settings that matter to it.
     smallest_group: the fewest completions of a prompt.
+    needs_baseline: whether a completion is compared with others: the only one of a group with a reward then gets zero.
+    compute_masked: where some completions have no reward, from rewards, has_reward (P, G) and the settings of the run
+    to advantages. None: the others are compared by `compute`, as `advantages_where_rewarded` says.
     """
 
     compute: Callable[[Tensor, Any], Tensor]
     reads: tuple[str, ...] = ()
     smallest_group: int = 2
+    needs_baseline: bool = True
+    compute_masked: Callable[[Tensor, Tensor, Any], Tensor] | None = None
 
 
 ADVANTAGES = {
-    "group": Advantage(lambda rewards, config: group_advantages(rewards, config.scale_rewards), ("scale_rewards",)),
+    "group": Advantage(
+        lambda rewards, config: group_advantages(rewards, config.scale_rewards),
+        reads=("scale_rewards",),
+        compute_masked=lambda rewards, has_reward, config: group_advantages_where_rewarded(
+            rewards, has_reward, config.scale_rewards
+        ),
+    ),
     "rloo": Advantage(lambda rewards, config: rloo_advantages(rewards)),
     "best_of_group": Advantage(lambda rewards, config: best_of_group(rewards)),
-    "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1),
+    "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1, needs_baseline=False),
 }
 
 
 @dataclass(frozen=True)
 class TurnAdvantage:
-    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns. Calling it computes them.
+    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns.
 
     compute: from turn_rewards, turn_mask and states, (P, G, K) all, to advantages (P, G, K).
     reads_states: whether it compares turns that begin in the same state, which the environment then has to tell.
@@ -404,9 +397,6 @@ class TurnAdvantage:
     compute: Callable[..., Tensor]
     reads_states: bool = False
     scales: tuple[str, ...] = ()
-
-    def __call__(self, *inputs: Tensor | None, **settings: Any) -> Tensor:
-        return self.compute(*inputs, **settings)
 
 
 # A run with "trajectory" takes its `advantage` instead; this entry, Eq. (11.5), is for the toy of lesson 11.

@@ -90,9 +90,9 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
 
 def run_names(paths: Sequence[str]) -> list[str]:
     """A short name for each run: the last part of its path, with as many before it as tell it from the others."""
-    parts = [Path(path).absolute().parts for path in paths]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(each[-count:]) for each in parts]
+    parts_by_path = [Path(path).absolute().parts for path in paths]
+    for count in range(1, max(map(len, parts_by_path)) + 1):
+        names = ["/".join(path_parts[-count:]) for path_parts in parts_by_path]
         if len(set(names)) == len(set(paths)):
             return names
     return list(paths)

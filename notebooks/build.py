@@ -41,9 +41,10 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
 
 
-# Pictures that the README shows: notebook, a piece of the picture's alternative text, file.
+# Pictures that the READMEs show: notebook, a piece of the picture's alternative text, file.
 PICTURES = (
     ("07_r1_zero_on_a_laptop", "The probability of thinking rises", "first_run.png"),
+    ("zh/07_r1_zero_on_a_laptop", "思考的概率在大约十五步内", "first_run.zh-CN.png"),
     ("11_tools_and_turns", "Above, a tangle of lines between all numbers", "search_tree.png"),
 )
 
@@ -136,7 +137,7 @@ def without_paths(text: str) -> str:
 def save_pictures(stems: list[str]) -> None:
     """Copy what the README shows out of these notebooks."""
     for stem, piece, name in PICTURES:
-        if stem not in stems:
+        if stem.removeprefix("zh/") not in stems:
             continue
         notebook = nbformat.read(HERE / f"{stem}.ipynb", as_version=4)
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.advantages import (
-    ADVANTAGES,
     TURN_ADVANTAGES,
-    advantages_of_rewarded,
-    batch_advantages_of_rewarded,
+    advantages_where_rewarded,
     best_of_group,
     gigpo_advantages,
     group_advantages,
-    masked_advantages,
+    group_advantages_where_rewarded,
     process_advantages,
     return_to_go,
     rloo_advantages,
@@ -250,8 +247,8 @@ def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
     states = torch.arange(4).expand_as(mask)
     for value in nasty:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
-        assert (TURN_ADVANTAGES[name](rewards, mask, states) == 0).all(), value
-    nothing = TURN_ADVANTAGES[name](
+        assert (TURN_ADVANTAGES[name].compute(rewards, mask, states) == 0).all(), value
+    nothing = TURN_ADVANTAGES[name].compute(
         torch.full((2, 3, 4), math.nan), torch.zeros(2, 3, 4, dtype=torch.bool), states[:, :3].expand(2, 3, 4)
     )
     assert (nothing == 0).all()
@@ -264,7 +261,7 @@ def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
     rewards = draw(P, G, seed=seed)
     turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
     for name in ("trajectory", "turn", "state"):
-        advantages = TURN_ADVANTAGES[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
+        advantages = TURN_ADVANTAGES[name].compute(turn, mask, torch.zeros_like(mask, dtype=torch.long))
         assert_near(advantages[..., 0], rloo_advantages(rewards))
     assert_near(gigpo_advantages(turn, mask, omega=0.0)[..., 0], group_advantages(rewards, "none"))
     assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
@@ -296,9 +293,9 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         (rewards, mask.long(), states),
     ):
         with pytest.raises(ValueError, match="turn_"):
-            TURN_ADVANTAGES[name](*wrong)
+            TURN_ADVANTAGES[name].compute(*wrong)
     with pytest.raises(ValueError, match="turn_rewards holds NaN"):
-        TURN_ADVANTAGES[name](rewards / 0, mask, states)
+        TURN_ADVANTAGES[name].compute(rewards / 0, mask, states)
 
 
 # --- of rewards that are missing -------------------------------------------------------------------------------
@@ -307,42 +304,24 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
 def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
     nan = math.nan
     rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
-    advantages = advantages_of_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
+    advantages = advantages_where_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
     assert advantages.tolist() == [[-3.0, 0.0, 3.0], [0.0] * 3, [0.0] * 3, [-4.5, -1.5, 6.0]]
-    unchanged = advantages_of_rewarded(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
+    unchanged = advantages_where_rewarded(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
     assert unchanged.tolist() == rewards.nan_to_num(0.0).tolist()
     states_seen = []
-    advantages_of_rewarded(lambda r, states: states_seen.append(states) or r, ~rewards.isnan(), rewards, None)
+    advantages_where_rewarded(lambda r, states: states_seen.append(states) or r, ~rewards.isnan(), rewards, None)
     assert states_seen == [None, None], "of the two groups in which two or more are known"
 
 
 def test_one_deviation_for_all_is_that_of_the_known():
     rewards = torch.tensor([[1.0, 0.0, math.nan], [10.0, math.nan, 0.0]], dtype=torch.float64)
     expected = [value / (np.std([1, 0, 10, 0], ddof=1) + 1e-4) for value in (0.5, -0.5, 0.0, 5.0, 0.0, -5.0)]
-    assert batch_advantages_of_rewarded(rewards, ~rewards.isnan()).flatten().tolist() == pytest.approx(
+    assert group_advantages_where_rewarded(rewards, ~rewards.isnan(), "batch").flatten().tolist() == pytest.approx(
         expected, rel=1e-12
     )
     alone = torch.tensor([[math.nan, 2.0]])
-    assert batch_advantages_of_rewarded(alone, ~alone.isnan()).tolist() == [[0.0, 0.0]]
+    assert group_advantages_where_rewarded(alone, ~alone.isnan(), "batch").tolist() == [[0.0, 0.0]]
     known = draw(3, 4, seed=1)
-    torch.testing.assert_close(batch_advantages_of_rewarded(known, ~known.isnan()), group_advantages(known, "batch"))
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_reward(missing):
-    rewards = draw(3, 4, seed=2)
-    has_reward = torch.ones(3, 4, dtype=torch.bool)
-    has_reward[0, 1] = has_reward[2, 1:] = not missing  # one of four is missing, none, and three of four
-    rewards = torch.where(has_reward, rewards, math.nan)
-    for name, scale in (("group", "group"), ("group", "batch"), ("group", "none"), ("rloo", "none"), ("none", "none")):
-        config = SimpleNamespace(advantage=name, scale_rewards=scale)
-        advantages = masked_advantages(rewards, has_reward, config)
-        assert (advantages[~has_reward] == 0).all()
-        std = rewards[has_reward].std() + 1e-4 if scale == "batch" else 1
-        of_group = SimpleNamespace(scale_rewards="none" if scale == "batch" else scale)
-        for p, row in enumerate(has_reward):
-            if row.sum() == 1 and name != "none":
-                assert not advantages[p].any()
-            else:
-                expected = ADVANTAGES[name].compute(rewards[p, row][None], of_group) / std
-                torch.testing.assert_close(advantages[p, row][None], expected)
+    for scale in ("group", "batch", "none"):
+        advantages = group_advantages_where_rewarded(known, ~known.isnan(), scale)
+        torch.testing.assert_close(advantages, group_advantages(known, scale))

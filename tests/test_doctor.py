@@ -16,7 +16,7 @@ from grpo_lab.sandbox import walls
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch):
-    """In an environment called "py", without a card."""
+    """In an environment called "py", without a GPU."""
     monkeypatch.setattr(doctor_module, "PYTHON", "py")
     monkeypatch.setattr(doctor_module, "CONDA", False)
     monkeypatch.setattr(doctor_module, "find_gpu", lambda: None)

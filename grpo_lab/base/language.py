@@ -118,7 +118,7 @@ def page_in_language(markdown: str, name: str, target: str, known: dict[str, str
 def _value(value: Any, target: str) -> Any:
     """A value as it stands in a translated message; a text is translated if all of it is known, as what is a name."""
     if isinstance(value, list):
-        return "、".join(str(_value(each, target)) for each in value)
+        return "、".join(str(_value(item, target)) for item in value)
     if isinstance(value, Phrase):
         return _phrase(value, target)
     if not isinstance(value, str):

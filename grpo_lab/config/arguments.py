@@ -16,7 +16,7 @@ from grpo_lab.base.setting import SettingSpec, union_members
 from grpo_lab.config import defaults
 from grpo_lab.config.settings import SETTINGS
 
-OTHER_NAMES = {"loss_type": ("--loss",)}
+ALIASES = {"loss_type": ("--loss",)}
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
@@ -45,7 +45,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
         if spec.name in option_names:
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
-            flags = (*OTHER_NAMES.get(spec.name, ()), f"--{spec.name}")
+            flags = (*ALIASES.get(spec.name, ()), f"--{spec.name}")
             keywords = {"dest": spec.name, "help": _help(spec)} | argparse_type(spec.type)
             groups[group_title].add_argument(*flags, **keywords)
     return parser
@@ -89,7 +89,8 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
             raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
             # No tracker is an empty list in a dump of TRL's.
-            words.append(f"--{name}={','.join(map(str, value)) or 'none' if isinstance(value, list) else value}")
+            text = value if not isinstance(value, list) else ",".join(map(str, value)) or "none"
+            words.append(f"--{name}={text}")
         elif value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words

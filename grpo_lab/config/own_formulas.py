@@ -19,7 +19,7 @@ from grpo_lab.base.own_code import check_function, load, location_in_own_code
 from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.objective.table import LEVEL, LossBatch
+from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
 
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")
@@ -54,13 +54,13 @@ def register(setting: str, name: str) -> None:
         argument_names = _argument_names(
             setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio")
         )
-        settings_read = tuple(each for each in argument_names if each not in LOSS_INPUTS)
-        reads = (*settings_read, *([LEVEL] if "ratio" in argument_names else []))
+        settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
+        reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
         surrogate = _marked(partial(_surrogate, name, value, argument_names), value)
         LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
     else:
         argument_names = _argument_names(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
-        settings_read = tuple(each for each in argument_names if each != "rewards")
+        settings_read = tuple(argument for argument in argument_names if argument != "rewards")
         compute = _marked(partial(_advantages, name, value, settings_read), value)
         ADVANTAGES[name] = Advantage(compute, settings_read, smallest_group=1)
 
@@ -111,7 +111,8 @@ def _surrogate(
     """Return the contribution of each token, to be maximised: the function's loss with the other sign."""
     inputs = batch._asdict() | asdict(settings)
     inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
-    return -_checked_loss(name, _call("loss", name, function, {each: inputs[each] for each in argument_names}), batch)
+    arguments = {argument: inputs[argument] for argument in argument_names}
+    return -_checked_loss(name, _call("loss", name, function, arguments), batch)
 
 
 def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, settings: LossSettings) -> Tensor:
@@ -129,9 +130,8 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
 
 
 def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
-    values = _call(
-        "advantage", name, function, {"rewards": rewards} | {each: getattr(config, each) for each in settings_read}
-    )
+    settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
+    values = _call("advantage", name, function, {"rewards": rewards} | settings)
     if getattr(values, "shape", None) != rewards.shape:
         _refuse("advantage", name, values, f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards")
     if not values.isfinite().all():

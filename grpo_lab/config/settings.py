@@ -364,7 +364,9 @@ def _check_turn_advantage(config: GRPOConfig) -> None:
         return
     scales = TURN_ADVANTAGES[name].scales or (SETTINGS["scale_rewards"].default,)
     fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
-    problems = [f"{each} = {getattr(config, each)!r}" for each, fits in fitting.items() if not fits]
+    problems = [
+        f"{setting_name} = {getattr(config, setting_name)!r}" for setting_name, fits in fitting.items() if not fits
+    ]
     if problems:
         expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"
         raise InputError("turn_advantage", name, expected)

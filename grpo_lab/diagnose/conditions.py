@@ -126,7 +126,7 @@ def reward_component_falls(log: Log) -> Evidence:
     """Look for a reward function that falls while the whole reward rises."""
     trends = [trend(log, name) for name in components(log)]
     reward = trend(log, "reward")
-    falling = [each for each in trends if each.change < -max(3 * each.error, 0.2 * abs(each.first))]
+    falling = [part for part in trends if part.change < -max(3 * part.error, 0.2 * abs(part.first))]
     if not falling or len(trends) < 2 or not reward.rises:
         return None
     return f"{falling[0]}, while {reward}"
@@ -309,9 +309,10 @@ def is_still(log: Log) -> bool:
         kl = trend(log, "kl")
         return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:MIN_STEPS]))
     trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
-    for each in trends:
-        detectable = max(3 * each.error, 0.02 * each.first)  # the least change that this log can show
-        if detectable > 0.05 * each.first or abs(each.change) >= detectable:
+    for metric_trend in trends:
+        first = metric_trend.first
+        detectable = max(3 * metric_trend.error, 0.02 * first)  # the least change that this log can show
+        if detectable > 0.05 * first or abs(metric_trend.change) >= detectable:
             return False
     return bool(trends)
 

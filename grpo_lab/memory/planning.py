@@ -77,7 +77,9 @@ class MemoryPlan:
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
         sizes["together"] = list(self.totals.values())
-        rows = [[part, *(f"{size / GIB:.2f}" if size else "-" for size in each)] for part, each in sizes.items()]
+        rows = [
+            [part, *(f"{size / GIB:.2f}" if size else "-" for size in part_sizes)] for part, part_sizes in sizes.items()
+        ]
         lines = text_table(["GiB", *self.phases], rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
@@ -149,12 +151,13 @@ def choice(
     planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """The first candidate that fits into so many bytes (the last if none does); and lines on it and the others."""
-    candidates = [each.with_rollout_within(budget) for each in all_candidates(planned, modes, fixed)]
-    fitting = [each for each in candidates if each.plan.fits(budget)]
+    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, modes, fixed)]
+    fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
     if fitting:  # those with fewer rows at a time are shown only where they are needed
-        candidates = [each for each in candidates if each.rows >= fitting[0].rows]
+        candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
     rows = [
-        [str(each), f"{each.plan.peak / GIB:.2f}", "fits" if each.plan.fits(budget) else "-"] for each in candidates
+        [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
+        for candidate in candidates
     ]
     head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
     lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()

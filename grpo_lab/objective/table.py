@@ -93,8 +93,8 @@ class Loss:
         check_choice("divided_by", self.divided_by, DIVISORS)
 
 
-# Each hands a `LossBatch` and the settings on to its formula in surrogates.py.
-def call_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
+# Each takes the arguments of its formula in surrogates.py from a batch and the settings.
+def clipped_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,
         batch.advantages,
@@ -104,11 +104,11 @@ def call_clipped(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def call_cispo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def cispo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
 
 
-def call_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def sapo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return sapo_surrogate(
         batch.ratio,
         batch.advantages,
@@ -117,7 +117,7 @@ def call_sapo(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def call_vespo(batch: LossBatch, settings: LossSettings) -> Tensor:
+def vespo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return vespo_surrogate(
         batch.logp,
         batch.old_logp,
@@ -154,58 +154,58 @@ def check_cispo(settings: LossSettings) -> None:
         raise InputError("epsilon_high", None, f"{expected} ({in_trl})")
 
 
-LEVEL = "importance_sampling_level"
-CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL)
+RATIO_LEVEL = "importance_sampling_level"
+CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", RATIO_LEVEL)
 LOSSES = {
     "grpo": Loss(
-        surrogate=call_clipped,
+        surrogate=clipped_of_batch,
         divided_by="completion_tokens",
         reads=CLIP_SETTINGS,
         clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "bnpo": Loss(
-        surrogate=call_clipped,
+        surrogate=clipped_of_batch,
         divided_by="microbatch_tokens",
         reads=CLIP_SETTINGS,
         clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "dr_grpo": Loss(
-        surrogate=call_clipped,
+        surrogate=clipped_of_batch,
         divided_by="max_completion_length",
         reads=CLIP_SETTINGS,
         clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "dapo": Loss(
-        surrogate=call_clipped,
+        surrogate=clipped_of_batch,
         divided_by="update_tokens",
         reads=CLIP_SETTINGS,
         clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "cispo": Loss(
-        surrogate=call_cispo,
+        surrogate=cispo_of_batch,
         divided_by="update_tokens",
-        reads=("epsilon_high", LEVEL),
+        reads=("epsilon_high", RATIO_LEVEL),
         clip_metrics=cispo_clip_metrics,
         check=check_cispo,
     ),
     "sapo": Loss(
-        surrogate=call_sapo,
+        surrogate=sapo_of_batch,
         divided_by="completion_tokens",
-        reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL),
+        reads=("sapo_temperature_pos", "sapo_temperature_neg", RATIO_LEVEL),
     ),
     "luspo": Loss(
-        surrogate=call_clipped,
+        surrogate=clipped_of_batch,
         divided_by="completions",
         reads=CLIP_SETTINGS,
         clip_metrics=ppo_clip_metrics,
         check=check_clipped,
     ),
     "vespo": Loss(
-        surrogate=call_vespo,
+        surrogate=vespo_of_batch,
         divided_by="update_tokens",
         reads=("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     ),

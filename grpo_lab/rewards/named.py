@@ -79,14 +79,14 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     A name is one of `REWARD_FUNCTIONS` (or its function's own), or "FILE:function", or "module:function": the module is
     looked for in the current folder first, then among those that are installed. An InputError names what cannot be had.
     """
-    shorts = [short_name(name) for name in names]
-    if twice := next((name for name in shorts if shorts.count(name) > 1), None):
+    short_names = [short_name(name) for name in names]
+    if duplicate := next((name for name in short_names if short_names.count(name) > 1), None):
         expected = "expected each once: reward_weights says how much it counts"
-        raise InputError("reward_funcs", twice, expected, found=f"has {twice!r} twice")
-    if unknown := next((name for name in shorts if name not in REWARD_FUNCTIONS and ":" not in name), None):
+        raise InputError("reward_funcs", duplicate, expected, found=f"has {duplicate!r} twice")
+    if unknown := next((name for name in short_names if name not in REWARD_FUNCTIONS and ":" not in name), None):
         expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
-    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _own_reward(name) for name in shorts]
+    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _own_reward(name) for name in short_names]
 
 
 def _own_reward(name: str) -> Callable:

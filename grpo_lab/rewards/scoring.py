@@ -258,7 +258,7 @@ def _rewards_of(function: Callable, name: str, result: Callable[[], Any], comple
             raise  # a bug of this package, whose reader needs its traceback
         hint = _AS_MESSAGES if _took_messages_for_text(error, completions) else ""
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}", hint) from error
-    return _checked(rewards, name, len(completions))
+    return _checked_rewards(rewards, name, len(completions))
 
 
 def _took_messages_for_text(error: BaseException, completions: Sequence) -> bool:
@@ -270,17 +270,17 @@ def _took_messages_for_text(error: BaseException, completions: Sequence) -> bool
     return isinstance(error, TypeError) and str(error).startswith("expected string")  # as those of `re` say
 
 
-def _checked(rewards: Any, name: str, count: int) -> list[float]:
+def _checked_rewards(rewards: Any, name: str, count: int) -> list[float]:
     """The rewards as numbers, NaN for None; a RewardError unless there is one for each of `count` completions."""
     values = rewards.tolist() if hasattr(rewards, "tolist") else rewards
     is_list = isinstance(values, (list, tuple))
     if not is_list or len(values) != count:
         result = f"{len(values)} rewards" if is_list else type(rewards).__name__
         raise RewardError(name, f"returned {result}", f"expected a list of {count} rewards")
-    return [_number(value, name, row) for row, value in enumerate(values)]
+    return [_checked_reward(value, name, row) for row, value in enumerate(values)]
 
 
-def _number(value: Any, name: str, row: int) -> float:
+def _checked_reward(value: Any, name: str, row: int) -> float:
     if value is None:
         return math.nan
     if hasattr(value, "item") and getattr(value, "shape", None) == ():

@@ -17,8 +17,8 @@ from grpo_lab.tasks.records import KINDS
 from grpo_lab.tasks.rows import THINK, mapped
 
 SUMS = "sums"  # the task where none is named
-SUM = "17+58+42=?"  # one of them
-_SUM = re.compile(r"[\d+=? ]+")
+EXAMPLE_SUM = "17+58+42=?"  # one of them
+_SUM_PATTERN = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
 MODEL_TEMPLATE = "model"
 # The options that say what is asked and rewarded, and what they are where nobody gives them.
@@ -116,13 +116,16 @@ class TaskSpec:
             train, test = (len(own.rows_by_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
         knows_sums_alone = self.small and self.task.tiny_completion_length is None
-        if knows_sums_alone and (unknown := sum(not _SUM.fullmatch(prompt_text(row["prompt"])) for row in rows)):
-            warning = (
-                f"are no sums such as {SUM}, which is all that the tiny model has learnt: expect next to no reward"
-            )
+        if knows_sums_alone and (unknown := sum(not _is_sum(row) for row in rows)):
+            warning = f"are no sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
+            warning += ": expect next to no reward"
             reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
             lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {reads}")
         return lines
+
+
+def _is_sum(row: Row) -> bool:
+    return _SUM_PATTERN.fullmatch(prompt_text(row["prompt"])) is not None
 
 
 def make_task_spec(

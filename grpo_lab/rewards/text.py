@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
 
-LONGEST = 1000  # characters of an answer; a policy may write millions of digits, and arithmetic on them takes long
+LONGEST_ANSWER = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 # As the models of several makers mark the end of their thinking, and its beginning.
 _THOUGHT = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
@@ -128,9 +128,9 @@ def check_setting(name: str, value: Any) -> None:
 
 def check_column(name: str, values: Any, completions: Any) -> None:
     """A column that reward functions get has one entry per completion; `name` is for the message."""
-    text = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
-    if text or len(values) != len(completions):
-        description = f"is {shortened(values)}" if text else f"has {len(values)} entries"
+    is_no_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    if is_no_list or len(values) != len(completions):
+        description = f"is {shortened(values)}" if is_no_list else f"has {len(values)} entries"
         raise InputError(
             name, values, f"expected one entry for each of {len(completions)} completions", found=description
         )

@@ -101,5 +101,5 @@ class DataOptions:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-OPTIONS = tuple(each.name for each in fields(DataOptions))
+OPTIONS = tuple(field.name for field in fields(DataOptions))
 USUAL = DataOptions()

@@ -220,7 +220,7 @@ def _read(
 
 def _check_same_columns(location: str, row: Row, first_location: str, first_row: Row) -> None:
     if row.keys() != first_row.keys():
-        names, expected_names = (", ".join(sorted(each)) for each in (row, first_row))
+        names, expected_names = (", ".join(sorted(columns)) for columns in (row, first_row))
         expected = f"expected those of {first_location}: {expected_names}"
         raise InputError(location, names, expected, found=f"has the columns {names}")
 

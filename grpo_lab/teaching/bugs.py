@@ -98,6 +98,7 @@ def print_log_lines(arms: Mapping[str, list[dict]], bugs: Mapping[str, str], lin
     for run, name, step, *healthy in lines:
         values = []
         for arm in (bugs[run], *(healthy or ["healthy"])):
-            seeds = [each[AFTER[name]] if step is None else each["metrics"][name][step - 1] for each in arms[arm]]
+            runs = arms[arm]
+            seeds = [log[AFTER[name]] if step is None else log["metrics"][name][step - 1] for log in runs]
             values.append(" ".join("NaN" if value is None else f"{value:.3g}" for value in seeds))
         print(f"{run:5}{name:31}{'end' if step is None else step!s:7}{values[0]:31}{values[1]}")

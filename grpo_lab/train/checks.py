@@ -115,7 +115,7 @@ def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
     precision: the mode to load the model in; None for the default of the device.
     """
     device, rows = plan.device, plan.rows
-    plan, fitting_lines = plan.fitted() if device.type == "cpu" else (plan, [])
+    plan, fitting_lines = plan.fitted_to_memory() if device.type == "cpu" else (plan, [])
     yield from fitting_lines
     config, (model_config, tokenizer) = plan.config, plan.model_parts
     yield (

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int | None:
 def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     """Plan the run, check it, load the model and train it.
 
-    changes: the settings of a file that this engine has otherwise, as `read_options_and_changes` returns them.
+    changes: the settings of a file that this engine replaces or drops, as `read_options_and_changes` returns them.
     """
     from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
     from grpo_lab.train import checks
@@ -47,9 +47,9 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         checker(checks.check_adapter, plan, model_config)
         precision = plan.engine.precision(plan.config, plan.device, plan.small)
         if not dry_run or plan.device.type == "cpu":  # on a GPU, `plan_lines` says what fits
-            plan, memory_lines = plan.fitted()
-            for line in memory_lines:
-                print(line)
+            plan, memory_lines = plan.fitted_to_memory()
+            if memory_lines:
+                print(*memory_lines, sep="\n")
         if dry_run:
             return checker.report(checks.plan_lines(plan, precision), checks.checked_parts(plan))
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)

@@ -50,7 +50,7 @@ class RunPlan:
         return self.parameters < FEW_PARAMETERS
 
     @cached_property
-    def model_parts(self) -> list:
+    def model_parts(self) -> tuple[Any, Any]:
         """The configuration and the tokenizer of the model, before its weights are loaded."""
         from transformers import AutoConfig, AutoTokenizer
 
@@ -58,15 +58,15 @@ class RunPlan:
         from grpo_lab.models.loading import open_part
 
         folder, _ = usable_folder(self.options["model"], self.device.type)
-        return [open_part(part, folder) for part in (AutoConfig, AutoTokenizer)]
+        return open_part(AutoConfig, folder), open_part(AutoTokenizer, folder)
 
     def description_lines(self) -> list[str]:
         """Lines on the planning, the task, its rewards and the settings that were filled in."""
         task_lines = self.task_spec.description_lines(self.rows)
         return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
-    def fitted(self) -> tuple["RunPlan", list[str]]:
-        """The plan with the precision and the cut that fit a GPU, or on a CPU with the cut alone; and lines on them."""
+    def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
+        """The plan with what fits, and lines on it: on a GPU precision and micro-batch size, on a CPU the latter."""
         from grpo_lab.memory import fit_to_cpu, fit_to_gpu
 
         has_adapters = self.engine.lora is not None
@@ -110,9 +110,18 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
         environment_arguments["environment"] = environment
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(
-        options, task_spec, config, defaults, engine, environment_arguments, device, parameters,
-        rows=rows, eval_rows=eval_rows, notes=_notes(options, task_spec, config, len(rows)),
-    )  # fmt: skip
+        options=options,
+        task_spec=task_spec,
+        config=config,
+        defaults=defaults,
+        engine=engine,
+        environment_arguments=environment_arguments,
+        device=device,
+        parameters=parameters,
+        rows=rows,
+        eval_rows=eval_rows,
+        notes=_notes(options, task_spec, config, len(rows)),
+    )
 
 
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
@@ -128,7 +137,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     return task_spec, config, defaults
 
 
-def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
+def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
     """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
 
     An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
@@ -136,7 +145,7 @@ def count_epochs(config: GRPOConfig, options: dict, rows: int) -> GRPOConfig:
     epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
-        config = replace(config, max_steps=math.ceil(epochs * max(1, rows // config.prompts_per_step)))
+        config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))
     if ratio is not None:
         check_between("warmup_ratio", ratio, 0, 1)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
@@ -150,11 +159,11 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
 
 
-def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, rows: int) -> list[str]:
+def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:
     """Lines on the steps that epochs were counted into, and on an evaluation that sees the problems of the training."""
     notes = []
     if (epochs := options.get("num_train_epochs")) is not None:
-        batches = f"{rows:,} problems, {config.prompts_per_step} per step"
+        batches = f"{num_rows:,} problems, {config.prompts_per_step} per step"
         notes.append(f"num_train_epochs {epochs:g} of {batches}: {config.max_steps:,} steps")
     if config.eval_steps is not None and not task_spec.task.held_out:
         notes.append(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")

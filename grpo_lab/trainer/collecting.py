@@ -1,4 +1,7 @@
-"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that."""
+"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that.
+
+A comment such as `# [complete]` labels a line that exercises and mutation tests break (formulas/lines.py).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.advantages import masked_advantages
+from grpo_lab.advantages import ADVANTAGES, advantages_where_rewarded
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
@@ -105,4 +108,17 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    return masked_advantages(grouped_rewards, ~grouped_rewards.isnan(), config).flatten()
+    has_reward = ~grouped_rewards.isnan()
+    entry = ADVANTAGES[config.advantage]
+    if has_reward.all():
+        advantages = entry.compute(grouped_rewards, config)  # [complete]
+    elif entry.compute_masked is not None:
+        advantages = entry.compute_masked(grouped_rewards, has_reward, config)
+    else:
+        advantages = advantages_where_rewarded(
+            lambda rewards: entry.compute(rewards, config),
+            has_reward,
+            grouped_rewards,
+            smallest_group=2 if entry.needs_baseline else 1,
+        )
+    return advantages.flatten()

@@ -51,6 +51,7 @@ def sample_and_reward(
     sampling: further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
+    reward_weights = None if config is None else config.reward_weights
     first_function = next(iter(as_list_or_empty(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []
@@ -62,7 +63,7 @@ def sample_and_reward(
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with autocast(model, config):
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
-            rewards = reward_rollout(rollout, batch, reward_funcs, config and config.reward_weights, log)
+            rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
                 correctness = reward_rollout(rollout, batch, without_penalty).total

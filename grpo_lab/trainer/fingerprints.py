@@ -52,12 +52,12 @@ def formula_fingerprints(config: GRPOConfig) -> dict:
     return {name: function and _code_fingerprint([function]) for name, function in functions.items()}
 
 
-def check_same_ingredients(began: dict, prints: dict, folder: str) -> None:
+def check_same_ingredients(began: dict, new_fingerprints: dict, folder: str) -> None:
     """Raise InputError for the first ingredient that would lead to other numbers than those of the run in the folder.
 
     Evaluations may begin, or stop, and a loop of one's own has no rewards to compare.
     """
-    for name, new in prints.items():
+    for name, new in new_fingerprints.items():
         if new is None or (old := began.get(name)) is None:  # a run of an older version does not know them all
             continue
         if unknown := new.get(UNKNOWN):
@@ -111,17 +111,17 @@ def _environment_fingerprint(environment) -> dict:
 def _code_fingerprint(functions: list[Callable]) -> dict:
     """Names in order, what identifies each, and those that nothing identifies."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
-    names = [f"{each.__module__}.{each.__qualname__}" for each in named]
-    prints = {"functions": names, UNKNOWN: []}
+    names = [f"{function.__module__}.{function.__qualname__}" for function in named]
+    code_fingerprint = {"functions": names, UNKNOWN: []}
     for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
         file = _module_file(function)
         if (fingerprint := getattr(function, "fingerprint", None)) is not None:
-            prints[f"{name}, number {number}"] = str(fingerprint)
+            code_fingerprint[f"{name}, number {number}"] = str(fingerprint)
         elif file is not None:
-            prints[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            code_fingerprint[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
         else:
-            prints[UNKNOWN].append(name)
-    return prints
+            code_fingerprint[UNKNOWN].append(name)
+    return code_fingerprint
 
 
 def _module_file(function: Callable) -> Path | None:

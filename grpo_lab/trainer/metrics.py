@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -177,7 +178,8 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
 
 def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
-    grouped_rewards = experience.rewards.view(int(experience.rollout.group.max()) + 1, -1)
+    num_groups = int(experience.rollout.group.max()) + 1
+    grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # completions of a prompt: neighbours
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)

@@ -92,6 +92,9 @@ def completion_records(
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
+    turns_by_row: list[dict] = [{}] * len(experience)
+    if rollout.episodes is not None:
+        turns_by_row = [{"turns": parts} for parts in turn_texts(rollout, tokenizer)]
     values = zip(
         rollout.group.tolist(),
         rollout.texts,
@@ -99,7 +102,7 @@ def completion_records(
         experience.rewards.tolist(),
         advantages.tolist(),
         rollout.episodes or [Episode()] * len(experience),
-        [{}] * len(experience) if rollout.episodes is None else [{"turns": t} for t in turn_texts(rollout, tokenizer)],
+        turns_by_row,
         strict=True,
     )
     return [
@@ -107,13 +110,13 @@ def completion_records(
             "step": step,
             "prompt": rows[group]["prompt"] if episode.prompt is None else episode.prompt,
             "completion": text,
-            "rewards": {name: _none_if_nan(reward) for name, reward in zip(names, each, strict=True)},
+            "rewards": {name: _none_if_nan(value) for name, value in zip(names, rewards_by_func, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
             **({"extra": columns.row(row)} if columns.values else {}),
         }
         | turns
-        for row, (group, text, each, reward, advantage, episode, turns) in enumerate(values)
+        for row, (group, text, rewards_by_func, reward, advantage, episode, turns) in enumerate(values)
     ]
 
 

@@ -50,20 +50,21 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
-    row_of_completion = [rows[group] for group in rollout.group.tolist()]  # [rows]
-    episodes = rollout.episodes or [Episode()] * len(row_of_completion)
+    # The row of the data of each completion.
+    data_rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
+    episodes = rollout.episodes or [Episode()] * len(data_rows)
     completions = [
         _completion(row["prompt"], text, episode)
-        for row, text, episode in zip(row_of_completion, rollout.texts, episodes, strict=True)
+        for row, text, episode in zip(data_rows, rollout.texts, episodes, strict=True)
     ]
     token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
     completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
-    columns = {name: [row[name] for row in row_of_completion] for name in row_of_completion[0] if name != "prompt"}
+    columns = {name: [row[name] for row in data_rows] for name in data_rows[0] if name != "prompt"}
     if episodes[0].environment is not None:
         columns["environments"] = [episode.environment for episode in episodes]
     prompts = [
         row["prompt"] if episode.prompt is None else episode.prompt
-        for row, episode in zip(row_of_completion, episodes, strict=True)
+        for row, episode in zip(data_rows, episodes, strict=True)
     ]
     return prompts, completions, completion_ids, columns
 

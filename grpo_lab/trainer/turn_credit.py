@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import TURN_ADVANTAGES, advantages_of_rewarded
+from grpo_lab.advantages import TURN_ADVANTAGES, advantages_where_rewarded
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
@@ -49,13 +49,13 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
     states = state_ids(rollout) if entry.reads_states else None
     has_reward = ~(turn_rewards.isnan() & turn_mask).any(-1)
     compute = partial(entry.compute, scale=config.scale_rewards) if entry.scales else entry.compute
-    groups = (-1, config.num_generations)
-    grouped_states = None if states is None else states.unflatten(0, groups)
-    grouped_advantages = advantages_of_rewarded(
+    group_shape = (-1, config.num_generations)
+    grouped_states = None if states is None else states.unflatten(0, group_shape)
+    grouped_advantages = advantages_where_rewarded(
         compute,
-        has_reward.unflatten(0, groups),
-        turn_rewards.unflatten(0, groups),
-        turn_mask.unflatten(0, groups),
+        has_reward.unflatten(0, group_shape),
+        turn_rewards.unflatten(0, group_shape),
+        turn_mask.unflatten(0, group_shape),
         grouped_states,
     )
     advantages = rearrange(grouped_advantages, "P G K -> (P G) K")

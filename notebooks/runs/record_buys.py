@@ -143,12 +143,13 @@ def of_rewards(model, tokenizer, rows, config) -> list[float]:
 
 def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     """Sample, keep the right answers, imitate them; in so many rounds, with as many samples and updates as GRPO."""
-    updates, each = config.max_steps, config.max_steps // rounds
-    config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * each)
+    updates, updates_per_round = config.max_steps, config.max_steps // rounds
+    config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * updates_per_round)
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for turn in run.steps():
             experience, metrics = collect(model, tokenizer, run.rows_of_step(turn), last_number_reward, config)
-            supervise(run, experience[experience.rewards == 1], range(turn * each, (turn + 1) * each), updates)
+            steps = range(turn * updates_per_round, (turn + 1) * updates_per_round)
+            supervise(run, experience[experience.rewards == 1], steps, updates)
             run.record(turn, metrics)
     return [step["reward"] for step in run.history]
 

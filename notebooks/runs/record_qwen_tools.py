@@ -154,7 +154,9 @@ class Recorder:
         def after_step(step: int, metrics: dict) -> None:
             lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             history = [json.loads(line) for line in lines]
-            run["metrics"] = {key: [_short(each[key]) for each in history] for key in KEPT if key in history[0]}
+            run["metrics"] = {
+                key: [_short(step_metrics[key]) for step_metrics in history] for key in KEPT if key in history[0]
+            }
             self.write()
             words = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
             print(f"{name} {step}: {words}", file=sys.stderr, flush=True)

@@ -38,7 +38,7 @@ from grpo_lab.trainer import collect, logprobs_without_gradient, update
 from grpo_lab.trainer.run import Run
 
 HERE = Path(__file__).parent
-UPDATES, EVERY = 48, 8
+UPDATES, EVAL_EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
 UNCORRECTED = [(staleness, "uncorrected") for staleness in (0, 1, 4, 16)]
 CORRECTED = [(4, "truncated"), (16, "truncated"), (16, "clipped")]
@@ -58,12 +58,16 @@ PARTS = {
     "runs": Part([*UNCORRECTED, *CORRECTED, *CORRECTED_IN_RUNS], seeds=5, rate_factor=1, update_factor=3),
     "second": Part([*UNCORRECTED, *CORRECTED], seeds=3, rate_factor=0.5, update_factor=2),
 }
-WEIGHTS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
+CORRECTIONS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
 
 problems = cache(addition_problems)
 
 
 def run(staleness: int, correction: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
+    """The curves of one run: every `EVAL_EVERY` updates accuracy and thinking, of each update the other two.
+
+    difference: the mean of |log pi - log mu| over the tokens of an update. cut: the share whose ratio exceeds 3.
+    """
     with contextlib.redirect_stdout(io.StringIO()):
         model, tokenizer = load_policy("tiny", device="cpu")
     sampler = copy.deepcopy(model)
@@ -81,15 +85,15 @@ def run(staleness: int, correction: str, seed: int, updates: int, held_out: list
             logp = logprobs_without_gradient(model, experience, config)
             if correction == "clipped":
                 experience = replace(experience, old_logp=sampled)
-            elif correction in WEIGHTS:
-                level, cap = WEIGHTS[correction]
+            elif correction in CORRECTIONS:
+                level, cap = CORRECTIONS[correction]
                 weights = truncate_weights(importance_weights(logp, sampled, mask, level), cap)
                 experience = replace(experience, advantages=experience.advantages[:, None] * weights.expand_as(mask))
             difference = (logp - sampled)[mask]
             curves["difference"].append(difference.abs().mean().item())
             curves["cut"].append((difference > math.log(3.0)).float().mean().item())
             update(model, training.optimizer, experience, config, training.learning_rate(step))
-            if (step + 1) % EVERY == 0 or step + 1 == updates:
+            if (step + 1) % EVAL_EVERY == 0 or step + 1 == updates:
                 curves["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
                 curves["thinking"].append(thinking_probability(model, tokenizer, held_out))
     return {name: [float(f"{value:.3g}") for value in values] for name, values in curves.items()}
@@ -112,7 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     held_out = problems("test", 2 if args.fast else 100, seed=1)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
-    record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVERY}}
+    record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVAL_EVERY}}
     runs = record.setdefault(args.part, [])
     part = PARTS[args.part]
     updates = 2 if args.fast else part.update_factor * UPDATES

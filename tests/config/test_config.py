@@ -29,7 +29,7 @@ def test_the_names_are_those_of_trl():
 
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
     read_there = {name for loss_type in IN_TRL for name in LOSSES[loss_type].reads}
-    assert ours - theirs == OURS_ALONE | ({each.name for each in fields(LossSettings)} - read_there)
+    assert ours - theirs == OURS_ALONE | ({field.name for field in fields(LossSettings)} - read_there)
 
 
 def test_the_help_says_what_each_setting_is():
@@ -126,7 +126,7 @@ def test_what_something_reads_is_taken_and_reset_with_what_read_it():
 
 def test_some_loss_reads_each_setting_of_the_losses():
     """A setting that no entry names would be an option that changes nothing."""
-    assert {each.name for each in fields(LossSettings)} <= {name for loss in LOSSES.values() for name in loss.reads}
+    assert {field.name for field in fields(LossSettings)} <= {name for loss in LOSSES.values() for name in loss.reads}
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)

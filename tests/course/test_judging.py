@@ -130,13 +130,13 @@ TOGETHER = [
 @pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
 def test_mistakes_that_come_together_are_named(name, function, expected):
     task = exercise(name)
-    got = outcomes(task, function)
-    assert not matching(task, got, 0) and {mistake.name for mistake in likely(task, got, 0)} == expected
+    wrong = outcomes(task, function)
+    assert not matching(task, wrong, 0) and {mistake.name for mistake in likely(task, wrong, 0)} == expected
 
 
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
-    def named(got):
-        return [mistake.name for mistake in matching(MEAN, got, 0)]
+    def named(own_outcomes):
+        return [mistake.name for mistake in matching(MEAN, own_outcomes, 0)]
 
     expected = expected_outcomes(MEAN)
     assert named(expected) == []

@@ -36,7 +36,7 @@ def mask_of_the_rollout(monkeypatch):
 
     def all_tokens(*arguments, **keywords):
         rollout = sample_rows(*arguments, **keywords)
-        return replace(rollout, policy_loss_mask=rollout.mask)
+        return replace(rollout, policy_mask=rollout.mask)
 
     monkeypatch.setattr(collecting, "sample_rows", all_tokens)
 

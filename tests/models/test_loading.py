@@ -261,8 +261,8 @@ def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
 
 
 @pytest.fixture
-def card(monkeypatch):
-    """Pretend that there is one card, with or without bf16 of its own."""
+def fake_gpu(monkeypatch):
+    """Pretend that there is one GPU, with or without bf16 of its own."""
 
     def pretend(bf16: bool) -> torch.device:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -277,8 +277,8 @@ def card(monkeypatch):
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_precision_follows_the_card(card, bf16: bool):
-    device = card(bf16)
+def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
+    device = fake_gpu(bf16)
     assert models.pick_device() == device
     assert pick_precision(device).name == ("bf16" if bf16 else "fp16")
     assert pick_precision(device, small=True).name == "fp32"
@@ -287,9 +287,9 @@ def test_precision_follows_the_card(card, bf16: bool):
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_every_choice_of_a_precision_is_one_of_the_possible_ones(card, bf16: bool):
+def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16: bool):
     """The default of a load, the first of TRL and of adapters, and a requested one come out of the same list."""
-    device, cpu = card(bf16), torch.device("cpu")
+    device, cpu = fake_gpu(bf16), torch.device("cpu")
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
     assert pick_precision(device).name == modes[-1]
@@ -320,12 +320,12 @@ def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
         load_policy(checkpoint, precision="int8")
 
 
-def test_a_wrong_device_lists_what_is_allowed(card, monkeypatch):
+def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("gpu", "tpu:0", "meta", "cuda"):
         with pytest.raises(ValueError, match=f"device is '{device}'; expected one of cpu"):
             models.pick_device(device)
-    card(bf16=True)
+    fake_gpu(bf16=True)
     with pytest.raises(ValueError, match="device is 'cuda:3'; expected one of cpu, cuda:0, None"):
         models.pick_device("cuda:3")
 

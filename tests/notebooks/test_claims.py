@@ -84,8 +84,8 @@ def sections(lesson: Path) -> list[Section]:
 def records_of(lesson: Path, section: Section) -> list[dict]:
     """The records that a section reads, or whose variable it uses."""
     names = set(re.findall(r"runs/(\w+)\.json", section.code))
-    for each in sections(lesson):
-        for variables, name in re.findall(r"(?m)^([\w, ]+) = .*runs/(\w+)\.json", each.code):
+    for other_section in sections(lesson):
+        for variables, name in re.findall(r"(?m)^([\w, ]+) = .*runs/(\w+)\.json", other_section.code):
             if any(re.search(rf"\b{variable.strip()}\b", section.code) for variable in variables.split(",")):
                 names.add(name)
     return [json.loads((ROOT / "runs" / f"{name}.json").read_text(encoding="utf-8")) for name in sorted(names)]

@@ -194,7 +194,7 @@ def test_the_overlong_penalty_is_the_papers_and_trls():
     for limit, cache in ((20, 5), (20, 20), (7, 1)):
         ids = [[0] * length for length in range(limit + 4)]
         rewards = get_soft_overlong_punishment(limit, cache)(completion_ids=ids, completions=[""] * len(ids))
-        assert rewards == pytest.approx([literal(len(each), limit, cache) for each in ids])
+        assert rewards == pytest.approx([literal(len(completion_ids), limit, cache) for completion_ids in ids])
         assert rewards == pytest.approx(of_trl(limit, cache)(completion_ids=ids))
     for sizes, name in (((5, 0), "soft_punish_cache"), ((5, 6), "max_completion_len")):
         with pytest.raises(ValueError, match=name):

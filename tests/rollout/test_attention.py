@@ -119,14 +119,14 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
 
 
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
-    """As float32 kernels of a card return it: heads beside each other."""
+    """As float32 kernels of a GPU return it: heads beside each other."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
     expected, _ = packed_hidden(model, batch())
 
-    def as_on_a_card(*inputs, **arguments):
+    def as_on_a_gpu(*inputs, **arguments):
         return plain(*inputs, **arguments).transpose(1, 2).contiguous().transpose(1, 2)
 
-    monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_card)
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_gpu)
     assert torch.equal(packed_hidden(model, batch())[0], expected)
 
 

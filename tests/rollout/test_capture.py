@@ -1,6 +1,6 @@
-"""What a CUDA graph demands of the decoding step, checked without a card.
+"""What a CUDA graph demands of the decoding step, checked without a GPU.
 
-The step is recorded and repeated on the CPU (support/tape.py), and run on a card that is not there
+The step is recorded and repeated on the CPU (support/tape.py), and run on a GPU that is not there
 (support/fake_device.py).
 """
 
@@ -129,8 +129,8 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     assert len(tapes) == 2
 
 
-class OnTheCard(TorchDispatchMode):
-    """Every tensor of every operation is on the card, and none asks for a value."""
+class OnTheGPU(TorchDispatchMode):
+    """Every tensor of every operation is on the GPU, and none asks for a value."""
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         result = function(*arguments, **(keywords or {}))
@@ -147,7 +147,7 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
         decoder = GraphDecoder(model, 8, rows // 8, capacity, SamplingParams((151643, 151645), 151643, **settings))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(Prompts(ids, ids == 0), None)
-        with OnTheCard():
+        with OnTheGPU():
             decoder.step()
     return decoder
 

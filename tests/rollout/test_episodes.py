@@ -148,7 +148,7 @@ def test_what_one_row_is_told_changes_no_other():
 
 
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
-    """What a card repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
+    """What a GPU repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
     tapes = capture_on_the_cpu(monkeypatch)
     world = make_world()
     expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
@@ -302,7 +302,7 @@ def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
     assert seen_turns == ["a=", "f="]
     assert tokenizer.decode(turns.ids[0]) == "a=b=f=b=e"
     assert turns.is_policy[0] == [True, True, False, False, True, True, False, False, True]
-    assert turns.turn[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert turns.turn_of_token[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
 def test_a_character_split_over_tokens_is_found(tiny):

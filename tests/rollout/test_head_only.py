@@ -21,8 +21,9 @@ def batch(T=7, vocabulary=24):
 
 def outcome(model, inputs, **settings):
     """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
-    values = [each[inputs.mask] for each in compute_logprobs(model, *inputs, **settings) if each is not None]
-    mixture = sum((torch.linspace(-1, 1, len(each)).to(each) * each).sum() for each in values)
+    outputs = compute_logprobs(model, *inputs, **settings)
+    values = [output[inputs.mask] for output in outputs if output is not None]
+    mixture = sum((torch.linspace(-1, 1, len(value)).to(value) * value).sum() for value in values)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
 

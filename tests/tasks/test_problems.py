@@ -37,7 +37,7 @@ RECORDED = {
 # Beside each story the words that only it has, and its answer, computed from the numbers as they stand in the Chinese.
 CHINESE = {
     "弹珠": lambda had, bought, gave: had + bought - gave,
-    "鸡蛋": lambda each, boxes, remaining: boxes * each + remaining,
+    "鸡蛋": lambda eggs, boxes, remaining: boxes * eggs + remaining,
     "车厢": lambda coaches, seats, occupied: coaches * seats - occupied,
     "每天读": lambda pages, weeks: pages * weeks * 7,
     "绳子": lambda metres, pieces: Fraction(metres) / pieces,

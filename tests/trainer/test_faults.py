@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import loop, train
 from grpo_lab.trainer.collecting import compute_advantages, make_experience
+from tests.support.agreement import draw
 from tests.support.worlds import (
     ROWS,
     letter_reward,
@@ -63,6 +65,30 @@ def test_completions_without_any_reward_are_left_out_of_every_comparison():
         assert experience.advantages.tolist() == pytest.approx(expected, abs=1e-5), settings
         assert experience.rows_with_gradient(make_config(**settings)).tolist() == [x != 0 for x in expected]
         assert torch.equal(experience.advantages, compute_advantages(rewards, make_config(**settings)))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_reward(missing):
+    rewards = draw(3, 4, seed=2)
+    has_reward = torch.ones(3, 4, dtype=torch.bool)
+    has_reward[0, 1] = has_reward[2, 1:] = not missing  # one of four is missing, none, and three of four
+    rewards = torch.where(has_reward, rewards, float("nan"))
+    for settings in (
+        *({"scale_rewards": scale} for scale in ("group", "batch", "none")),
+        *({"advantage": name} for name in ("rloo", "best_of_group", "none")),
+    ):
+        config = make_config(generation_batch_size=12, **settings)
+        advantages = compute_advantages(rewards.flatten(), config).view(3, 4)
+        assert (advantages[~has_reward] == 0).all()
+        is_batch = config.scale_rewards == "batch"
+        std = rewards[has_reward].std() + 1e-4 if is_batch else 1
+        of_group = make_config(scale_rewards="none") if is_batch else config
+        for p, row in enumerate(has_reward):
+            if row.sum() == 1 and config.advantage != "none":
+                assert not advantages[p].any()
+            else:
+                expected = ADVANTAGES[config.advantage].compute(rewards[p, row][None], of_group) / std
+                torch.testing.assert_close(advantages[p, row][None], expected)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -41,8 +41,8 @@ def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
     lines = [frame for frame in frames if "held-out" in frame]
     for line, metrics in zip(lines, (history[1], history[3]), strict=True):
         first, second = (metrics[f"eval/rewards/{name}/mean"] for name in ("letter_reward", "none_for_some"))
-        each = f"(letter_reward {first:.3f}, none_for_some {second:.3f})"
-        assert line.startswith(f"step {metrics['step']}: held-out reward {metrics['eval/reward']:.3f} {each}")
+        components = f"(letter_reward {first:.3f}, none_for_some {second:.3f})"
+        assert line.startswith(f"step {metrics['step']}: held-out reward {metrics['eval/reward']:.3f} {components}")
 
 
 # --- a run without signal -----------------------------------------------------------------------------------------

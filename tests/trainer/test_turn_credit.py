@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.advantages import TURN_ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.episodes import Episode
@@ -81,7 +81,7 @@ def test_in_higher_or_lower_they_are_those_of_the_table(name, scale):
     experience = make_experience(rollout, rewards.sum(-1), config)
     inputs = [x.view(2, 4, 3) for x in (rewards, mask, turn_states(WORLD, tokens))]
     settings = {"scale": scale} if name == "gigpo" else {}
-    expected = TURN_ADVANTAGES[name](*inputs, **settings).view(8, 3)
+    expected = TURN_ADVANTAGES[name].compute(*inputs, **settings).view(8, 3)
     assert torch.equal(experience.advantages[:, ::2], expected) and expected.any()
     assert (experience.advantages[:, 1::2] == 0).all()
 
@@ -133,10 +133,8 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     twice, never = rollout.episodes
     assert twice.reward == 45.2 and twice.turn_rewards == pytest.approx([3.2, 42.0])
     assert never.reward == 0.2 and never.turn_rewards == []
-    assert (twice.environment.reward_calls, never.environment.reward_calls) == (
-        3,
-        1,
-    )  # after each turn with a call, and at the end
+    assert twice.environment.reward_calls == 3  # after each turn with a call, and at the end
+    assert never.environment.reward_calls == 1
     assert twice.states == [(2, 0), (2, 3), (2, 45)] and never.states == [(2, 0)]
 
     rewards = torch.tensor([50.2, 1.2])  # with those of reward functions: 5 and 1
@@ -166,7 +164,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
     assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
-    expected = TURN_ADVANTAGES["gigpo"](*inputs, scale="group").view(8, -1)
+    expected = TURN_ADVANTAGES["gigpo"].compute(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
         tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
         assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()
@@ -212,10 +210,8 @@ def test_settings_that_do_not_fit_each_other(settings, words):
 
 
 def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
+    monkeypatch.setitem(ADVANTAGES, "group of mine", replace(ADVANTAGES["group"]))
     with pytest.raises(InputError, match="leave out advantage = 'group of mine' and scale_rewards = 'batch'"):
-        from grpo_lab import advantages
-
-        monkeypatch.setitem(advantages.ADVANTAGES, "group of mine", replace(advantages.ADVANTAGES["group"]))
         make_config(turn_advantage="gigpo", advantage="group of mine", scale_rewards="batch")
 
 

@@ -28,33 +28,25 @@ RUN_HERE = re.compile(r"\A%%(?:time|capture|prun)\b.*")  # magics that run their
 
 @dataclass
 class CellRun:
-    """A run of a cell. texts: of the functions at its top level. code: of all of it, without comments and layout.
-
-    saved: what the file of the notebook was when the run began.
-    previous_objects: those that had these names. count: the number in In [7]; None while it runs. failed: as it ended.
-    """
+    """A run of a cell."""
 
     cell_id: str | None
-    texts: dict[str, str]
-    code: str
-    previous_objects: dict[str, Any]
-    saved: tuple | None
-    count: int | None = None
+    texts: dict[str, str]  # of the functions at its top level, by name
+    code: str  # of all of it, without comments and layout
+    previous_objects: dict[str, Any]  # those that had the names of its functions
+    saved: tuple | None  # the state of the notebook's file when the run began
+    count: int | None = None  # the number in In [7]; None while it runs
     failed: bool = False
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A function in memory that is not the one of the page.
+    """A function in memory that is not the one of the page."""
 
-    kind: "failed", "edited". name: of the function. count, other_count: of the run that made the one in memory, and of
-    the run that failed.
-    """
-
-    kind: str
-    name: str
-    count: int | None
-    other_count: int | None = None
+    kind: str  # "failed" or "edited"
+    name: str  # of the function
+    count: int | None  # of the run that made the one in memory
+    other_count: int | None = None  # of the run that failed
 
 
 class Cells:

@@ -55,7 +55,7 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _make_verdict(exercise, "not started", [Part("say", text)])
-    failing = [index for index, got in enumerate(outcomes) if not equal(got, expected[index], exercise)]
+    failing = [index for index, outcome in enumerate(outcomes) if not equal(outcome, expected[index], exercise)]
     if failing:
         return _wrong_verdict(exercise, outcomes, failing, seed, shares)
     return _right_verdict(exercise, outcomes, shares)

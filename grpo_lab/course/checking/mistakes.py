@@ -7,7 +7,7 @@ misconception computes is asked for case by case, and no longer than it may stil
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations, permutations
@@ -88,44 +88,67 @@ def _is_choice(value: Any) -> bool:
 @cache
 def exchanging(exercise: Exercise) -> list[Misconception]:
     """Misconceptions about an argument: one choice taken for another, a number for its inverse, two exchanged."""
-    reference, misconceptions = inspect.unwrap(exercise.function), []
-
-    def add(name: str, ending: str, exchange: Callable, says: Phrase) -> None:
-        def wrong(*args, **kwargs):
-            bound = inspect.signature(reference).bind(*args, **kwargs)
-            bound.apply_defaults()
-            argument, _, field = name.partition(".")
-
-            def changes(arguments: dict) -> dict:
-                value = arguments[argument]
-                new = exchange(getattr(value, field) if field else value)
-                return {argument: replace(value, **{field: new}) if field else new}
-
-            return _result(reference, bound, changes)
-
-        slug = re.sub("[_.]", "-", name)
-        misconceptions.append(Misconception(f"{slug}-{ending}", says, wrong))
-
+    reference = inspect.unwrap(exercise.function)
+    misconceptions: list[Misconception] = []
     for name, values in choices(exercise).items():
-        for value in dict.fromkeys(values) if "." in name else ():
-            says = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
-            add(name, "-".join(("always", str(value))).lower(), lambda x, value=value: value, says)
-        for value, other in permutations(dict.fromkeys(values), 2):
-            says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
-            ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
-            add(name, ending, lambda x, value=value, other=other: other if x == value else x, says)
+        misconceptions += _always_one_choice(reference, name, values)
+        misconceptions += _choices_swapped(reference, name, values)
+    return [*misconceptions, *_arguments_swapped(reference), *_numbers_inverted(reference)]
+
+
+def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
+    """One misconception a choice: a field of a configuration always has it."""
+    for value in dict.fromkeys(values) if "." in name else ():
+        says = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
+        ending = "-".join(("always", str(value))).lower()
+        yield _value_changed(reference, name, ending, lambda x, value=value: value, says)
+
+
+def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
+    """One misconception a pair of choices: the first one is taken for the other."""
+    for value, other in permutations(dict.fromkeys(values), 2):
+        says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
+        ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
+        yield _value_changed(
+            reference, name, ending, lambda x, value=value, other=other: other if x == value else x, says
+        )
+
+
+def _arguments_swapped(reference: Callable) -> Iterator[Misconception]:
+    """One misconception a pair of arguments of the same kind: they have changed places."""
     parameters = inspect.signature(reference).parameters
     for first, second in combinations(parameters, 2):
         kind = _kind(parameters[first])
         if kind not in _NOT_EXCHANGED and kind == _kind(parameters[second]):
-            misconceptions.append(_places_changed(reference, first, second))
-    for name, parameter in parameters.items():
+            yield _places_changed(reference, first, second)
+
+
+def _numbers_inverted(reference: Callable) -> Iterator[Misconception]:
+    """Two misconceptions a number: it is taken for its inverse, or has the other sign."""
+    for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
-            add(name, "inverted", lambda x: 1 / x if x else x, says)
+            yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, says)
             says = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
-            add(name, "negated", lambda x: -x, says)
-    return misconceptions
+            yield _value_changed(reference, name, "negated", lambda x: -x, says)
+
+
+def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Misconception:
+    """The reference with another value of an argument, or of a field of one ("config.scale_rewards")."""
+    argument, _, field = name.partition(".")
+
+    def changes(arguments: dict) -> dict:
+        value = arguments[argument]
+        new = exchange(getattr(value, field) if field else value)
+        return {argument: replace(value, **{field: new}) if field else new}
+
+    def wrong(*args, **kwargs):
+        bound = inspect.signature(reference).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return _result(reference, bound, changes)
+
+    slug = re.sub("[_.]", "-", name)
+    return Misconception(f"{slug}-{ending}", says, wrong)
 
 
 def _kind(parameter: inspect.Parameter) -> str:
@@ -171,7 +194,7 @@ def _general(exercise: Exercise) -> list[Misconception]:
     return [] if exercise.variant else [*ignoring(exercise), *exchanging(exercise)]
 
 
-def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misconception]:
+def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Misconception]:
     """The first misconception that explains every case, if there is one.
 
     One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
@@ -179,39 +202,39 @@ def matching(exercise: Exercise, got: Sequence[Outcome], seed: int) -> list[Misc
     """
     initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
     known = (*initial, *exercise.misconceptions.values(), *_general(exercise))
-    explanation = next((mistake for mistake in known if _explains(exercise, mistake, got, seed)), None)
+    explanation = next((mistake for mistake in known if _explains(exercise, mistake, outcomes, seed)), None)
     return [explanation] if explanation else []
 
 
-def _explains(exercise: Exercise, mistake: Misconception, got: Sequence[Outcome], seed: int) -> bool:
+def _explains(exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], seed: int) -> bool:
     by_value = mistake in _general(exercise)  # two factors of a product that changed places show in gradients alone
     shows, expected = False, expected_outcomes(exercise, seed)
     for index, right in enumerate(expected):
         wrong = wrong_outcome(exercise, mistake, index, seed)
         differs = not equal(wrong, right, exercise)
-        if not equal(got[index], wrong if differs else right, exercise):
+        if not equal(outcomes[index], wrong if differs else right, exercise):
             return False
         shows = shows or (differs and not (by_value and equal_values(wrong, right, exercise)))
     return shows
 
 
-def likely(exercise: Exercise, got: Sequence[Outcome], seed: int) -> dict[Misconception, tuple[int, ...]]:
+def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Misconception, tuple[int, ...]]:
     """The misconceptions that together explain at least half of what is wrong, and the cases that each explains.
 
     For an answer that `matching` finds no single name for. The one that explains most comes first.
     """
     expected = expected_outcomes(exercise, seed)
     values = partial(equal_values, exercise=exercise)
-    if any(not values(g, e) for g, e in zip(got, expected, strict=True)):
-        return _cover(exercise, got, seed, values)
+    if any(not values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
+        return _cover(exercise, outcomes, seed, values)
     cases_by_mistake: dict[Misconception, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
-        if all(no_gradient(outcome.gradients.get(argument)) for outcome in got):
+        if all(no_gradient(outcome.gradients.get(argument)) for outcome in outcomes):
             if not all(no_gradient(outcome.gradients.get(argument)) for outcome in expected):
                 return {}  # which is said as such: many a mistake has no gradient with some inputs
             continue
         gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        cases_by_mistake = _cover(exercise, got, seed, gradient) | cases_by_mistake
+        cases_by_mistake = _cover(exercise, outcomes, seed, gradient) | cases_by_mistake
     return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED])
 
 
@@ -219,12 +242,12 @@ def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> b
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Misconception, tuple]:
+def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Misconception, tuple]:
     """Choose the mistake that explains most, then the one that explains most of the rest, and so on."""
     expected = expected_outcomes(exercise, seed)
-    failing = {index for index, right in enumerate(expected) if not agree(got[index], right)}
+    failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
     known = (*exercise.misconceptions.values(), *([] if exercise.observe else _general(exercise)))  # runs take long
-    explains = {mistake: _explained(exercise, mistake, got, failing, seed, agree) for mistake in known}
+    explains = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in known}
     chosen, unexplained = {}, set(failing)
     while unexplained and len(chosen) < _MAX_NAMED:
         best = max(explains, key=lambda mistake: len(unexplained & explains[mistake]))
@@ -235,7 +258,10 @@ def _cover(exercise: Exercise, got: Sequence[Outcome], seed: int, agree: _Agree)
     return chosen if 2 * len(unexplained) <= len(failing) else {}
 
 
-def _explained(exercise: Exercise, mistake: Misconception, got, failing: set[int], seed: int, agree: _Agree) -> set:
+def _explained(
+    exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], failing: set[int], seed: int,
+    agree: _Agree,
+) -> set[int]:  # fmt: skip
     """The cases on which the answer does what the mistake does; none if the mistake is not the answer's."""
     expected = expected_outcomes(exercise, seed)
     differing = 0
@@ -247,6 +273,6 @@ def _explained(exercise: Exercise, mistake: Misconception, got, failing: set[int
         if index not in failing:
             return set()
         differing += 1
-        if agree(got[index], wrong):
+        if agree(outcomes[index], wrong):
             agreeing.add(index)
     return agreeing if 2 * len(agreeing) >= differing else set()

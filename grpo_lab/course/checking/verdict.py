@@ -30,17 +30,13 @@ COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of values: "yours     gradient of logp: 0.5". Its words are translated where it is shown, its value never.
+    """A line of values: "yours     gradient of logp: 0.5". Where it is shown, its words are translated."""
 
-    label: "input", "where", "yours" or "expected"; empty where a value goes on. joint: what stands between label and
-    value, spaces to a column or " = ". subject: what is compared, if it is not the result. case: in words.
-    """
-
-    value: str
-    label: str = ""
-    joint: str = ""
-    subject: str = ""
-    case: str = ""
+    value: str  # never translated
+    label: str = ""  # "input", "where", "yours" or "expected"; empty where a value goes on
+    joint: str = ""  # between label and value: spaces to a column, or " = "
+    subject: str = ""  # what is compared, if it is not the result
+    case: str = ""  # in words
 
     @property
     def english(self) -> str:
@@ -62,14 +58,13 @@ class Part:
     """A part of a verdict.
 
     kind: "say" (sentences), "values" (lines in fixed width under a title), "expected" (the same, left out
-    of a page of marks) or "equation" (its tag is the title). text: in English. rows: of values whose words are to be
-    translated where they are shown.
+        of a page of marks) or "equation" (its tag is the title).
     """
 
     kind: str
-    text: str
+    text: str  # in English
     title: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()  # of values, whose words are translated where they are shown
 
 
 def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
@@ -78,24 +73,22 @@ def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of `check`.
+    """The answer of `check`. The file of a grading has these fields under the same names.
 
-    status: "right", "partly" (the values are), "wrong", "not started" or "form". fault: of code that cannot be judged
-    by its numbers, which: "signature", "endless", "exit", "kind", "shape", "dtype",
-    "inplace", "detached", "library", "stale". parts: what is said at once; folded: what a reader unfolds.
-    misconceptions: names of the mistakes that were recognised. properties: of each the share of its cases that are
-    right; full: the points for all of them. judged: which cell's function it is about, where that is known.
+    status: "right", "partly" (the values are), "wrong", "not started" or "form".
+    fault: of code that cannot be judged by its numbers: "signature", "endless", "exit", "kind", "shape", "dtype",
+        "inplace", "detached", "library", "stale".
     """
 
     exercise: str
     status: str
-    parts: tuple[Part, ...] = ()
-    folded: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = ()  # shown at once
+    folded: tuple[Part, ...] = ()  # shown where a reader unfolds them
     fault: str = ""
-    misconceptions: tuple[str, ...] = ()
-    properties: dict[str, float] = field(default_factory=dict)
-    full: int = 0
-    judged: str = ""
+    misconceptions: tuple[str, ...] = ()  # the names of the mistakes that were recognised
+    properties: dict[str, float] = field(default_factory=dict)  # of each, the share of its cases that are right
+    full: int = 0  # the points where all cases are right
+    judged: str = ""  # which cell's function it is about, where that is known
 
     @property
     def message(self) -> str:
@@ -159,7 +152,7 @@ def worth(*verdicts: Verdict) -> int | float:
     return int(points) if points == int(points) else points
 
 
-def _values(part: Part) -> str:
+def _value_lines(part: Part) -> str:
     """Lines in fixed width, their words in the reader's language."""
     return "\n".join(row.translated for row in part.rows) if part.rows else part.text
 
@@ -187,7 +180,7 @@ def part_html(part: Part) -> str:
     if part.kind in ("values", "expected"):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
         title = f"<div>{html_of(_compared(part.title))}</div>" if part.title else ""
-        return f'{title}<pre style="{block}">{html.escape(_values(part))}</pre>'
+        return f'{title}<pre style="{block}">{html.escape(_value_lines(part))}</pre>'
     if part.kind == "equation":
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
         return f"<div>Eq. ({part.title})</div>{latex}"
@@ -203,7 +196,7 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def _text(part: Part) -> str:
     if part.kind in ("values", "expected"):
-        return "\n".join([_compared(part.title), textwrap.indent(_values(part), "    ")]).lstrip("\n")
+        return "\n".join([_compared(part.title), textwrap.indent(_value_lines(part), "    ")]).lstrip("\n")
     if part.kind == "equation":
         return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

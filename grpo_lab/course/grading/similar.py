@@ -39,7 +39,9 @@ def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     if find_spec("copydetect") is None:
         return None
     submissions = [graded.submission for graded in grading.handed_in]
-    answers = {each.student: _answers_of_student(each.cells, grading.exercises) for each in submissions}
+    answers = {
+        submission.student: _answers_of_student(submission.cells, grading.exercises) for submission in submissions
+    }
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, exercise in grading.exercises.items():
         texts = {student: own[name].text for student, own in answers.items() if name in own}

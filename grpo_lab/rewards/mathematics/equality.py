@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.quantities import LONGEST, quantity_in
+from grpo_lab.rewards.mathematics.quantities import LONGEST_ANSWER, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import check_setting, completion_text, expected_texts, loose_text
@@ -96,7 +96,7 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
 
 def judge_form(expected: str, submitted: str) -> bool | tuple[str, str]:
     """Judge an answer without Math-Verify: right or wrong; or, to ask it about, the two expressions."""
-    gold, answer = tidy(expected), tidy(submitted) if len(submitted) <= max(LONGEST, 2 * len(expected)) else ""
+    gold, answer = tidy(expected), tidy(submitted) if len(submitted) <= max(LONGEST_ANSWER, 2 * len(expected)) else ""
     if re.search("[0-9]", submitted) and _GOES_ON.search(submitted) and not _GOES_ON.search(expected):
         answer = ""
     (name, value), (its_name, its_value) = _equation(gold), _equation(answer)

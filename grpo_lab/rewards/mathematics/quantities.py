@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from grpo_lab.rewards.mathematics.tidy import given_answer, tidy, was_cut_off
-from grpo_lab.rewards.text import LONGEST, after_thinking
+from grpo_lab.rewards.text import LONGEST_ANSWER, after_thinking
 
 # One unit a line: the names that are one and the same.
 _GROUPS = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
@@ -96,7 +96,7 @@ _IN_TEXT = re.compile(
 @lru_cache(maxsize=4096)
 def quantity_in(text: str) -> tuple[Fraction, str] | None:
     """The number that a tidy text is, and its unit or ""; None if it is not one number, finished and alone."""
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_ANSWER:
         return None
     if (match := _NUMBER.fullmatch(_plain(text))) is None:
         return None
@@ -117,7 +117,7 @@ def _plain(text: str) -> str:
 
 def number_alone(text: str) -> Fraction | None:
     """The number that a text is, in any notation, with nothing beside it: no unit, no currency and no base."""
-    match = _NUMBER.fullmatch(_plain(tidy(text))) if len(text) <= LONGEST else None
+    match = _NUMBER.fullmatch(_plain(tidy(text))) if len(text) <= LONGEST_ANSWER else None
     is_alone = match is not None and not match["currency"] and not match["tail"]
     number = quantity_in(tidy(text)) if is_alone else None
     return number[0] if number else None
@@ -197,7 +197,7 @@ def last_number(text: str) -> str:
     text = after_thinking(text)
     if was_cut_off(text) and re.search(r"</answer>|\\boxed", text):  # a tag that is opened alone says nothing
         return ""
-    if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST + 1])):
+    if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST_ANSWER + 1])):
         if not re.search("[0-9]", answer):  # 三十
             return answer
         text = answer

@@ -12,19 +12,19 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import AttentionInterface, Cache
 
-from grpo_lab.rollout.forward.attention import attention, attention_dtype, gather_tokens
-from grpo_lab.rollout.forward.fast_paths import head_width
+from grpo_lab.rollout.forward.attention import attention_dtype, gather_tokens, use_attention
+from grpo_lab.rollout.forward.fast_paths import head_dim
 
 
 class SlotCache:
     """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
 
-    def __init__(self, model, rows: int, capacity: int, slot: Int[Tensor, "1"]):
+    def __init__(self, model, num_rows: int, capacity: int, slot: Int[Tensor, "1"]):
         config = model.config
         self.slot = slot
         self.dtype = attention_dtype(model)
         self.columns = capacity
-        shape = (rows, config.num_key_value_heads, capacity, head_width(config))
+        shape = (num_rows, config.num_key_value_heads, capacity, head_dim(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
             for _ in range(2)
@@ -58,10 +58,10 @@ class SlotCache:
 class RoomyCache(SlotCache):
     """A cache with memory for more rows than it holds, so that a row stays where it is when others come or go."""
 
-    def __init__(self, model, rows: int, most_rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        super().__init__(model, most_rows, capacity, slot)
+    def __init__(self, model, num_rows: int, max_rows: int, capacity: int, slot: Int[Tensor, "1"]):
+        super().__init__(model, max_rows, capacity, slot)
         self._memory = (self.keys, self.values)
-        self.keys, self.values = ([tensor[:rows] for tensor in tensors] for tensors in self._memory)
+        self.keys, self.values = ([tensor[:num_rows] for tensor in tensors] for tensors in self._memory)
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows alone, some of them perhaps twice. One that leaves its place goes where none is kept."""
@@ -95,10 +95,10 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
     """Attention with one query per head; the R heads that share a key head are stacked, so no key is repeated."""
-    rows, heads, _, width = query.shape
-    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
+    rows, heads, _, head_dim = query.shape
+    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
     out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return out.reshape(rows, 1, heads, width), None
+    return out.reshape(rows, 1, heads, head_dim), None
 
 
 AttentionInterface.register("grpo_lab_one_query", attend)
@@ -111,7 +111,7 @@ def decoding(model):
     autocast = torch.autocast(
         device_type, attention_dtype(model), torch.is_autocast_enabled(device_type), cache_enabled=False
     )
-    with attention(model, "grpo_lab_one_query"), autocast:
+    with use_attention(model, "grpo_lab_one_query"), autocast:
         yield
 
 

@@ -27,7 +27,7 @@ from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, autocast_copi
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, entropy_of
 from grpo_lab.rollout.decoding.turns import DRAWN, Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import head_width
+from grpo_lab.rollout.forward.fast_paths import head_dim
 from grpo_lab.rollout.inputs import Prompts
 
 LARGE_ROW = 2**20  # bytes of a row of the cache; larger ones are not copied when others come or go
@@ -201,7 +201,7 @@ class CpuDecoder(Decoder):
 
     def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
         config = self.model.config
-        numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config) * columns
+        numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * columns
         if numbers * attention_dtype(self.model).itemsize < LARGE_ROW:
             return super()._new_cache(num_prefixes, num_rows, columns)
         return RoomyCache(self.model, num_prefixes, num_rows, columns, self.slot)

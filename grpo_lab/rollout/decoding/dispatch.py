@@ -63,8 +63,8 @@ def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples
     start_state = random_state(model.device)
     for part_index, part_request in enumerate(request.chunks(num_parts)):
         set_random_state(model.device, start_state)
-        first_row = part_index * request.rows // num_parts
-        samples.append(_sample_part(model, part_request, rollout_rows=request.rows, first_row=first_row))
+        first_row = part_index * request.num_rows // num_parts
+        samples.append(_sample_part(model, part_request, rollout_rows=request.num_rows, first_row=first_row))
         end_states.append(random_state(model.device))
     steps = [part.steps for part in samples]
     set_random_state(model.device, end_states[steps.index(max(steps))])

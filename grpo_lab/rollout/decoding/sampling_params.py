@@ -69,7 +69,7 @@ class SamplingRequest:
     turns: Turns | None = None
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """B = P * G."""
         return len(self.prompts.ids) * self.num_generations
 

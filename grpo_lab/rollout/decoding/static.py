@@ -25,7 +25,7 @@ from grpo_lab.rollout.decoding.decoder import Decoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import head_width
+from grpo_lab.rollout.forward.fast_paths import head_dim
 
 CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
 CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU
@@ -128,7 +128,7 @@ def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) 
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
     free += _open_graphs[-1].decoder.nbytes if _open_graphs and _open_graphs[-1].decoder is not None else 0
     logits_bytes = 4 * config.vocab_size
-    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_width(config)
+    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
     row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
     return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free)
 

@@ -35,7 +35,8 @@ class StopStrings:
         self.tokenizer = tokenizer
         self.stop_strings = tuple(stop_strings)
         self.last_characters = {text[-1] for text in self.stop_strings}
-        self.always = any(character.isspace() for character in self.last_characters)  # which decoding may strip
+        # Decoding may strip a space at the end.
+        self.checks_every_token = any(character.isspace() for character in self.last_characters)
         self._may_complete: dict[int, bool] = {}
 
     def completed_by(self, ids: list[int]) -> bool:
@@ -47,7 +48,7 @@ class StopStrings:
         if token_id not in self._may_complete:
             text = self._text([token_id])
             # A replacement character is a part of a character, whose rest is in other tokens.
-            is_open = self.always or "\N{REPLACEMENT CHARACTER}" in text
+            is_open = self.checks_every_token or "\N{REPLACEMENT CHARACTER}" in text
             possible = bool(self.stop_strings) and (is_open or not self.last_characters.isdisjoint(text))
             self._may_complete[token_id] = possible
         return self._may_complete[token_id]
@@ -67,7 +68,7 @@ class Turns:
 
     def __init__(
         self,
-        rows: int,
+        num_rows: int,
         limit: int,
         eos_token_ids: Iterable[int],
         stop_strings: StopStrings,
@@ -79,14 +80,15 @@ class Turns:
         self.stop_strings = stop_strings
         self.reply = reply
         self.max_turns = max_turns
-        self.ids: list[list[int]] = [[] for _ in range(rows)]
-        self.is_policy: list[list[bool]] = [[] for _ in range(rows)]  # of each token: whether the policy wrote it
-        self.turn: list[list[int]] = [[] for _ in range(rows)]  # of each token: whose turn, or to which the reply
-        self.reply_queue: list[deque[int]] = [deque() for _ in range(rows)]  # what the environment has still to write
-        self.turn_index = [0] * rows  # of the current turn of each row, from 0
-        self.turn_start = [0] * rows  # the index of its first token among `ids`
-        self.done, self.truncated = [False] * rows, [False] * rows
-        self.num_replies = [0] * rows  # of the environment, per row
+        self.ids: list[list[int]] = [[] for _ in range(num_rows)]
+        self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # of each token: whether the policy wrote it
+        # Of each token: the turn that it belongs to, or that it replies to.
+        self.turn_of_token: list[list[int]] = [[] for _ in range(num_rows)]
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # still to be written
+        self.turn_index = [0] * num_rows  # of the current turn of each row, from 0
+        self.turn_start = [0] * num_rows  # the index of its first token among `ids`
+        self.done, self.truncated = [False] * num_rows, [False] * num_rows
+        self.num_replies = [0] * num_rows  # of the environment, per row
 
     def forced(self) -> list[int]:
         """The id that each row has to write next; `DRAWN` where the policy draws."""
@@ -103,7 +105,7 @@ class Turns:
                 token = self.reply_queue[row].popleft()
             self.ids[row].append(token)
             self.is_policy[row].append(is_policy)
-            self.turn[row].append(self.turn_index[row])
+            self.turn_of_token[row].append(self.turn_index[row])
             if is_policy and self.stop_strings.completed_by(self.ids[row][self.turn_start[row] :]):
                 ended.append(row)
             elif is_policy and token in self.eos_token_ids:
@@ -153,7 +155,7 @@ class Turns:
         """The ids, padded on the right; which tokens exist; which the policy wrote; the turn of each, -1 at padding."""
         ids = _padded(self.ids, pad_token_id, device)
         is_policy = _padded(self.is_policy, False, device)
-        turn = _padded(self.turn, -1, device)
+        turn = _padded(self.turn_of_token, -1, device)
         return ids, turn >= 0, is_policy, turn
 
 

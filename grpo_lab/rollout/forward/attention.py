@@ -53,7 +53,7 @@ def gather_tokens(
 
 
 @contextmanager
-def attention(model, name: str):
+def use_attention(model, name: str):
     """Attention by the function that is registered under that name, and by the kernels of torch itself, for a while."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
@@ -65,5 +65,5 @@ def attention(model, name: str):
 
 def _kernels(device_type: str) -> AbstractContextManager:
     """Restrict attention on a GPU to kernels that take a mask and need no plan: cuDNN plans each shape for 25-35 ms."""
-    own = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(own) if device_type == "cuda" else nullcontext()
+    backends = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(backends) if device_type == "cuda" else nullcontext()

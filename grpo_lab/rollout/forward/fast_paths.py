@@ -18,7 +18,7 @@ def is_fast(model) -> bool:
     return config.model_type in FAST_FAMILIES and every_token and usual
 
 
-def head_width(model_config) -> int:
+def head_dim(model_config) -> int:
     """Numbers in a query or key of one head, D_h; older configurations do not name it."""
     return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
 

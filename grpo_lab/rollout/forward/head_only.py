@@ -77,7 +77,8 @@ class HeadOnly:
 
         pairs = zip(hidden.split(chunk), ids.split(chunk), strict=True)
         parts = [checkpoint(of_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in pairs]
-        return tuple(None if each[0] is None else torch.cat(each, dim=1)[0] for each in zip(*parts, strict=True))
+        outputs = zip(*parts, strict=True)
+        return tuple(None if chunks[0] is None else torch.cat(chunks, dim=1)[0] for chunks in outputs)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.forward.attention import additive_mask, attention, attention_dtype, gather_tokens
+from grpo_lab.rollout.forward.attention import additive_mask, attention_dtype, gather_tokens, use_attention
 from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
 from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
@@ -67,7 +67,7 @@ def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "
 
 def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:
     """The hidden states of the packed sequence, which holds the last token of each prefix."""
-    with attention(model, PACKED_ATTENTION):
+    with use_attention(model, PACKED_ATTENTION):
         position_ids = positions(is_token).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
         return model.base_model(packed_ids, position_ids=position_ids, **keywords).last_hidden_state[0]
@@ -108,20 +108,20 @@ class MaskedRows(NamedTuple):
 
     def attend(self, query, key, value, scaling: float | None) -> Tensor:
         """Attention of each query within its row, one row after the other: (B*Q, H, D_h)."""
-        heads, key_heads, width = query.shape[1], key.shape[1], query.shape[3]
+        heads, key_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
         rows = len(self.token_index)
         queries = self.mask.shape[2] * key_heads // heads
         gathered_queries = gather_tokens(query, self.token_index[:, -queries:], self.mask.dtype)
-        gathered_queries = gathered_queries.reshape(rows, key_heads, -1, width)
+        gathered_queries = gathered_queries.reshape(rows, key_heads, -1, head_dim)
         gathered = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
         out = scaled_dot_product_attention(gathered_queries, *gathered, attn_mask=self.mask, scale=scaling)
-        return out.reshape(rows, heads, queries, width).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
+        return out.reshape(rows, heads, queries, head_dim).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
 
 
 def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
 ) -> MaskedRows | LongRows:
-    """Rows that attend, by their prefixes, the last `queries` tokens of each as queries; long rows need no mask."""
+    """The rows of one attention block: the last `queries` tokens of each are its queries. Long rows need no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
         return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
@@ -157,7 +157,7 @@ def _recompute_with_same_attention(model) -> None:
 
 def _checkpoint_contexts(model):
     """The contexts of the forward pass, and of its repetition in the backward pass."""
-    return nullcontext(), attention(model, model.config._attn_implementation)
+    return nullcontext(), use_attention(model, model.config._attn_implementation)
 
 
 def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:

@@ -2,7 +2,8 @@
 
 For a number you choose a range that you trust to hold the truth four times in five; for anything else, one of several
 choices. A page that is only read, and a test that runs a notebook, show the question and take no answer. Who runs all
-cells at once is stopped, the first time, before the first result that was not predicted.
+cells at once is warned, where the question stood and before the first result, and not stopped: a teacher who prepares a
+class runs all cells of a new kernel, and so do machines.
 """
 
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from math import comb
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.display import in_ipython, prose, say
 from grpo_lab.base.language import Phrase, _, counted, fill
-from grpo_lab.teaching.cell_errors import CellStopped
 
 SURE = 0.8  # how often a range is meant to hold the truth
 FEWEST = 5  # ranges that allow a word on calibration
 STEPS = 100  # of a slider, from its low to its high end
 
 _predictions: dict[str, "Prediction"] = {}  # by their question, so that a cell that runs twice asks once
-_was_stopped = False  # in this kernel: who runs all cells a second time wants to
+RUN_ALL = "Run All tells this answer before you could predict it, and those below."
+HOW_TO_PREDICT = "To predict first, choose Kernel → Restart Kernel, then run the cells one by one with Shift+Enter."
 
 
 def predict(
@@ -55,8 +56,10 @@ class Prediction:
     """
 
     widget = None  # only in a live notebook
+    place = None  # of the widget on the page
     answer = None  # once the truth is known
     closed = False
+    run_all = False  # told by Run All, before anybody could predict
     _asked_at = None  # when the question was shown
     _final_guess = None  # that of the moment it was closed
 
@@ -74,7 +77,7 @@ class Prediction:
 
             self._asked_at = datetime.now(UTC)
             self.widget = self.make_widget()
-            display(self.widget)
+            self.place = display(self.widget, display_id=True)
 
     def close(self, guess) -> None:
         """Take this guess, or None, for the last one."""
@@ -89,34 +92,34 @@ class Prediction:
 
         Raises:
             ValueError: for a value that could not have been guessed.
-            CellStopped: once, where all cells were run at once, so that nobody could predict.
         """
         self.answer = self.checked(value)
         if not self.closed:
-            self._stop_run_all()
+            if self._is_run_all():
+                self._warn()
             self.close(self.current_guess())
         guess, truth = self.guess(), _(fill("Truth: {0}.", self.written(self.answer)))
         verdict = "" if guess is None else " " + _(self.outcome_sentence(guess))
         question = _(self.question)
         say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
 
-    def _stop_run_all(self) -> None:
-        """Stop, once, a cell that was on its way before anybody could see the question."""
-        global _was_stopped
-        if _was_stopped or self._asked_at is None or self.current_guess() is not None:
-            return
+    def _is_run_all(self) -> bool:
+        """Whether the cell that runs was on its way before anybody could see the question."""
+        if self._asked_at is None or self.current_guess() is not None:
+            return False
         sent = _sent_at()
-        if sent is not None and sent < self._asked_at:
-            _was_stopped = True
-            raise CellStopped(
-                _(
-                    fill(
-                        "Stopped before the first result that you have not predicted: {0} Predict it above, then run "
-                        "this cell and those below it. To run all cells without predictions, run them all once more.",
-                        _(self.question),
-                    )
-                )
-            )
+        return sent is not None and sent < self._asked_at
+
+    def _warn(self) -> None:
+        """In the place of the widget, which would no longer count; the first time also before the result."""
+        warning = f"{_(RUN_ALL)} {_(HOW_TO_PREDICT)}"
+        if not any(prediction.run_all for prediction in _predictions.values()):
+            say(f"**{prose(warning)}**", warning)
+        self.run_all = True
+        if self.place is not None:
+            from IPython.display import Markdown
+
+            self.place.update(Markdown(f"**{prose(warning)}**"))
 
 
 def _sent_at() -> datetime | None:
@@ -233,7 +236,8 @@ def how_well_did_you_predict() -> None:
     """One line on all predictions of the notebook: how many held, and whether the ranges were wide enough."""
     answered = [p for p in _predictions.values() if p.answer is not None and p.guess() is not None]
     if not answered:
-        return say(_("No predictions were made in this run."))
+        how = f" {_(HOW_TO_PREDICT)}" if any(prediction.run_all for prediction in _predictions.values()) else ""
+        return say(_("No predictions were made in this run.") + how)
     ranges = [p for p in answered if isinstance(p, Range)]
     sentences = fill("You answered {0} of {1} predictions.", len(answered), len(_predictions))
     if ranges:

@@ -126,7 +126,7 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
 
     Args:
         secrets: of the G episodes of the group: (1, 1, 1), or (1, 2, 3).
-        credit: an entry of `TURN_ADVANTAGES`, or any function of its kind.
+        credit: the `compute` of an entry of `TURN_ADVANTAGES`, or any function of its kind.
 
     Returns:
         The mean of 1/G sum_i sum_k A_ik times the score of turn k; and the expected squared distance from it. There are

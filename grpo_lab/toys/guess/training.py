@@ -66,7 +66,7 @@ def batch_advantages(
     parts = (episode_rewards(world, tokens), policy_mask(tokens)[:, ::2], turn_states(world, tokens))
     grouped = [rearrange(values[rows], "(P G) K -> P G K", G=num_generations) for values in parts]
     advantages = torch.empty_like(parts[0])
-    advantages[rows] = rearrange(TURN_ADVANTAGES[credit](*grouped), "P G K -> (P G) K")
+    advantages[rows] = rearrange(TURN_ADVANTAGES[credit].compute(*grouped), "P G K -> (P G) K")
     return advantages
 
 

@@ -87,8 +87,7 @@ def train(
     with folder or nullcontext():
         resumed = 0, []
         if folder is not None:
-            prints = fingerprints(inputs)
-            resumed = _resume(folder, model, prints | {"engine": engine})
+            resumed = _resume(folder, model, fingerprints(inputs) | {"engine": engine})
         seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
         with seeds, training_mode(model, model.training), open_reports(config, resumed[1]) as reports:
             steps = Steps(config, callback, folder, reports)

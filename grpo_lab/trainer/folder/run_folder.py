@@ -86,22 +86,22 @@ class RunFolder:
             self._lock.release()  # last, for after it another run may hold the folder
 
     @explain_disk_errors
-    def open(self, model, optimizer, reference, prints: dict) -> tuple[int, list[dict]]:
+    def open(self, model, optimizer, reference, fingerprints: dict) -> tuple[int, list[dict]]:
         """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
 
-        optimizer: None for an engine, which reads its checkpoint itself. prints: of `fingerprints`.
+        optimizer: None for an engine, which reads its checkpoint itself. fingerprints: those of the run's ingredients.
         """
         self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
         state, completions = {"step": 0, "log_history": []}, 0
-        changes = {"settings": self.settings, "ingredients": prints, "checkpoints": {}, "trained": {}}
+        changes = {"settings": self.settings, "ingredients": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
-            self._check_same_run(prints)
-            if good := self._newest_good():
-                state = checkpoint.load(good, model, optimizer, reference)
-                completions = self.manifest["checkpoints"][good.name][COMPLETIONS]
+            self._check_same_run(fingerprints)
+            if newest := self._newest_good():
+                state = checkpoint.load(newest, model, optimizer, reference)
+                completions = self.manifest["checkpoints"][newest.name][COMPLETIONS]
                 settings = self.manifest["settings"] | self.settings
-                changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(good.name)}
-                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {good.as_posix()!r}")
+                changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
+                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {newest.as_posix()!r}")
             else:
                 print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
         self._write_manifest(**changes)
@@ -159,17 +159,19 @@ class RunFolder:
         newest = [*self.manifest.get("checkpoints", [])][-1:]
         return f"{(self.path / newest[0]).as_posix()!r} is saved." if newest else "No checkpoint is saved yet."
 
-    def _check_same_run(self, prints: dict) -> None:
+    def _check_same_run(self, fingerprints: dict) -> None:
         """Raise InputError for the first thing that would lead to other numbers."""
-        settings = self.manifest["settings"], self.settings
-        old_config, new_config = ({"config": {name: each.get(name) for name in _COMPARED}} for each in settings)
-        if prints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
-            prints = prints | {"model": None}  # such as after Ctrl-C in a notebook
+        old_settings, new_settings = self.manifest["settings"], self.settings
+        old_config, new_config = (
+            {"config": {name: settings.get(name) for name in _COMPARED}} for settings in (old_settings, new_settings)
+        )
+        if fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
+            fingerprints = fingerprints | {"model": None}  # such as after Ctrl-C in a notebook
         if self.config.ignore_reward_changes:
-            prints = prints | {"reward_funcs": None}
-        check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | prints, str(self.path))
-        old_max_steps, max_steps = (each["max_steps"] for each in settings)
-        schedule = self.settings["lr_scheduler_type"]
+            fingerprints = fingerprints | {"reward_funcs": None}
+        check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
+        old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
+        schedule = new_settings["lr_scheduler_type"]
         if max_steps < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
             expected = f"expected at least {done}: {str(self.path)!r} has those steps already"
             raise InputError("max_steps", max_steps, expected)

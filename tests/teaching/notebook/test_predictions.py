@@ -1,12 +1,10 @@
 """Predictions: asked as text where nobody can answer, and judged by what they hold where somebody does."""
 
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from grpo_lab.teaching.cell_errors import CellStopped
 from grpo_lab.teaching.notebook import how_well_did_you_predict, predict, predictions
 from grpo_lab.teaching.notebook.predictions import forget_predictions
 
@@ -51,9 +49,8 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
     assert "You said" not in printed(capsys)
 
 
-def test_who_runs_all_cells_is_stopped_once_before_the_first_result_without_a_prediction(monkeypatch, capsys):
-    """A cell that was sent after its question was shown is not stopped, nor one whose question has a guess."""
-    monkeypatch.setattr(predictions, "_was_stopped", False)
+def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_question_stood(monkeypatch, capsys):
+    """Nothing is said in a cell that was sent after its question was shown, nor where the question has a guess."""
     hour = [datetime(2026, 1, 1, h, tzinfo=UTC) for h in range(3)]
     for sent, guess in ((hour[2], (0.0, 1.0)), (hour[0], (0.2, 0.3)), (None, (0.0, 1.0))):
         forget_predictions()
@@ -61,14 +58,21 @@ def test_who_runs_all_cells_is_stopped_once_before_the_first_result_without_a_pr
         monkeypatch.setattr(prediction, "_asked_at", hour[1])
         monkeypatch.setattr(predictions, "_sent_at", lambda sent=sent: sent)
         prediction.truth(0.25)
+    assert "Run All" not in printed(capsys)
     monkeypatch.setattr(predictions, "_sent_at", lambda: hour[0])
-    for stops in (True, False):
-        forget_predictions()
-        prediction = answered(predict("Which share?", 0, 1), (0.0, 1.0))
+    forget_predictions()
+    shown = []
+    for question in ("Which share?", "And then?"):
+        prediction = answered(predict(question, 0, 1), (0.0, 1.0))
         monkeypatch.setattr(prediction, "_asked_at", hour[1])
-        with pytest.raises(CellStopped, match=r"not predicted: Which share\?") if stops else nullcontext():
-            prediction.truth(0.25)
-        assert prediction.closed is not stops
+        prediction.place = SimpleNamespace(update=lambda text: shown.append(text.data))
+        prediction.truth(0.25)
+        assert prediction.closed and prediction.guess() is None
+    text = printed(capsys)
+    assert text.count("Run All") == 1 and text.index("Run All") < text.index("Truth: 0.25.")
+    assert len(shown) == 2 and all("Restart Kernel" in warning for warning in shown)
+    how_well_did_you_predict()
+    assert printed(capsys).startswith("No predictions were made in this run. To predict first, choose Kernel")
 
 
 def test_a_range_includes_its_ends_and_a_choice_is_right_or_wrong(capsys):

@@ -203,10 +203,10 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
-    engine, card = options.Engine("trl"), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), card, small=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), card, small=False) == "fp16"
-    assert options.Engine().precision(GRPOConfig(), card, small=False) is None
+    engine, gpu = options.Engine("trl"), torch.device("cuda")
+    assert engine.precision(GRPOConfig(), gpu, small=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, small=False) == "fp16"
+    assert options.Engine().precision(GRPOConfig(), gpu, small=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ beginning of what it writes of a longer one. One that drops earlier thoughts doe
 
 import json
 import re
+from itertools import takewhile
 from typing import Any
 
 from grpo_lab.base.checks import InputError
@@ -154,8 +155,8 @@ class Dialogue:
         prompt_text = self._text(QUESTION, add_generation_prompt=True)
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
-        common = next((n for n, (a, b) in enumerate(zip(prompt_text, text, strict=False)) if a != b), len(prompt_text))
-        response = self._up_to_end(text)[common:].lstrip("\n")
+        common = [*takewhile(lambda pair: pair[0] == pair[1], zip(prompt_text, text, strict=False))]
+        response = self._up_to_end(text)[len(common) :].lstrip("\n")
         message, malformed = self.read(
             encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, prompt_text)
         )

@@ -129,15 +129,15 @@ class ToolEnvironment:
         by_turn: after every turn the environment is asked for its reward so far and its state, as it has them.
         """
         dialogue = Dialogue(tokenizer, self.schemas)
-        rows = [row for row in rows for _ in range(num_generations)]
+        repeated_rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.environment_class)
         with _seeded():
-            threads = self._take_threads(len(rows))
-            prompts = [self._reset(thread, row) for thread, row in zip(threads, rows, strict=True)]
+            threads = self._take_threads(len(repeated_rows))
+            prompts = [self._reset(thread, row) for thread, row in zip(threads, repeated_rows, strict=True)]
             per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
             encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
             encoded_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            prompt_ids = [encoded_ids[index // per_prompt] for index in range(len(rows))]
+            prompt_ids = [encoded_ids[index // per_prompt] for index in range(len(repeated_rows))]
             tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, by_turn)
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
@@ -147,10 +147,10 @@ class ToolEnvironment:
                 max_turns=None if limit is None else limit + 1, **sampling,
             )  # fmt: skip
             episodes = []
-            for index, row in enumerate(rows):
+            for index, row in enumerate(repeated_rows):
                 changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]
                 episodes.append(tool_episodes[index].summary(rollout, index, changed_prompt))
-        group = torch.arange(len(rows), device=rollout.mask.device) // num_generations
+        group = torch.arange(len(repeated_rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group=group)
 
@@ -269,11 +269,12 @@ def _schemas(functions: list[Callable]) -> list[dict]:
 
 def _class_state(environment_class: type | None) -> dict[str, str]:
     """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
-    classes = [each for each in (environment_class.__mro__ if environment_class else ()) if each is not object]
+    bases = environment_class.__mro__ if environment_class else ()
+    classes = [base_class for base_class in bases if base_class is not object]
     return {
         name: repr(value)
-        for each in reversed(classes)
-        for name, value in vars(each).items()
+        for base_class in reversed(classes)
+        for name, value in vars(base_class).items()
         if not (name.startswith("__") or callable(value) or hasattr(value, "__get__") or name.startswith("_abc_"))
     }
 
