@@ -91,7 +91,7 @@ def test_the_parts_of_the_course_import_one_way():
 
 
 # In reading order, too.
-ROLLOUT = ("inputs", "forward", "prompting", "decoding", "sample", "environments")
+ROLLOUT = ("inputs", "rollout", "forward", "prompting", "decoding", "sample", "environments")
 
 
 def test_the_rooms_of_rollout_import_one_way():

@@ -10,7 +10,8 @@ from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.sample import Rollout, read_sequences, sample_completions
+from grpo_lab.rollout.rollout import Rollout
+from grpo_lab.rollout.sample import read_sequences, sample_completions
 
 
 def __getattr__(name: str):

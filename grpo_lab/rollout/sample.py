@@ -5,11 +5,8 @@ From prompts as text to a `Rollout`; `dispatch.py` picks the sampler that draws 
 A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice
@@ -21,57 +18,7 @@ from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_with_tags, thought_prefixes, with_thought_prefix
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
-
-    prompt_ids: Int[Tensor, "P L"]  # padded on the left
-    prompt_mask: Bool[Tensor, "P L"]
-    prompt_of_row: Int[Tensor, " B"]  # which prompt a row answers
-    completion_ids: Int[Tensor, "B T"]  # padded on the right
-    mask: Bool[Tensor, "B T"]  # up to and with the first end token
-    logp: Float[Tensor, "B T"]  # recorded while sampling; 0 where the mask is False
-    entropy: Float[Tensor, "B T"]  # recorded while sampling
-    truncated: Bool[Tensor, " B"]  # stopped by the length limit
-    texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
-    policy_mask: Bool[Tensor, "B T"]  # tokens that the policy wrote; `mask` has the environment's, too
-    turn: Int[Tensor, "B T"]  # the turn of each token, or to which it is the reply, from 0; -1 for none
-    episodes: Any  # where there is an environment: an `Episode` per row (see `episodes.py`); else None
-    group: Int[Tensor, " B"]  # the row of the data of each; a prompt may be one episode's alone
-
-    @classmethod
-    def without_environment(
-        cls, prompt_ids, prompt_mask, prompt_of_row, completion_ids, mask, logp, entropy, truncated, texts
-    ) -> "Rollout":
-        """A rollout whose tokens are all the policy's, in one turn; the arguments are the fields of these names."""
-        return cls(
-            prompt_ids=prompt_ids,
-            prompt_mask=prompt_mask,
-            prompt_of_row=prompt_of_row,
-            completion_ids=completion_ids,
-            mask=mask,
-            logp=logp,
-            entropy=entropy,
-            truncated=truncated,
-            texts=texts,
-            policy_mask=mask,
-            turn=mask.long() - 1,
-            episodes=None,
-            group=prompt_of_row,
-        )
-
-    def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
-        by_row = (
-            "prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated", "policy_mask", "turn", "group",
-        )  # fmt: skip
-        cut: dict = {name: getattr(self, name)[rows] for name in by_row}
-        indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        cut["texts"] = [self.texts[index] for index in indices]
-        if self.episodes is not None:
-            cut["episodes"] = [self.episodes[index] for index in indices]
-        return replace(self, **cut)
+from grpo_lab.rollout.rollout import Rollout
 
 
 @torch.no_grad()

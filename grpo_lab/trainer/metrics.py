@@ -15,7 +15,7 @@ from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.episodes import Episode
+from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # nats

@@ -14,7 +14,6 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.episodes import Episode
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 
@@ -101,7 +100,7 @@ def completion_records(
         experience.rewards_per_func.tolist(),
         experience.rewards.tolist(),
         advantages.tolist(),
-        rollout.episodes or [Episode()] * len(experience),
+        rollout.episode_per_row(),
         turns_by_row,
         strict=True,
     )

@@ -9,7 +9,7 @@ from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.episodes import Episode
+from grpo_lab.rollout.rollout import Episode
 
 
 def reward_rollout(
@@ -52,7 +52,7 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
     """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
     # The row of the data of each completion.
     data_rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
-    episodes = rollout.episodes or [Episode()] * len(data_rows)
+    episodes = rollout.episode_per_row()
     completions = [
         _completion(row["prompt"], text, episode)
         for row, text, episode in zip(data_rows, rollout.texts, episodes, strict=True)

@@ -5,7 +5,6 @@ All else that an episode earns, by reward functions, belongs to its last turn. S
 reward of the episode, and what a turn is credited with from then on is what was still to come.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -18,7 +17,6 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, abilities
-from grpo_lab.rollout.environments.episodes import Episode
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
@@ -72,7 +70,7 @@ def rewards_of_turns(
     turn = torch.where(rollout.policy_mask, rollout.turn, -1)
     turn_mask = (turn[:, :, None] == torch.arange(int(turn.max()) + 1, device=turn.device)).any(1)
     turn_rewards = torch.zeros(turn_mask.shape, dtype=rewards.dtype, device=rewards.device)
-    episodes: Sequence[Episode] = rollout.episodes or [Episode()] * len(rewards)
+    episodes = rollout.episode_per_row()
     for row, (count, episode) in enumerate(zip(turn_mask.sum(-1).tolist(), episodes, strict=True)):
         before_last = episode.turn_rewards[: count - 1]
         turn_rewards[row, : len(before_last)] = turn_rewards.new_tensor(before_last)

@@ -9,9 +9,9 @@ import torch
 from grpo_lab.advantages import ADVANTAGES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.episodes import Episode
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.rollout import Episode
 from grpo_lab.toys.guess import GuessPolicy, GuessWorld, policy_mask, sample_episodes
 from grpo_lab.toys.guess.world import episode_rewards, turn_states
 from grpo_lab.trainer import collect, train

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.sample import Rollout
+from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
 
 

@@ -5,8 +5,6 @@ no messages and no tools (those are in `tools/`): a calculator inside a thought 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -18,23 +16,8 @@ from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
-from grpo_lab.rollout.sample import Rollout, make_sampling_params, prompts_on_device
-
-
-@dataclass
-class Episode:
-    """What is recorded of an episode besides its tokens: calls, messages, instance, rewards."""
-
-    calls: int = 0  # replies of a text environment; calls of tools
-    failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time
-    prompt: Any = None  # where the environment has changed it; None: that of the row
-    messages: list[dict] | None = None  # the completion with its tool calls and their results; None: a text
-    environment: Any = None  # the instance that this episode was played in
-    reward: float | None = None  # that the environment gave, if it gives one
-    # Where turns are compared: what each turn but the last has added to that reward, and the state each begins in.
-    turn_rewards: list[float] = field(default_factory=list)
-    states: list[Any] = field(default_factory=list)
-    reply_tokens: int = 0  # that the environment wrote
+from grpo_lab.rollout.rollout import Episode, Rollout
+from grpo_lab.rollout.sample import make_sampling_params, prompts_on_device
 
 
 def sample_episodes(

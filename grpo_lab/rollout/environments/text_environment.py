@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.sample import Rollout
+from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows, Task
 
 

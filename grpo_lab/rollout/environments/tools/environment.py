@@ -26,7 +26,7 @@ from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_enviro
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
-from grpo_lab.rollout.sample import Rollout
+from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_walls
 from grpo_lab.tasks import Rows
 

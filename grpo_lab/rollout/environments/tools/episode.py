@@ -10,10 +10,9 @@ from typing import Any
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.rollout.decoding.turns import Turn
-from grpo_lab.rollout.environments.episodes import Episode
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
-from grpo_lab.rollout.sample import Rollout
+from grpo_lab.rollout.rollout import Episode, Rollout
 
 NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
 MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
