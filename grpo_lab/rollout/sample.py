@@ -107,13 +107,13 @@ def sample_completions(
         ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
             take or that leave no room in the context.
     """
-    sampling = checked_sampling(
+    sampling = make_sampling_params(
         model, tokenizer, num_generations, max_completion_length, cache_implementation,
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
     )  # fmt: skip
     eos_token_ids = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
-    encoded_on_device = checked_on_device(model, encoded, max_completion_length)
+    encoded_on_device = prompts_on_device(model, encoded, max_completion_length)
     request = SamplingRequest(encoded_on_device, num_generations, max_completion_length, sampling)
     with evaluating(model):
         sequences, logp, entropy = sample_sequences(model, request, cache_implementation)
@@ -139,7 +139,7 @@ def sample_completions(
     )
 
 
-def checked_sampling(
+def make_sampling_params(
     model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
 ) -> SamplingParams:
     """The distribution to draw from, once the sizes and the way of drawing are in their ranges; InputError if not."""
@@ -149,7 +149,7 @@ def checked_sampling(
     return SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
 
 
-def checked_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
+def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """The prompts on the model's device; InputError for one that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")

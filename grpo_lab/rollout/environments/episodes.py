@@ -18,7 +18,7 @@ from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
-from grpo_lab.rollout.sample import Rollout, checked_on_device, checked_sampling
+from grpo_lab.rollout.sample import Rollout, make_sampling_params, prompts_on_device
 
 
 @dataclass
@@ -109,14 +109,14 @@ def sample_turns(
     reply: gives for each turn the ids to append, None where the episode is over.
     settings: temperature, top_k, top_p and repetition_penalty; those that are left out are neutral.
     """
-    sampling = checked_sampling(
+    sampling = make_sampling_params(
         model, tokenizer, num_generations, max_completion_length, cache_implementation, **settings
     )
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
     eos_token_ids = sampling.eos_token_ids
     pad = sampling.pad_token_id
-    prompts = checked_on_device(model, encoded, max_completion_length)
+    prompts = prompts_on_device(model, encoded, max_completion_length)
     rows = len(prompts.ids) * num_generations
     turns = Turns(rows, max_completion_length, eos_token_ids, StopStrings(tokenizer, stop_strings), reply, max_turns)
     with evaluating(model):
