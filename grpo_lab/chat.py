@@ -19,7 +19,7 @@ from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.task_options import add_data_options
 
 if TYPE_CHECKING:
-    from grpo_lab.rewards.task_spec import TaskSpec
+    from grpo_lab.task_spec import TaskSpec
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
     """The task that is named, and one of its problems with the system prompt of a training, or that of --system."""
-    from grpo_lab.rewards.task_spec import make_task_spec
+    from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options, with_system
 
     number = 1 if args.problem is None else args.problem

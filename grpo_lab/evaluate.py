@@ -24,14 +24,14 @@ from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.rewards.task_spec import (
+from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
     TaskSpec,
     check_names,
     make_task_spec,
 )
-from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 

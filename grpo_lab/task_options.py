@@ -6,7 +6,7 @@ None of them has a default here: what was not typed may stand in the file of a r
 from argparse import ArgumentParser
 
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
-from grpo_lab.rewards.task_spec import BY_REWARDS, MODEL_TEMPLATE, SUMS
+from grpo_lab.task_spec import BY_REWARDS, MODEL_TEMPLATE, SUMS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import KINDS
 

@@ -16,8 +16,8 @@ from grpo_lab.memory.planning import choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
-from grpo_lab.rewards.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.task_options import add_task_option
+from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import OPTIONS
 
 SETTINGS = (

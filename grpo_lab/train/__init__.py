@@ -5,7 +5,7 @@ trains is `grpo_lab.trainer.train`. The tiny model on the task "sums" is the tra
 """
 
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rewards.task_spec import SUMS
+from grpo_lab.task_spec import SUMS
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.table import TRAINING_SUMS
 from grpo_lab.train.cli import main

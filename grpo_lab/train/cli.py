@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.rewards.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, typed_names
+from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, typed_names
 from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
 from grpo_lab.train.engines.options import OURS
 from grpo_lab.train.engines.processes import only_main_prints

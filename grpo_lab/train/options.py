@@ -8,8 +8,8 @@ from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, own_formulas
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
-from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, check_names
 from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_names
 from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.settings import settings_on_trl
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
@@ -38,6 +38,24 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     parser = train_parser()
     typed = vars(parser.parse_args(arguments))
     file = typed.pop("config", None)
+    saved = _saved_options(file, typed, parser)
+    changes: dict[str, tuple] = {}
+    engine = typed.get("engine") or saved.get("engine")
+    if file is not None and engine == TRL:
+        saved, changes = settings_on_trl(saved, typed)
+    options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
+    if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
+        options["output_dir"] = "outputs/run"
+    if "output_dir" not in options:
+        parser.error("the following arguments are required: --output_dir")
+    _register_own_formulas(options)
+    if isinstance(typed.get("resume_from_checkpoint"), str):
+        options["resume_from_checkpoint"] = True
+    return options, changes
+
+
+def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
+    """The options of the file, or of the run that is resumed, without those that a typed one replaces."""
     run_folder = typed.get("resume_from_checkpoint")
     if isinstance(run_folder, str):
         if file is not None:
@@ -54,21 +72,14 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)
-    changes: dict[str, tuple] = {}
-    engine = typed.get("engine") or saved.get("engine")
-    if file is not None and engine == TRL:
-        saved, changes = settings_on_trl(saved, typed)
-    options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
-    if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
-        options["output_dir"] = "outputs/run"
-    if "output_dir" not in options:
-        parser.error("the following arguments are required: --output_dir")
+    return saved
+
+
+def _register_own_formulas(options: dict) -> None:
+    """Add the loss and the advantage of one's own to the tables. They are typed: a file may not name code."""
     for setting in own_formulas.TABLES:
-        if own_formulas.is_own(options.get(setting)):  # typed: a file may not name code
+        if own_formulas.is_own(options.get(setting)):
             own_formulas.register(setting, options[setting])
-    if isinstance(run_folder, str):
-        options["resume_from_checkpoint"] = True
-    return options, changes
 
 
 def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:

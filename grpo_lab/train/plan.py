@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
-from grpo_lab.rewards.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.options import OURS, Engine, make_engine
 from grpo_lab.train.engines.processes import is_main

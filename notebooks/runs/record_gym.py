@@ -19,7 +19,7 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
-from grpo_lab.rewards.task_spec import make_task_spec
+from grpo_lab.task_spec import make_task_spec
 from grpo_lab.trainer import train
 
 SYSTEM = "Say the answer only."

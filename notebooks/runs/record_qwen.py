@@ -36,8 +36,8 @@ from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
-from grpo_lab.rewards.task_spec import make_task_spec
 from grpo_lab.rollout import sample_completions
+from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.trainer import train

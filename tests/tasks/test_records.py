@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import named
-from grpo_lab.rewards.task_spec import make_task_spec
+from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.own import own_problems

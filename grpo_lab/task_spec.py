@@ -49,30 +49,51 @@ def check_names(options: dict[str, Any], file: Path) -> None:
 
 def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
     """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
-    rewards, task = options.get("reward_funcs") or [], options.get("task")
-    rewards = rewards if isinstance(rewards, list) else [rewards]
-    our_rewards = all(isinstance(name, str) and short_name(name) in REWARD_FUNCTIONS for name in rewards)
-    our_task = task is None or (isinstance(task, str) and _may_stand_in_a_file(task))
-    formulas = [(name, [options.get(name)], ":" not in str(options.get(name))) for name in ("loss_type", "advantage")]
-    names = [("reward_funcs", rewards, our_rewards), ("task", [task], our_task), *formulas]
-    for option in OPTIONS_THAT_IMPORT:
+    words = {}
+    for option, may_stand_in_a_file in _MAY_STAND_IN_A_FILE.items():
         value = options.get(option)
-        names.append((option, value if isinstance(value, list) else [value], value in (None, [PYTHON_TOOL])))
-    return {option: [f"--{option}", *map(str, words)] for option, words, is_ours in names if not is_ours}
+        if not may_stand_in_a_file(value):
+            words[option] = [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
+    return words
 
 
-def _may_stand_in_a_file(name: str) -> bool:
+def _are_our_rewards(value: Any) -> bool:
+    names = value if isinstance(value, list) else [value] if value else []
+    return all(isinstance(name, str) and short_name(name) in REWARD_FUNCTIONS for name in names)
+
+
+def _is_safe_task(name: Any) -> bool:
     """True for a task that a file may name, since it runs nobody's code.
 
     That is a task of the package, a gym generator with plain options, or problems on this machine. (A path such as
     \\\\host\\share is refused: Windows would send its login there.)
     """
+    if not isinstance(name, str):
+        return name is None
     if name in TASKS or re.fullmatch(r"gym:\w+(?::[\w=.,+\- \[\]]*)?", name):
         return True
     path = name.removeprefix("gsm8k:")
     is_remote = re.match(r"\\|/[\\/]", path)
     is_data = path != name or name.endswith(KINDS) or Path(path).is_dir()
     return not is_remote and is_data and Path(path).exists()
+
+
+def _is_our_formula(name: Any) -> bool:
+    return ":" not in str(name)
+
+
+def _imports_nothing(value: Any) -> bool:
+    return value in (None, [PYTHON_TOOL])
+
+
+# Of each option that may name code, whether a value of it runs nobody's.
+_MAY_STAND_IN_A_FILE: dict[str, Callable[[Any], bool]] = {
+    "reward_funcs": _are_our_rewards,
+    "task": _is_safe_task,
+    "loss_type": _is_our_formula,
+    "advantage": _is_our_formula,
+}
+_MAY_STAND_IN_A_FILE |= dict.fromkeys(OPTIONS_THAT_IMPORT, _imports_nothing)
 
 
 @dataclass(frozen=True)
