@@ -88,3 +88,15 @@ def test_a_prediction_is_taken_and_judged(page, lab):
     assert cell_text.index("The result:") < cell_text.index("Truth: 0.5. You said 0.2 to 1: that holds it.")
     assert "Truth: the second. You said the first: wrong." in cell_text
     assert "You answered 2 of 2 predictions. Of 1 range, 1 held the truth" in cell_text
+
+
+def test_run_all_warns_before_the_first_answer_and_where_each_question_stood_and_runs_to_the_end(page, lab):
+    open_cells(page, lab, [nbformat.v4.new_code_cell(source) for source in PREDICTIONS])
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.get_by_text("No predictions were made in this run.").wait_for()
+    assert_no_error(page)
+    _, first, second, truths = page.locator(".jp-Notebook:visible .jp-Cell").all_inner_texts()
+    assert "Restart Kernel" in first and "Restart Kernel" in second
+    assert truths.index("Run All tells this answer") < truths.index("Truth: 0.5.")
+    assert page.locator(".jp-Notebook:visible .noUi-handle, .jp-Notebook:visible input[type=radio]").count() == 0
