@@ -11,6 +11,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
+from grpo_lab.logprobs import LARGE_VOCABULARY
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout.decoding.static import CAPTURED_LOGITS, fixed_columns
@@ -277,10 +278,11 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
 def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
     """Bytes of the head's gradient at the end of a backward pass, where that of the input embedding is added to it.
 
-    The addition is in place. If earlier micro-batches left gradients, the new one stands beside theirs, and, if no
-    chunks made the head's own, beside a sum.
+    The addition is in place. If earlier micro-batches left gradients, the new one stands beside theirs, and, if the
+    plain head made its own, beside a sum.
     """
-    sums = (run.shape.tied and run.chunk is None) + 1 if gradients_before else 0
+    is_plain = run.chunk is None and (run.shape.vocabulary <= LARGE_VOCABULARY or run.mode.autocast is not None)
+    sums = (run.shape.tied and is_plain) + 1 if gradients_before else 0
     return run.head_gradient_bytes + sums * run.embedding_bytes
 
 

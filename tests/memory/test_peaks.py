@@ -156,6 +156,17 @@ def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monke
     assert during(planned("wide", mode, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)
 
 
+@pytest.mark.parametrize("T", [4, 32])
+def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch):
+    """By every allocation of torch, with logits in one piece and in chunks."""
+    monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
+    config = make_config(T=T, G=2, B=2, b=2)
+    update, _ = update_and_logprobs("wide", "fp32", config, 4)
+    update()
+    assert during(planned("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
+
+
 def check(device, shape, mode, config, L, monkeypatch):
     if device == "cuda":
         like_a_card(monkeypatch)

@@ -14,7 +14,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
+from grpo_lab.logprobs import (
+    LARGE_VOCABULARY,
+    chunked_logprobs_and_entropy,
+    chunked_token_logprobs,
+    token_entropy,
+    token_logprobs,
+)
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.forward.packing import packed_hidden
@@ -67,7 +73,7 @@ def compute_logprobs(
     chunk = head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type)
     entropy = None
     if chunk is None:
-        logp, entropy = logprobs_and_entropy(head(hidden), ids)
+        logp, entropy = logprobs_and_entropy(_head_logits(head, hidden), ids)
     elif with_entropy:
         logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
     else:
@@ -75,6 +81,32 @@ def compute_logprobs(
     zeros = logp.new_zeros(needed_mask.shape)
     logp = zeros.masked_scatter(needed_mask, logp[0, pair_index])
     return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy[0, pair_index])
+
+
+def _head_logits(head, hidden: Float[Tensor, "1 N D"]) -> Float[Tensor, "1 N V"]:
+    autocast = torch.is_autocast_enabled(hidden.device.type)
+    is_large = type(head) is torch.nn.Linear and head.bias is None and len(head.weight) > LARGE_VOCABULARY
+    return _LargeHead.apply(hidden, head.weight) if is_large and not autocast else head(hidden)
+
+
+class _LargeHead(torch.autograd.Function):
+    """The linear map of a head, whose weight's gradient is a product and not the transposed view of one.
+
+    Where input and output embedding are one, autograd adds up their two gradients: in place, but not in a view, beside
+    which a third tensor of the embedding's size would be made.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight):
+        ctx.save_for_backward(hidden, weight)
+        return torch.nn.functional.linear(hidden, weight)
+
+    @staticmethod
+    def backward(ctx, grad_logits):
+        hidden, weight = ctx.saved_tensors
+        need_hidden, need_weight = ctx.needs_input_grad
+        grad_weight = grad_logits.flatten(0, -2).T @ hidden.flatten(0, -2) if need_weight else None
+        return grad_logits @ weight if need_hidden else None, grad_weight
 
 
 def _logprobs_and_entropy(
