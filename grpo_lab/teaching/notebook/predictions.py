@@ -56,7 +56,7 @@ class Prediction:
     """
 
     widget = None  # only in a live notebook
-    place = None  # of the widget on the page
+    display_handle = None  # of the widget on the page
     answer = None  # once the truth is known
     closed = False
     run_all = False  # told by Run All, before anybody could predict
@@ -77,7 +77,7 @@ class Prediction:
 
             self._asked_at = datetime.now(UTC)
             self.widget = self.make_widget()
-            self.place = display(self.widget, display_id=True)
+            self.display_handle = display(self.widget, display_id=True)
 
     def close(self, guess) -> None:
         """Take this guess, or None, for the last one."""
@@ -116,10 +116,10 @@ class Prediction:
         if not any(prediction.run_all for prediction in _predictions.values()):
             say(f"**{prose(warning)}**", warning)
         self.run_all = True
-        if self.place is not None:
+        if self.display_handle is not None:
             from IPython.display import Markdown
 
-            self.place.update(Markdown(f"**{prose(warning)}**"))
+            self.display_handle.update(Markdown(f"**{prose(warning)}**"))
 
 
 def _sent_at() -> datetime | None:
