@@ -65,7 +65,7 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
     for question in ("Which share?", "And then?"):
         prediction = answered(predict(question, 0, 1), (0.0, 1.0))
         monkeypatch.setattr(prediction, "_asked_at", hour[1])
-        prediction.place = SimpleNamespace(update=lambda text: shown.append(text.data))
+        prediction.display_handle = SimpleNamespace(update=lambda text: shown.append(text.data))
         prediction.truth(0.25)
         assert prediction.closed and prediction.guess() is None
     text = printed(capsys)
