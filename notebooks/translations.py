@@ -65,7 +65,8 @@ SAYING = (
     *(f"course/checking/{name}.py" for name in CHECKING),
 )
 PAGES_OF_A_CLASS = ("course/grading/classpage.py", "course/grading/studentpage.py")
-DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py", "__main__.py")
+DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
+DRAWING += ("__main__.py",)
 SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "sandbox", "allocator", "You said {0} to {1}: {2}."]
