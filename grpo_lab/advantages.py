@@ -290,7 +290,7 @@ def advantages_where_rewarded(
     has_reward: Bool[Tensor, "P G"],
     rewards: Float[Tensor, "P G ..."],
     *other_inputs: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
-    smallest_group: int = 2,
+    min_rewarded: int = 2,
 ) -> Float[Tensor, "P G ..."]:
     """Compare the completions of each group that have a reward; the advantages of the others are zero.
 
@@ -299,13 +299,13 @@ def advantages_where_rewarded(
         has_reward: False for a completion to which no reward applies (its reward is NaN).
         rewards: numbers where there is a reward; elsewhere anything may stand, NaN included.
         other_inputs: what else `compute` takes, such as a mask of turns. A None is handed on.
-        smallest_group: where fewer have a reward, they have no baseline: theirs are zero, too.
+        min_rewarded: where fewer have a reward, they have no baseline: theirs are zero, too.
     """
     if has_reward.all():
         return compute(rewards, *other_inputs)
     advantages = torch.zeros_like(rewards)
     for p, row_has_reward in enumerate(has_reward):
-        if row_has_reward.sum() >= smallest_group:
+        if row_has_reward.sum() >= min_rewarded:
             inputs = (
                 None if values is None else values[p, row_has_reward][None] for values in (rewards, *other_inputs)
             )

@@ -76,24 +76,18 @@ def evaluate(
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
-    from grpo_lab.rewards.scoring import check_weights
-    from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
     sampled = sample_and_reward(
         model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
-        temperature=temperature, batch_size=batch_size, seed=seed,
+        temperature=temperature, batch_size=batch_size, seed=seed, reward_weights=reward_weights,
         disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
     G = num_generations
-    _, rewards_per_func, names = sampled.rewards
-    if reward_weights is not None and abilities(environment).has_reward and len(reward_weights) < len(names):
-        reward_weights = [*reward_weights, 1.0]  # the environment's own, as in a training
-    weights = check_weights(reward_weights, names)
-    total = (weights * rewards_per_func).nansum(1).masked_fill(rewards_per_func.isnan().all(1), torch.nan)
+    total, rewards_per_func, names = sampled.rewards
     if samples is not None:
-        samples += _records(rows, sampled._replace(rewards=sampled.rewards._replace(total=total)), G)
+        samples += _records(rows, sampled, G)
     correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(sampled.correctness)
     num_applied = int((correctness > -torch.inf).any(1).sum())

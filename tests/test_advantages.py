@@ -306,7 +306,7 @@ def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
     rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
     advantages = advantages_where_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
     assert advantages.tolist() == [[-3.0, 0.0, 3.0], [0.0] * 3, [0.0] * 3, [-4.5, -1.5, 6.0]]
-    unchanged = advantages_where_rewarded(torch.clone, ~rewards.isnan(), rewards, smallest_group=1)
+    unchanged = advantages_where_rewarded(torch.clone, ~rewards.isnan(), rewards, min_rewarded=1)
     assert unchanged.tolist() == rewards.nan_to_num(0.0).tolist()
     states_seen = []
     advantages_where_rewarded(lambda r, states: states_seen.append(states) or r, ~rewards.isnan(), rewards, None)

@@ -26,6 +26,7 @@ from grpo_lab.rollout import encode_prompts
 
 PROMPTS = 200  # whose length is looked at before a run
 RESERVE = GIB  # bytes, for what a plan does not count
+LORA_NOT_PLANNED = "memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA"
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,7 @@ def fit_to_gpu(
     if device.type != "cuda":
         return config, []
     if lora:
-        reason = "since the plan counts a training of all parameters, which takes more than LoRA"
-        return config, [f"memory: not planned, {reason}"]
+        return config, [LORA_NOT_PLANNED]
     modes = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])

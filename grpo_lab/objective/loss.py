@@ -18,7 +18,7 @@ from grpo_lab.base.checks import (
 )
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
-from grpo_lab.objective.surrogates import importance_ratio, upper_clip_range
+from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
 from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, LossBatch, LossSettings, check_ranges
 
 
@@ -67,17 +67,18 @@ def policy_loss(
         settings: others of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A loss looks at
             those that it reads.
 
-    S is the surrogate of the loss type: `clipped_surrogate` for five of the eight, and for "cispo", "sapo" and "vespo"
-    one of their own, `LOSSES[loss_type].surrogate`.
+    S is `LOSSES[loss_type].surrogate`: `clipped_surrogate`, but for "cispo", "sapo" and "vespo", which have their own.
 
     Returns:
-        The loss, and metrics under TRL's names as floats: "kl" (if beta > 0), "ratio", "clip_ratio/low_mean",
-        "clip_ratio/high_mean", "clip_ratio/region_mean" ("cispo_clip_ratio" for "cispo"), each a mean over the tokens
-        of the mask, or over rows where there is one value a row (sequence level), as in TRL.
+        The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); where the loss clips,
+        "clip_ratio/low_mean", "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each
+        is a mean over the tokens of the mask, or over rows where there is one value per row (sequence level), as in
+        TRL.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
     check_choice("loss_type", loss_type, LOSSES)
+    check_choice("importance_sampling_level", importance_sampling_level, LEVELS)
     check_choice("kl_estimator", kl_estimator, ESTIMATORS)
     check_at_least("beta", beta, 0)
     check_dtype("mask", mask, "bool")

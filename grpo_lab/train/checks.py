@@ -9,7 +9,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import fit_to_gpu, longest_prompt
+from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt
 from grpo_lab.memory.planning import plan as memory_plan
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
@@ -109,22 +109,26 @@ def checked_parts(plan: RunPlan) -> list[str]:
     ]
 
 
-def plan_lines(plan: RunPlan, precision: str | None) -> Iterator[str]:
+def plan_lines(plan: RunPlan) -> Iterator[str]:
     """The plan of a run: steps and updates, memory by phase, and the first prompt as the model sees it.
 
-    precision: the mode to load the model in; None for the default of the device.
+    The run is fitted to memory here as it is when it starts: a small model's is not.
     """
-    device, rows = plan.device, plan.rows
-    plan, fitting_lines = plan.fitted_to_memory() if device.type == "cpu" else (plan, [])
-    yield from fitting_lines
-    config, (model_config, tokenizer) = plan.config, plan.model_parts
+    precision = plan.engine.precision(plan.config, plan.device, plan.small)  # None: the default of the device
+    plan, fitting_lines = (plan, []) if plan.small else plan.fitted_to_memory()
+    device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
+    is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
+    if not is_planned_for_gpu:
+        yield from fitting_lines
     yield (
         f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
         f"{counted(config.updates_per_step, 'update')} each, {config.rows_at_once} completions at a time; "
         f"to {config.output_dir}"
     )
-    if device.type == "cuda":
-        yield from fit_to_gpu(model_config, tokenizer, rows, config, device, plan.options)[1]
+    if is_planned_for_gpu:
+        yield from fitting_lines
+    elif plan.engine.lora is not None:
+        yield LORA_NOT_PLANNED
     else:
         mode = precision or pick_precision(device).name
         length = longest_prompt(tokenizer, rows)

@@ -45,13 +45,11 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)
         checker(checks.check_adapter, plan, model_config)
-        precision = plan.engine.precision(plan.config, plan.device, plan.small)
-        if not dry_run or plan.device.type == "cpu":  # on a GPU, `plan_lines` says what fits
-            plan, memory_lines = plan.fitted_to_memory()
-            if memory_lines:
-                print(*memory_lines, sep="\n")
         if dry_run:
-            return checker.report(checks.plan_lines(plan, precision), checks.checked_parts(plan))
+            return checker.report(checks.plan_lines(plan), checks.checked_parts(plan))
+        plan, memory_lines = plan.fitted_to_memory()
+        if memory_lines:
+            print(*memory_lines, sep="\n")
     model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
     one_thread_if_small(model)
     if plan.engine.name == OURS:

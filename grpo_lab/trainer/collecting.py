@@ -119,6 +119,6 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
             lambda rewards: entry.compute(rewards, config),
             has_reward,
             grouped_rewards,
-            smallest_group=2 if entry.needs_baseline else 1,
+            min_rewarded=2 if entry.needs_baseline else 1,
         )
     return advantages.flatten()

@@ -1,6 +1,6 @@
 """Measurements beside the training: held-out problems, and how far the policy is from the reference."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,19 +39,19 @@ class ScoredCompletions(NamedTuple):
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
-    config: GRPOConfig | None = None, disable_tqdm: bool = True, environment=None, trainer_state: Any = None,
-    **sampling,
+    config: GRPOConfig | None = None, reward_weights: Sequence[float] | None = None, disable_tqdm: bool = True,
+    environment=None, trainer_state: Any = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
     """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
 
-    config: for the precision and the weights of the rewards; without it the model computes as it was loaded, and each
-        weight is 1.
+    config: for the precision and the weights of the rewards; without it the model computes as it was loaded.
+    reward_weights: where there is no config; None: each weight is 1.
     environment: as `collect` takes it.
     trainer_state: for reward functions that read it; None is that before a run.
     sampling: further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
-    reward_weights = None if config is None else config.reward_weights
+    reward_weights = reward_weights if config is None else config.reward_weights
     first_function = next(iter(as_list_or_empty(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []

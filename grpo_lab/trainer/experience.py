@@ -22,7 +22,7 @@ class Experience:
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
     loss_mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
-    old_logp: Float[Tensor, "B T"] | None = None  # None: the policy has not moved since it sampled
+    old_logp: Float[Tensor, "B T"] | None = None  # None: the policy's, before its first update
     ref_logp: Float[Tensor, "B T"] | None = None
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
     reward_columns: Columns | None = None  # what reward functions logged of each completion

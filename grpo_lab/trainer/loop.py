@@ -98,7 +98,7 @@ def update(
     updates: list[dict] = []
     as_sampled = experience
     with clock("time/update"):
-        if config.updates_per_step > 1:
+        if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
                 old_logp = logprobs_without_gradient(model, experience, config, experience.rows_with_gradient(config))
             experience = replace(experience, old_logp=old_logp)

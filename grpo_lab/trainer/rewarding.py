@@ -27,7 +27,7 @@ def reward_rollout(
     """
     functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
-        weights = [*weights, *[1.0] * (len(functions) - len(weights))]
+        weights = [*weights, *[1.0] * (len(functions) - len(as_list_or_empty(reward_funcs)))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
     columns |= (log or RewardLog()).arguments()
     return score_completions(functions, prompts, completions, completion_ids, columns, weights)

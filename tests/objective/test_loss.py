@@ -110,7 +110,7 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
     [
         ({"loss_type": "ppo"}, "loss_type is 'ppo'; expected one of 'grpo', "),
         ({"loss_type": "dr_grpo"}, "max_completion_length is None; 'dr_grpo' needs one of at least 1"),
-        ({"importance_sampling_level": "batch"}, "level is 'batch'; expected one of 'token', 'sequence'"),
+        ({"importance_sampling_level": "batch"}, "importance_sampling_level is 'batch'; expected one of 'token', "),
         ({"epsilon": -0.1}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon_high": -0.1}, "epsilon_high"),

@@ -64,6 +64,22 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
         assert max(metrics["clip_ratio/high_mean"] for metrics in history) > 0, "epsilon_high bounds no ratio"
 
 
+def test_an_old_logp_that_is_put_in_holds_for_all_updates(monkeypatch):
+    config = make_config(num_iterations=3)
+    model, tokenizer = make_world(seed=1)
+    experience, _ = collect(model, tokenizer, ROWS, letter_reward, config)
+    own = replace(experience, old_logp=experience.rollout.logp - 0.1)
+    used, accumulate = [], loop.accumulate_gradient
+
+    def spy(model, optimizer, batch, *arguments):
+        used.append(torch.equal(batch.old_logp, batch.rollout.logp - 0.1))
+        return accumulate(model, optimizer, batch, *arguments)
+
+    monkeypatch.setattr(loop, "accumulate_gradient", spy)
+    loop.update(model, PolicyOptimizer(model, config), own, config, 1e-3)
+    assert len(used) == 3 * config.generation_batch_size // config.update_batch_size and all(used)
+
+
 def check_rewards_and_advantages(experience, config):
     rollout = experience.rollout
     ids = [[i for i, real in zip(*row, strict=True) if real]
