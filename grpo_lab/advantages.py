@@ -369,6 +369,17 @@ class Advantage:
     needs_baseline: bool = True
     compute_masked: Callable[[Tensor, Tensor, Any], Tensor] | None = None
 
+    def compute_where_rewarded(self, rewards: Tensor, has_reward: Tensor, config: Any) -> Tensor:
+        """Compute advantages (P, G) where rewards are missing: by `compute_masked`, or of the others of a group."""
+        if self.compute_masked is not None:
+            return self.compute_masked(rewards, has_reward, config)
+        return advantages_where_rewarded(
+            lambda rewards: self.compute(rewards, config),
+            has_reward,
+            rewards,
+            min_rewarded=2 if self.needs_baseline else 1,
+        )
+
 
 ADVANTAGES = {
     "group": Advantage(

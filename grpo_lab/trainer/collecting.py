@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, advantages_where_rewarded
+from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
@@ -112,13 +112,6 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     entry = ADVANTAGES[config.advantage]
     if has_reward.all():
         advantages = entry.compute(grouped_rewards, config)  # [complete]
-    elif entry.compute_masked is not None:
-        advantages = entry.compute_masked(grouped_rewards, has_reward, config)
     else:
-        advantages = advantages_where_rewarded(
-            lambda rewards: entry.compute(rewards, config),
-            has_reward,
-            grouped_rewards,
-            min_rewarded=2 if entry.needs_baseline else 1,
-        )
+        advantages = entry.compute_where_rewarded(grouped_rewards, has_reward, config)
     return advantages.flatten()
