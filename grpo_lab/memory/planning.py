@@ -177,17 +177,14 @@ def longest_prompt(tokenizer, rows) -> int:
 
 
 def fit_to_gpu(
-    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str], lora: bool = False
+    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
 ) -> tuple[GRPOConfig, list[str]]:
     """The configuration with the mode that fits a GPU, where none is requested; and lines on the plan and the choice.
 
     fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
-    lora: whether only adapters are trained, for which nothing changes, either.
     """
     if device.type != "cuda":
         return config, []
-    if lora:
-        return config, [LORA_NOT_PLANNED]
     modes = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])

@@ -67,18 +67,17 @@ class RunPlan:
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """The plan with what fits, and lines on it: on a GPU precision and micro-batch size, on a CPU the latter."""
-        from grpo_lab.memory import fit_to_cpu, fit_to_gpu
+        from grpo_lab.memory.planning import LORA_NOT_PLANNED, fit_to_cpu, fit_to_gpu
 
-        has_adapters = self.engine.lora is not None
-        if self.engine.name != OURS and not has_adapters:
+        if self.engine.lora is not None:
+            return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
+        if self.engine.name != OURS:
             return self, []
-        if self.device.type == "cpu" and not has_adapters:
+        if self.device.type == "cpu":
             precision = self.engine.precision(self.config, self.device, self.small) or "fp32"
             config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
         else:
-            config, lines = fit_to_gpu(
-                *self.model_parts, self.rows, self.config, self.device, self.options, lora=has_adapters
-            )
+            config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
         return replace(self, config=config), lines
 
 
