@@ -10,7 +10,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.run_folder import CHANGING, LOCK, RunFolder
+from grpo_lab.trainer.folder.run_folder import CHANGING_FILES, LOCK, RunFolder
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
@@ -123,7 +123,7 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
-    assert named | {*CHANGING[:2], *run["trained"], "grpo_run.json"} == contents(folder).keys()
+    assert named | {*CHANGING_FILES[:2], *run["trained"], "grpo_run.json"} == contents(folder).keys()
     assert len(metrics_in(folder)) == 5
 
 
