@@ -105,7 +105,7 @@ def check_evaluation(inputs: RunInputs) -> None:
     if eval_steps is not None and eval_dataset is None:
         raise InputError("eval_dataset", None, "expected one where eval_steps is given")
     if eval_dataset is not None:
-        check_columns(inputs.dataset, eval_dataset)
+        check_same_columns(inputs.dataset, eval_dataset)
 
 
 def check_prompts_of_run(inputs: RunInputs) -> None:
@@ -145,7 +145,7 @@ def check_tool_environment(environment: Any, model: str, rows: Rows, name: str =
         environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
 
 
-def check_columns(dataset: Rows, eval_dataset: Rows) -> None:
+def check_same_columns(dataset: Rows, eval_dataset: Rows) -> None:
     """Raise InputError unless the held-out rows have all columns of the training rows."""
     if missing_columns := sorted(dataset[0].keys() - eval_dataset[0].keys()):
         expected = f"expected those of dataset, with {', '.join(missing_columns)}"

@@ -99,10 +99,11 @@ def update(
     clock = clock or Clock(model.device)
     updates: list[dict] = []
     sampled_experience = experience
+    has_gradient = experience.rows_with_gradient(config)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
-                old_logp = logprobs_without_gradient(model, experience, config, experience.rows_with_gradient(config))
+                old_logp = logprobs_without_gradient(model, experience, config, has_gradient)
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
             # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
@@ -111,9 +112,11 @@ def update(
             batch = sampled_experience[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
-    skipped = (~experience.rows_with_gradient(config)).float().mean().item()
-    step_metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
-    return mean_of_updates(updates) | step_metrics
+    return mean_of_updates(updates) | {
+        "learning_rate": lr,
+        "nonfinite_steps": optimizer.nonfinite_total,
+        "rows_without_gradient": (~has_gradient).float().mean().item(),
+    }
 
 
 def accumulate_gradient(
@@ -128,8 +131,7 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    if LOSSES[config.loss_type].divided_by != "microbatch_tokens":
-        # Skipped for losses whose value depends on which rows share a micro-batch.
+    if not LOSSES[config.loss_type].depends_on_microbatches:
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
     for microbatch in experience.split(config.rows_at_once):
         has_gradient = microbatch.rows_with_gradient(config)

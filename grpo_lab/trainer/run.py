@@ -67,9 +67,6 @@ class Run:
             # Before 1.0.0 the order of these two positional arguments was config, reward_funcs.
             warnings.warn("Run takes reward_funcs before config, as train does", DeprecationWarning, stacklevel=2)
             reward_funcs, config = config, reward_funcs
-        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        check_run_inputs(self.inputs)
-        # Your own loop reads the inputs as attributes, such as `run.model` or `run.config`.
         self.model = model
         self.tokenizer = tokenizer
         self.dataset = dataset
@@ -77,6 +74,7 @@ class Run:
         self.config = config
         self.eval_dataset = eval_dataset
         self.environment = environment
+        check_run_inputs(self._inputs())
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
@@ -94,6 +92,17 @@ class Run:
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
+
+    def _inputs(self) -> RunInputs:
+        return RunInputs(
+            self.model,
+            self.tokenizer,
+            self.dataset,
+            self.reward_funcs,
+            self.config,
+            self.eval_dataset,
+            self.environment,
+        )
 
     def __enter__(self):
         resources = ExitStack()
@@ -134,7 +143,7 @@ class Run:
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
-        return fingerprints(self.inputs) | formula_fingerprints(self.config)
+        return fingerprints(self._inputs()) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
