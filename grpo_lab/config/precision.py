@@ -177,7 +177,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 def realised_share(
     weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " steps"]:
-    r"""Share of the intended movement that the weights have made after each of `steps` steps in one direction.
+    r"""Share of the intended movement that the weights have made after each step, if all steps go in one direction.
 
     While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The moved weight is
     rounded to the numbers of the mode: `round` does nothing for "fp32", rounds to the nearest bf16 number for

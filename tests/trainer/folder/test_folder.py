@@ -1,4 +1,4 @@
-"""What a run's folder refuses, a second run among it, which checkpoints stay in it, and what is left at the end."""
+"""The folder of a run: refused starts, a second run at the same time, kept checkpoints, and the files at the end."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_without_save_steps_only_the_end_is_saved(tmp_path):
 
 
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
-    """transformers loads such a one with a warning, and refuses to save it; this is its own sentence."""
+    """transformers loads such a model with a warning and refuses to save it; the error has its message."""
     model, tokenizer = make_world()
     model.generation_config.update(do_sample=False, temperature=0.6)
     with pytest.raises(ValueError, match="GenerationConfig is invalid: .*\n.*temperature.*unset `temperature`"):
