@@ -37,11 +37,11 @@ class Precision:
 PRECISIONS = {
     mode.name: mode
     for mode in (
-        Precision("fp32", torch.float32),  # 16 bytes: the CPU, and models too small for rounding to save anything
+        Precision("fp32", torch.float32),  # 16 bytes: for the CPU and for small models
         Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies during a pass
         Precision("bf16", torch.bfloat16, optimizer="adamw8bit", stochastic_rounding=True),  # 6 bytes
         Precision("bf16-naive", torch.bfloat16),  # 8 bytes, but most updates are lost
-        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: GPUs without bf16
+        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: for GPUs without bf16
     )
 }
 

@@ -95,7 +95,19 @@ def train(
 def update(
     model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, lr: float, clock: Clock | None = None
 ) -> dict:
-    """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
+    """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time.
+
+    Args:
+        model: The policy.
+        optimizer: The optimizer of the policy.
+        experience: The B rows of the step.
+        config: The settings of the run.
+        lr: The learning rate of the step.
+        clock: Clock to which the seconds of each phase are added. None: they are not returned.
+
+    Returns:
+        The mean metrics of the updates, by name.
+    """
     clock = clock or Clock(model.device)
     updates: list[dict] = []
     sampled_experience = experience
