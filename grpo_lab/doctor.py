@@ -149,13 +149,13 @@ def check_tiny() -> Check:
 def check_models() -> Check:
     """The real models that can be fetched as packages, and the mission's own in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
-    from grpo_lab.models.packaged import PACKAGED, is_here, source
+    from grpo_lab.models.packaged import PACKAGED, is_converted, source
 
     with contextlib.redirect_stdout(io.StringIO()):
         cached = find_in_caches(QWEN2)
-    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_here(model)]
+    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_converted(model)]
     present += [f"auto ({cached[1]})"] if cached else []
-    missing = [model for model in PACKAGED.values() if not is_here(model)]
+    missing = [model for model in PACKAGED.values() if not is_converted(model)]
     fetches = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
     return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(fetches))
 

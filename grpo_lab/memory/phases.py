@@ -111,7 +111,7 @@ class PlannedRun:
     @cached_property
     def head_gradient_bytes(self) -> int:
         """The output embedding's gradient, which waits for that of the input's, where the two are one."""
-        return self.embedding_bytes if self.shape.tied else 0
+        return self.embedding_bytes if self.shape.has_tied_head else 0
 
     @cached_property
     def head_copy_bytes(self) -> int:
@@ -282,7 +282,7 @@ def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
     plain head made its own, beside a sum.
     """
     is_plain = run.chunk is None and (run.shape.vocabulary <= LARGE_VOCABULARY or run.mode.autocast is not None)
-    sums = (run.shape.tied and is_plain) + 1 if gradients_before else 0
+    sums = (run.shape.has_tied_head and is_plain) + 1 if gradients_before else 0
     return run.head_gradient_bytes + sums * run.embedding_bytes
 
 
