@@ -1,4 +1,4 @@
-"""The memory that a run will take on a device, known before it starts; and what to turn down where it does not fit."""
+"""Plan the memory that a run will take on a device before it starts, and find settings with which it fits."""
 
 from grpo_lab.base.display import GIB
 from grpo_lab.config.precision import MODES
