@@ -320,7 +320,7 @@ def _moment(gradients: int, activations: int, autocast_cache: int, head: int) ->
 
 
 def optimizer_step(run: PlannedRun) -> list[BytesByPart]:
-    r"""Return the moment of an optimizer step, with the working memory of the optimizer for n weights.
+    r"""The bytes alive in an optimizer step, with the working memory of the optimizer for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
 
