@@ -1,4 +1,4 @@
-"""Equations beside the lines of code that compute them, or the values that these lines got, from the live source."""
+"""Show the equations of a function beside the lines of code that compute them, or beside the values of a call."""
 
 from grpo_lab.formulas.source import Equation
 from grpo_lab.formulas.source import read_equations as equations
