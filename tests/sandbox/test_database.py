@@ -82,7 +82,7 @@ def test_what_does_not_only_read_is_refused(sql, shop):
 
 def test_the_file_alone_refuses_a_write(shop, monkeypatch):
     """Were the authorizer to let everything through."""
-    monkeypatch.setattr(database, "READING", range(1000))
+    monkeypatch.setattr(database, "READ_ACTIONS", range(1000))
     with pytest.raises(QueryError, match="attempt to write a readonly database"):
         sqlite_tool(shop)(REFUSED[0])
 

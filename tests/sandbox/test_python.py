@@ -111,7 +111,7 @@ def test_a_megabyte_is_cut():
 )
 def test_what_does_not_end_is_ended(code, monkeypatch):
     if "sleep" in code:  # the others use up their seconds
-        monkeypatch.setattr(python, "CLOCK", 1.0)
+        monkeypatch.setattr(python, "CLOCK_FACTOR", 1.0)
     execution = execute(code, seconds=1.0)
     if "fork" in code:  # with its first process goes all that it has left
         assert execution == Execution("", "", 0, "")
