@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_lab.diagnose import RULES, diagnose, notes, read_log
-from grpo_lab.diagnose.rules import examined
+from grpo_lab.diagnose.rules import examine
 
 STEPS = 32
 RISING = {"reward": (0.2, 0.8), "frac_reward_zero_std": 0.1, "entropy": (1.0, 0.6), "completions/mean_length": 20.0}
@@ -93,10 +93,10 @@ def test_a_rule_fires_beyond_its_line_and_not_before(name):
 
 def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     nothing = read_log([{"step": 1, "num_tokens": 1.0}])
-    findings, blind = examined(nothing)
+    findings, blind = examine(nothing)
     assert not findings and blind["kl_explosion"] == "kl"
     assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # whose weights are not bf16
-    assert examined(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
+    assert examine(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
 def test_a_finding_says_when_what_why_and_what_to_try():
