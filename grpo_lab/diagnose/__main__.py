@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.diagnose DIR`: print the faults that the log of a run shows. The exit code is 1 if there is one."""
+"""`python -m grpo_lab.diagnose DIR` prints the faults that the log of a run shows; exit code 1 if there are any."""
 
 import sys
 from pathlib import Path

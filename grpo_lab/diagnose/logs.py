@@ -144,7 +144,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
 
 
 def _number(value) -> float | None:
-    """Convert a value of the log to a float: null, which stands for NaN or infinity, to NaN; other non-numbers to None."""
+    """Convert a value of the log to a float: null, which stands for NaN or infinity, to NaN; a non-number to None."""
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError):
