@@ -22,7 +22,7 @@ from grpo_lab.teaching.plots.style import DASHES, DPI, LOOK, OKABE_ITO, finish
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SUFFIXES = (".png", ".svg", ".pdf")
-FEW_POINTS = 25  # a curve of at most so many points has a marker at each point, and is not smoothed
+FEW_POINTS = 25  # a curve with at most this number of points has a marker at each point and is not smoothed
 COLUMNS = 3
 
 

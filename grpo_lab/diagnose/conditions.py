@@ -6,6 +6,7 @@ and "at last" are the means over the first and the last quarter of the steps, an
 noise of the steps.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,15 @@ ZERO_STD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/r
 LOGP_DIFFERENCE_MEAN = "sampling/sampling_logp_difference/mean"  # a metric of TRL
 MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE_MEAN, "reward")
 LENGTH, TRUNCATED = "completions/mean_length", "completions/clipped_ratio"
+
+
+CONDITIONS: dict[str, Callable[[Log], Evidence]] = {}  # the functions that `condition` has registered, by name
+
+
+def condition(function: Callable[[Log], Evidence]) -> Callable[[Log], Evidence]:
+    """Register a function in `CONDITIONS`, as the condition of the fault of its name in faults.toml."""
+    CONDITIONS[function.__name__] = function
+    return function
 
 
 class Trend(NamedTuple):
@@ -98,21 +108,25 @@ def no_spread(log: Log) -> Evidence:
     return f"{ZERO_STD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
+@condition
 def no_spread_all_wrong(log: Log) -> Evidence:
     """Look for groups without a spread whose completions are all wrong."""
     return no_spread(log) if max(last_rewards(log)) <= 0.05 else None
 
 
+@condition
 def no_spread_all_right(log: Log) -> Evidence:
     """Look for groups without a spread whose completions are all right."""
     return no_spread(log) if is_solved(log) else None
 
 
+@condition
 def no_spread_equal(log: Log) -> Evidence:
     """Look for groups without a spread whose completions are equally good, neither all wrong nor all right."""
     return no_spread(log) if max(last_rewards(log)) > 0.05 and not is_solved(log) else None
 
 
+@condition
 def reward_component_still(log: Log) -> Evidence:
     """Look for a reward function that gives the same reward in all steps while another one moves."""
     values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
@@ -126,6 +140,7 @@ def reward_component_still(log: Log) -> Evidence:
     return None
 
 
+@condition
 def reward_component_falls(log: Log) -> Evidence:
     """Look for a reward function that falls while the whole reward rises."""
     trends = [trend(log, name) for name in components(log)]
@@ -136,6 +151,7 @@ def reward_component_falls(log: Log) -> Evidence:
     return f"{falling[0]}, while {reward}"
 
 
+@condition
 def not_centred(log: Log) -> Evidence:
     """Look for advantages that do not sum to 0 in their group, which show as a loss far below 0.
 
@@ -158,6 +174,7 @@ def usually_above(log: Log, metric: str, limit: float) -> Evidence:
     return f"{metric} is {median:.2g} in the median step (at most {limit:g} expected)" if median > limit else None
 
 
+@condition
 def world_trained(log: Log) -> Evidence:
     """Look for tokens in the loss that the environment wrote instead of the policy."""
     steps, share = log.points(TRAINED_REPLIES, 1)
@@ -167,6 +184,7 @@ def world_trained(log: Log) -> Evidence:
     return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the world's are only read)"
 
 
+@condition
 def ids_encoded_again(log: Log) -> Evidence:
     """Look for token ids that were made by encoding the text of a completion again.
 
@@ -186,6 +204,7 @@ def ids_encoded_again(log: Log) -> Evidence:
     return f"{evidence}: most tokens are those that were sampled, and some are not"
 
 
+@condition
 def sampler_trainer_apart(log: Log) -> Evidence:
     """Look for log-probabilities of sampler and trainer that differ by more than rounding explains.
 
@@ -196,6 +215,7 @@ def sampler_trainer_apart(log: Log) -> Evidence:
     return usually_above(log, LOGP_DIFFERENCE_MAX, 1e-3 if log.settings.get("precision") == "fp32" else 0.6)
 
 
+@condition
 def kl_not_zero_at_start(log: Log) -> Evidence:
     """Look for a KL above 0 before the first update, when policy and reference are the same."""
     steps, kl = log.points("kl", 1)
@@ -207,6 +227,7 @@ def kl_not_zero_at_start(log: Log) -> Evidence:
     return f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
 
 
+@condition
 def kl_negative(log: Log) -> Evidence:
     """Look for a negative KL from the estimators k2 and k3, which are at least 0 for each token."""
     steps, kl = log.points("kl", 1)
@@ -216,6 +237,7 @@ def kl_negative(log: Log) -> Evidence:
     return f"kl is {kl.min():.2g} at step {int(steps[kl.argmin()])} (at least 0 expected of k2 and k3)"
 
 
+@condition
 def kl_still(log: Log) -> Evidence:
     """Look for a policy whose reward rises although it does not leave its reference."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
@@ -224,6 +246,7 @@ def kl_still(log: Log) -> Evidence:
     return f"{kl} nats a token, while {reward}"
 
 
+@condition
 def kl_explosion(log: Log) -> Evidence:
     """Look for a policy that moves far from its reference without a higher reward."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
@@ -232,6 +255,7 @@ def kl_explosion(log: Log) -> Evidence:
     return f"{kl} nats a token, and buys nothing: {reward}"
 
 
+@condition
 def entropy_collapse(log: Log) -> Evidence:
     """Look for a policy that has nearly stopped exploring before its task is solved."""
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
@@ -243,11 +267,13 @@ def entropy_collapse(log: Log) -> Evidence:
     return f"{entropy} nats a token, and nothing new is tried: {reward}"
 
 
+@condition
 def clip_always(log: Log) -> Evidence:
     """Look for a ratio that leaves the clip range at many tokens in the median step."""
     return usually_above(log, CLIPPED, 0.5 if log.settings.get("importance_sampling_level") == "sequence" else 0.2)
 
 
+@condition
 def clip_never(log: Log) -> Evidence:
     """Look for a ratio that never leaves the clip range, although the policy moves between the updates of a rollout."""
     updates = updates_per_rollout(log) or 1
@@ -261,6 +287,7 @@ def clip_never(log: Log) -> Evidence:
     return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{detail}"
 
 
+@condition
 def nonfinite_steps(log: Log) -> Evidence:
     """Look for a metric that is not finite, or else for updates with a loss or gradient that was not finite."""
     if evidence := _nonfinite_metric(log):
@@ -297,6 +324,7 @@ def _nonfinite_metric(log: Log) -> Evidence:
     return None
 
 
+@condition
 def gradient_spikes(log: Log) -> Evidence:
     """Look for a gradient that is far larger in one step than in the median step."""
     steps, norms = log.points(GRADIENT)
@@ -353,12 +381,14 @@ def nothing_moves(log: Log) -> Evidence:
     return f"the policy stays as it was{at_rate}: {reward}"
 
 
+@condition
 def updates_swallowed(log: Log) -> Evidence:
     """Look for a policy that does not change because bf16 weights are rounded back after each update."""
     has_bf16_weights = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
     return nothing_moves(log) if has_bf16_weights else None
 
 
+@condition
 def learning_rate_too_low(log: Log) -> Evidence:
     """Look for a policy that does not change at a low learning rate.
 
@@ -375,6 +405,7 @@ def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
     return np.convolve(values, np.ones(width) / width, "valid"), width
 
 
+@condition
 def learning_rate_too_high(log: Log) -> Evidence:
     """Look for a reward that falls far below its best, or that is lost while the entropy halves or doubles."""
     return falls_from_its_best(log) or is_lost_from_the_start(log)
@@ -405,6 +436,7 @@ def is_lost_from_the_start(log: Log) -> Evidence:
     return f"reward falls from {reward[0]:.3g} in the first step to {means[is_lost][0]:.3g}"
 
 
+@condition
 def truncation(log: Log) -> Evidence:
     """Look for a share of truncated completions that is large at last and has not become much smaller."""
     truncated = trend(log, TRUNCATED)
@@ -413,6 +445,7 @@ def truncation(log: Log) -> Evidence:
     return f"{truncated} (below 0.3 expected)"
 
 
+@condition
 def length_without_gain(log: Log) -> Evidence:
     """Look for completions that grow longer while the first reward function gains nothing."""
     log.points(LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
@@ -422,6 +455,7 @@ def length_without_gain(log: Log) -> Evidence:
     return f"{length}, {gain}"
 
 
+@condition
 def held_out_falls_behind(log: Log) -> Evidence:
     """Look for a training reward that is above the held-out reward in the later half of the evaluations.
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from grpo_lab.diagnose import conditions
-from grpo_lab.diagnose.conditions import CLIPPED, GRADIENT, Evidence
+from grpo_lab.diagnose.conditions import CLIPPED, CONDITIONS, GRADIENT, Evidence, updates_per_rollout
 from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
 
 
@@ -45,7 +44,7 @@ class Rule(NamedTuple):
 
 
 def _make_rule(fault: str, *, source: str, causes: list[str], remedies: list[str]) -> Rule:
-    return Rule(getattr(conditions, fault), source, tuple(causes), tuple(remedies))
+    return Rule(CONDITIONS[fault], source, tuple(causes), tuple(remedies))
 
 
 FAULTS = Path(__file__).with_name("faults.toml")
@@ -107,7 +106,7 @@ def notes(log: Log) -> list[str]:
             f"0 and the ratio is 1, so the loss is 0, and its gradient is not (grad_norm {np.median(norms):.2g}). "
             "Watch reward, held-out reward and KL (trl issues 2703, 3452; open-r1 239)"
         )
-    if conditions.updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
+    if updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
         sentences.append(
             f"{CLIPPED} is 0 in all steps, and that is no fault: with one update of each rollout the ratio is 1"
         )

@@ -12,7 +12,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.planning import choice, longest_prompt, plan
+from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memory
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
     precisions = possible_precisions(None, precision, is_small)
     config = GRPOConfig(**(options | defaults))
-    memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
-    chosen, lines = choice(memory_plan, int(budget * GIB), precisions, options)
+    memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
+    chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
     print(
         f"task {task_spec.task.name}; {describe_defaults(defaults, parameters)}",
         chosen.plan,

@@ -88,7 +88,7 @@ class MemoryPlan:
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
 
 
-def plan(
+def plan_memory(
     model_config, config: GRPOConfig, *, prompt_length: int, precision: str, device_type: str = "cuda"
 ) -> MemoryPlan:
     """Plan the memory of a run.
@@ -165,7 +165,7 @@ def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container
         yield Candidate(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
 
 
-def choice(
+def choose_candidate(
     planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
@@ -227,10 +227,12 @@ def fit_to_gpu(
         return config, []
     modes = possible_precisions(device, config.requested_precision)
     try:
-        memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
+        memory_plan = plan_memory(
+            model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0]
+        )
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"]
-    chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
+    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
 
 
@@ -262,7 +264,7 @@ def fit_to_cpu(
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT)
     try:
-        planned = plan(
+        planned = plan_memory(
             model_config,
             config_with_long_completions,
             prompt_length=longest_prompt(tokenizer, rows),

@@ -21,7 +21,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import readable
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 
 
 def lora_config(model, settings: dict[str, Any]):
@@ -129,7 +129,10 @@ def load_adapter_weights(folder: Path, model) -> None:
     """Load the weights of a saved adapter into the adapter of a model; raise InputError if the two do not fit."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
-    saved = {name.removeprefix("base_model.model."): value for name, value in load_file(folder / WEIGHTS_FILE).items()}
+    saved = {
+        name.removeprefix("base_model.model."): value
+        for name, value in load_file(folder / ADAPTER_WEIGHTS_FILE).items()
+    }
     if differing := sorted(saved.keys() ^ get_peft_model_state_dict(model).keys()):
         problem = f"in {readable(folder)} is that of other maps than the model's: {differing[0]}"
         raise InputError("adapter", differing[0], "expected that of the same run", found=problem)
@@ -144,9 +147,9 @@ def base_of(adapter: Path) -> str:
     """
     expected = "expected a LoRA adapter, or a whole model"
     try:
-        settings = dict(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")))
+        settings = dict(json.loads((adapter / ADAPTER_CONFIG_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
-        problem = f"is {readable(adapter)}, whose {CONFIG_FILE} is damaged"
+        problem = f"is {readable(adapter)}, whose {ADAPTER_CONFIG_FILE} is damaged"
         raise InputError("name", str(adapter), expected, found=problem) from None
     base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if kind != "LORA" or not isinstance(base, str) or not base:
@@ -155,8 +158,8 @@ def base_of(adapter: Path) -> str:
     if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
         raise InputError("name", str(adapter), "merge it with peft, and save that", found=problem)
-    if not (adapter / WEIGHTS_FILE).is_file():
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {WEIGHTS_FILE}"
+    if not (adapter / ADAPTER_WEIGHTS_FILE).is_file():
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {ADAPTER_WEIGHTS_FILE}"
         raise InputError("name", str(adapter), "pickled files are not opened", found=problem)
     return base
 

@@ -11,13 +11,12 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
 from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
 from grpo_lab.models import packaged
-from grpo_lab.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
-from grpo_lab.models.adapters import base_of
+from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_of
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
-HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -46,7 +45,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
-    if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
+    if isinstance(name, os.PathLike) or not HUB_ID_PATTERN.fullmatch(text):
         raise InputError("name", text, ALLOWED, found=f"is {text!r}, and there is no such folder")
     if cached := find_in_caches(text):
         return cached
@@ -81,7 +80,7 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str = "cpu")
         InputError: if the folder lacks a file that a model needs.
     """
     folder, reason = find_folder(name, device_type)
-    if (folder / ADAPTER_CONFIG).is_file():
+    if (folder / ADAPTER_CONFIG_FILE).is_file():
         base = base_of(folder)
         return _base_folder(folder, base), f"the model to which the adapter in {readable(folder)} belongs", folder
     if missing := missing_file(folder):
@@ -100,12 +99,12 @@ def _base_folder(adapter: Path, base: str) -> Path:
     """
     folder = Path(base).expanduser()
     if not folder.is_dir():
-        cached = find_in_caches(base) if HUB_ID.fullmatch(base) else None
+        cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
         folder = cached[0] if cached else folder
-    if not folder.is_dir() or (folder / ADAPTER_CONFIG).is_file() or missing_file(folder):
+    if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_file(folder):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is no whole model on this machine"
-        remedy = f"mend the name in its {ADAPTER_CONFIG}"
-        if HUB_ID.fullmatch(base):
+        remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
+        if HUB_ID_PATTERN.fullmatch(base):
             remedy = f"`hf download {base}` fetches it"
         raise InputFileError("name", str(adapter), remedy, found=problem)
     return folder
@@ -135,7 +134,7 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
         if folder is None:
             continue
-        is_adapter = (folder / ADAPTER_CONFIG).is_file()
+        is_adapter = (folder / ADAPTER_CONFIG_FILE).is_file()
         if not is_adapter and (missing := missing_file(folder)):
             print(f"policy: passing over {readable(folder)}, which has no {missing}")
         else:
@@ -227,6 +226,6 @@ def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
     return num_parameters
 
 
-def weight_bytes(folder: Path) -> int:
+def weight_file_bytes(folder: Path) -> int:
     """The size of the weight files in a folder."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -31,7 +31,7 @@ from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.adapters import merge_adapter
-from grpo_lab.models.folders import HUB_ID, model_and_adapter_folders, weight_bytes
+from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
 # The files that transformers reads beside weights and vocabulary. It may ignore a truncated one without an error.
@@ -75,7 +75,7 @@ def load_policy(
     # A precision that the device does not support is refused before a model is downloaded.
     mode = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL_WEIGHT_BYTES)
+    mode = mode or pick_precision(chosen_device, small=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
     # The tokenizer reads the configuration, too; loaded after it, a damaged one would be reported as its fault.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
@@ -83,7 +83,7 @@ def load_policy(
     model.loaded_for = mode.name
     # An adapter that is trained on this model names it so: by the hub id, which is valid on every machine, if there is
     # one, else by the folder.
-    is_hub_id = HUB_ID.fullmatch(str(name)) and not Path(name).is_dir()
+    is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
     model.loaded_as = str(name) if is_hub_id else str(folder.absolute())
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
@@ -240,7 +240,7 @@ def _quantisation_in(config: Any) -> Any:
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
-    is_small = weight_bytes(folder) < SMALL_WEIGHT_BYTES
+    is_small = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
     with without_bars() if is_small else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = open_part(AutoModelForCausalLM, folder, **options)

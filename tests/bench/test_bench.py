@@ -32,7 +32,7 @@ def record(seconds, rewards):
 def test_figures_of_a_run():
     rewards = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]  # means of five: 0.6, 0.8, 0.9
     assert tables.figures(record([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards)) == {
-        "seconds_per_step": 1.0,  # of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step does not count for more than one
+        "seconds_per_step": 1.0,  # median of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step counts once
         "time_to_accuracy": 9.5,
         "cpu_seconds_per_step": 0.5,
         "cpu_time_to_accuracy": 4.75,

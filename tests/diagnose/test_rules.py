@@ -95,7 +95,7 @@ def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     nothing = read_log([{"step": 1, "num_tokens": 1.0}])
     findings, blind = examine(nothing)
     assert not findings and blind["kl_explosion"] == "kl"
-    assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # whose weights are not bf16
+    assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # looks only at bf16 weights
     assert examine(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 

@@ -10,7 +10,7 @@ from grpo_lab import train
 from grpo_lab.config import precision
 from grpo_lab.memory import GIB, fit_to_cpu, fit_to_gpu
 from grpo_lab.memory import __main__ as command
-from grpo_lab.memory.planning import plan
+from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
@@ -77,9 +77,9 @@ def planned_by(monkeypatch, capsys, *arguments):
 
     def record(model_config, config, **keywords):
         configs.append(config)
-        return plan(model_config, config, **keywords)
+        return plan_memory(model_config, config, **keywords)
 
-    monkeypatch.setattr(command, "plan", record)
+    monkeypatch.setattr(command, "plan_memory", record)
     printed(capsys, *arguments)
     return configs[0]
 
@@ -147,7 +147,7 @@ def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_
     def update(rows: int, length: int) -> int:
         cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}
         config = replace(chosen, max_completion_length=length, **cut)
-        planned = plan(shape_config(shape), config, prompt_length=9, precision="fp32", device_type="cpu")
+        planned = plan_memory(shape_config(shape), config, prompt_length=9, precision="fp32", device_type="cpu")
         return planned.totals["update"]
 
     chosen, lines = on_a_cpu(shape, max_completion_length=length, gradient_checkpointing=checkpointing)

@@ -119,7 +119,7 @@ def with_weights(checkpoint, folder, change):
 def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         load_policy(with_weights(checkpoint, tmp_path / "other", change))
-    load_policy(checkpoint)  # what was refused says nothing of another model of this architecture
+    load_policy(checkpoint)  # a sound model of the same architecture is loaded, although a damaged one was refused
 
 
 def with_settings(folder, name, **settings):

@@ -118,7 +118,7 @@ def check_moved(metrics: dict, weights: dict[str, torch.Tensor], mode: str, fold
     for name in ("model.layers.0.mlp.up_proj.weight", "model.layers.23.self_attn.q_proj.weight"):
         moved = (weights[name].float() - before[name].to(weights[name].dtype).float()).abs()
         assert 0 < moved.max() < 1e-3, name
-        if mode != "bf16-naive":  # whose small moves are rounded away
+        if mode != "bf16-naive":  # in that mode, small updates are rounded away
             assert (moved > 0).float().mean() > 0.005, name
 
 

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import METRICS, SETTINGS_FILE
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
-from grpo_lab.models.adapters import CONFIG_FILE, WEIGHTS_FILE
+from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
@@ -30,7 +30,14 @@ MANIFEST, LOCK, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "completions.jso
 CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # what a run keeps changing
 CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
 # What any model has, and any adapter.
-MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE)
+MODEL = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    ADAPTER_CONFIG_FILE,
+    ADAPTER_WEIGHTS_FILE,
+)
 _COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
 
 
