@@ -278,19 +278,19 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
 
-    is_small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
+    is_tiny = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, small=is_small)
+    task_spec = make_task_spec(**options, small=is_tiny)
     environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
-    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_small)
-    settings["batch_size"] = settings["batch_size"] or (512 if is_small else 64)
+    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_tiny)
+    settings["batch_size"] = settings["batch_size"] or (512 if is_tiny else 64)
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     check_tool_environment(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)

@@ -35,14 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
-    is_small = parameters < FEW_PARAMETERS
+    is_tiny = parameters < FEW_PARAMETERS
     data_options = {name: options.pop(name) for name in OPTIONS if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=is_small, **data_options)
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=is_tiny, **data_options)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
-    precisions = possible_precisions(None, precision, is_small)
+    precisions = possible_precisions(None, precision, is_tiny)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)

@@ -106,8 +106,8 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
 
     If the environment variable OMP_NUM_THREADS is set, nothing changes.
     """
-    is_small = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
-    if is_small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+    is_tiny = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
+    if is_tiny and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         print("        one torch thread from here on: a model this small is not faster with more")
 
