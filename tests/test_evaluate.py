@@ -1,4 +1,4 @@
-"""The measure: what is counted, with what certainty, and that stdout carries one JSON object and nothing else."""
+"""Evaluation: its counts and intervals, and that the command prints a single JSON object to stdout."""
 
 import dataclasses
 import itertools
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused():
             wilson_interval(share, n)
 
 
-# Two problems, four completions each: what they say, and how many of them are right.
+# Two problems with four completions each, and the number of right completions.
 TEXTS = {
     "a": ["<think>1</think><answer>2</answer>", "<answer>2</answer>", "2", "<think> </think><answer>3</answer>"],
     "f": ["<answer>9</answer>", "", "<think>x</think><answer>1</answer>", "<think>x</think>"],
@@ -87,7 +87,7 @@ def test_every_count(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:every reward function .* returned None")
 def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
-    """Two problems, two completions each; half marks differ from none, though neither is right."""
+    """For two problems with two completions each; rewards of 0.5 and 0 differ, though neither means right."""
     for rewards, share in [
         ([0.0, 0.0, 1.0, 1.0], 1.0),
         ([0.0, 1.0, 1.0, 1.0], 0.5),
@@ -194,7 +194,7 @@ def test_lengths_count_the_end_token_and_global_random_state_stays():
 
 @pytest.fixture
 def evaluated_with(monkeypatch):
-    """What the command gives to `evaluate`, rows and keywords, where nothing is to be sampled."""
+    """Replace `evaluate`, so that nothing is sampled; return the rows and keywords that the command passes to it."""
     calls = []
 
     def record(model, tokenizer, rows, **keywords):
@@ -294,7 +294,7 @@ CALLS = [
 def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
     base, evaluated_with, tmp_path, monkeypatch
 ):
-    """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code of somebody else."""
+    """In `cd downloaded; evaluate --model .`, grpo_config.json could name code that somebody else wrote."""
     folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
     (folder / "evil.py").write_text(EVIL, encoding="utf-8")
     monkeypatch.chdir(folder)
@@ -316,7 +316,7 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
 
 
 def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():
-    """The tiny model, on prompts of different lengths: the mean over prompts of what the softmax says, batch or not."""
+    """For the tiny model and prompts of different lengths, it is the mean of the softmax over prompts."""
     model, tokenizer = load_policy("tiny")
     rows = [*addition_problems("test", 3, seed=1), {"prompt": [{"role": "user", "content": "你好"}]}]
     (think,) = tokenizer("<think>", add_special_tokens=False).input_ids

@@ -1,4 +1,4 @@
-"""The plan of a run's memory: parts against real tensors, advice, tables, and what may never shrink."""
+"""The plan of a run's memory: its parts equal real tensors, and it never shrinks when a setting grows."""
 
 from dataclasses import replace
 from functools import cache
@@ -86,7 +86,7 @@ def test_what_stays_of_a_reference(settings):
 
 @cache
 def base() -> MemoryPlan:
-    """The plan for Qwen2-0.5B, whose sizes take a while to find."""
+    """The plan for Qwen2-0.5B, cached because finding its sizes takes time."""
     return plan_memory(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 
@@ -143,9 +143,11 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4]),
     st.integers(1, 600),
-    st.integers(221, 600),  # so many that the logits are made in chunks
+    st.integers(221, 600),  # from 221 tokens on, the logits are made in chunks
 )
-@pytest.mark.parametrize("longest", [0, 10**6])  # no row has a mask, or every one; where it ends less is taken
+@pytest.mark.parametrize(
+    "longest", [0, 10**6]
+)  # either no row has a mask or every row; between the two, a longer row may take less
 def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts, rows, L, T):
     with patch.object(phases, "LONGEST_MASKED", longest):
         less = peak_of(mode, checkpointing, prompts, rows, L, T)
@@ -153,7 +155,7 @@ def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts
         assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
         assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
         assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
-        if 2 * rows < 4 * prompts:  # a whole update at once finds no gradients from before
+        if 2 * rows < 4 * prompts:  # with the whole update in one micro-batch there are no earlier gradients
             assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
         assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)
 

@@ -1,4 +1,4 @@
-"""What the self-check decides, what it says, and that it leaves no trace."""
+"""The self-check accepts sound models, refuses others with a reason, and does not change a model."""
 
 import copy
 
@@ -18,8 +18,8 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, s
 
 
 @pytest.fixture(autouse=True)
-def unknown(monkeypatch):
-    """No architecture has been looked at."""
+def nothing_checked(monkeypatch):
+    """Begin each test with no architecture checked."""
     monkeypatch.setattr(selfcheck, "_mean_differences", {})
 
 
