@@ -1,4 +1,4 @@
-"""From the name of a model to the folder that holds it: the shipped model, the caches of two hubs, or a download."""
+"""Find the folder of a model by its name: the shipped model, the caches of two hubs, or a download."""
 
 import contextlib
 import json

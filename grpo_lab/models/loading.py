@@ -1,4 +1,4 @@
-"""Loading a policy: which folder, which device, which precision; every choice is printed.
+"""Load a policy: choose folder, device and precision, and print every choice.
 
 Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
 """
@@ -76,13 +76,12 @@ def load_policy(
     mode = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
     mode = mode or pick_precision(chosen_device, small=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
-    # The tokenizer reads the configuration, too; loaded after it, a damaged one would be reported as its fault.
+    # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
-    # An adapter that is trained on this model names it so: by the hub id, which is valid on every machine, if there is
-    # one, else by the folder.
+    # An adapter records this as the name of its base model: the hub id, which is valid on every machine, or the folder.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
     model.loaded_as = str(name) if is_hub_id else str(folder.absolute())
     embedding_rows = model.get_input_embeddings().weight.shape[0]
@@ -102,7 +101,7 @@ def load_policy(
 
 
 def one_thread_if_small(model: PreTrainedModel) -> None:
-    """Limit torch to one thread for a small model on the CPU, which is faster than several.
+    """Limit torch to one thread if the model is tiny and on the CPU, because more threads do not make it faster.
 
     If the environment variable OMP_NUM_THREADS is set, nothing changes.
     """

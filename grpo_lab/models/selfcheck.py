@@ -64,7 +64,7 @@ def mean_difference(model) -> float:
         torch.manual_seed(0)
         without_end_token = SamplingParams(eos_token_ids=(), pad_token_id=0)
         request = SamplingRequest(Prompts(ids, mask), 2, COMPLETION_LENGTH, without_end_token)
-        sequences, sampled_logp, _ = sample_sequences(model, request)
+        sequences, sampled_logp, *_ = sample_sequences(model, request)
         completions = sequences[:, length:]
         prompt_of_row = torch.tensor([0, 0, 1, 1], device=ids.device)
         inputs = LogprobInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), prompt_of_row)
