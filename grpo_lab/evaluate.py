@@ -1,12 +1,13 @@
 """Evaluate a policy on problems that it was not trained on: `python -m grpo_lab.evaluate --model DIR` prints JSON.
 
-What needs transformers is imported when it is used, so that --help and a wrong option are answered at once.
+Modules that need transformers are imported inside the functions, so that --help and errors in options come at once.
 """
 
 import contextlib
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
@@ -43,36 +44,59 @@ def evaluate(
     num_generations: int = 4,
     max_completion_length: int = 64,
     temperature: float = 1.0,
-    correct: Callable | list[Callable] = accuracy_reward,
+    reward_funcs: Callable | list[Callable] = accuracy_reward,
     batch_size: int = 512,
     seed: int = 1,
     disable_tqdm: bool = True,
     reward_weights: list[float] | None = None,
     samples: list[dict] | None = None,
     environment=None,
+    correct: Callable | list[Callable] | None = None,
 ) -> dict:
-    """Sample `num_generations` completions of each problem and count.
+    """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
     Args:
-        rows: problems with "prompt" and whatever columns `correct` reads.
-        environment: a `TextEnvironment` or a `ToolEnvironment`; None where a completion is the policy's alone.
-        correct: one or several reward functions, called as in training; the first says what is right, by a 1.
-        reward_weights: those of the training, for the mean of the whole reward; an environment's own weighs 1.
-        samples: a list to which each completion is added, with its prompt and rewards, and its turns in an environment.
+        model: The policy.
+        tokenizer: The policy's tokenizer.
+        rows: The problems: dicts with "prompt" and the columns that the reward functions read.
+        num_generations: Number of completions per problem.
+        max_completion_length: Longest completion in tokens.
+        temperature: Temperature of the sampler.
+        reward_funcs: One or several reward functions, called as in training. A completion is right if the first
+            function gives 1.
+        batch_size: Number of completions that are sampled at a time.
+        seed: Seed from which the completions are drawn.
+        disable_tqdm: True shows no progress bar.
+        reward_weights: The weights of the training, with which the mean of the total reward is reported; an
+            environment's own reward has the weight 1. None reports no total reward.
+        samples: A list to which a record of each completion is appended, with its prompt, its rewards, and its turns in
+            an environment; None records nothing.
+        environment: A `TextEnvironment` or a `ToolEnvironment`; None if the policy writes the whole completion.
+        correct: The former name of `reward_funcs`.
 
     Returns:
-        accuracy: share of right completions, of those to which the first function applies; accuracy_ci95: its Wilson
-        interval with one trial per *problem* (completions of one problem are not independent); pass_at_k: {"1": ...,
-        "2": ..., ...}, over the problems with so many. The three are None where the first function gives others than
-        0 to 1, or -1 for a wrong answer: then a 1 does not mean right.
-        rewards/<function>/mean: without weights (None where it applied to nothing), and rewards/<function>/frac_none:
-        share of completions to which it did not apply, if any; reward: mean of their weighted sum, with weights. What
-        reward functions log has their names.
-        frac_reward_zero_std: share of problems whose completions all earn the same by the first function (None for one
-        completion); tools/call_frequency and tools/failure_frequency where there is an environment; mean_length in
-        tokens; format_rate: share in think/answer form; think_rate: share with reasoning between think tags; n and
-        num_generations.
+        A dict of metrics, ready for JSON. The first three are None if the first function gives values other than 0 to
+        1, or -1 for wrong answers, since 1 then does not mean right.
+
+        - accuracy: share of right completions among those to which the first function applies
+        - accuracy_ci95: Wilson interval of the accuracy with one trial per *problem*, since completions of the same
+          problem are not independent
+        - pass_at_k: {"1": ..., "2": ..., ...}, each over the problems with at least k completions
+        - rewards/<function>/mean: mean reward without weight; None if the function applied to no completion
+        - rewards/<function>/frac_none: share of completions to which the function did not apply, if there are any
+        - reward: mean of the weighted sum of the rewards, if `reward_weights` are given
+        - metrics that reward functions log, under their own names
+        - frac_reward_zero_std: share of problems whose completions all have the same first reward; None for
+          one completion per problem
+        - tools/call_frequency, tools/failure_frequency: if there is an environment
+        - mean_length: mean length of the completions in tokens
+        - format_rate: share of completions in think/answer form
+        - think_rate: share of completions with reasoning between think tags
+        - n, num_generations: numbers of problems, and of completions per problem
     """
+    if correct is not None:
+        warnings.warn("the argument correct is called reward_funcs now", DeprecationWarning, stacklevel=2)
+        reward_funcs = correct
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")
     check_at_least("num_generations", num_generations, 1)
@@ -80,9 +104,9 @@ def evaluate(
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
     sampled = sample_and_reward(
-        model, tokenizer, rows, correct, num_generations=num_generations, max_completion_length=max_completion_length,
-        temperature=temperature, batch_size=batch_size, seed=seed, reward_weights=reward_weights,
-        disable_tqdm=disable_tqdm, environment=environment,
+        model, tokenizer, rows, reward_funcs, num_generations=num_generations,
+        max_completion_length=max_completion_length, temperature=temperature, batch_size=batch_size, seed=seed,
+        reward_weights=reward_weights, disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
     G = num_generations
     total, rewards_per_func, names = sampled.rewards
@@ -91,17 +115,17 @@ def evaluate(
     correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
     accuracy = accuracy_of(sampled.correctness)
     num_applied = int((correctness > -torch.inf).any(1).sum())
-    without_spread = (correctness == correctness[:, :1]).all(1).double().mean().item()
-    means = zip(names, rewards_per_func.double().unbind(1), strict=True)
+    frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
+    values_by_name = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
-        **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in means},
+        **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in values_by_name},
         **none_shares(names, rewards_per_func),
         **sampled.logged,
         **({} if reward_weights is None else {"reward": mean_and_std(total.double())[0]}),
-        "frac_reward_zero_std": None if G == 1 else without_spread,
+        "frac_reward_zero_std": None if G == 1 else frac_zero_std,
         "mean_length": sampled.lengths.double().mean().item(),
         "format_rate": mean(format_reward(sampled.texts)),
         "think_rate": mean(map(has_thinking, sampled.texts)),
@@ -112,20 +136,24 @@ def evaluate(
 
 
 def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
-    """The mean of `pass_at_k` over the problems with at least k completions that the reward applies to, k = 1, 2, 4 ...
+    """The mean of `pass_at_k` for k = 1, 2, 4 ..., over the problems with at least k completions that have a reward.
 
-    correctness: one row per problem; at least 1 is right, minus infinity where the reward did not apply.
+    correctness: Shape (problems, G). A completion is right if its value is at least 1; minus infinity means that the
+        reward did not apply.
     """
-    counts = list(zip((correctness > -torch.inf).sum(1).tolist(), (correctness >= 1).sum(1).tolist(), strict=True))
-    most = max(applied for applied, _ in counts)
-    powers = [2**i for i in range(correctness.shape[1].bit_length()) if 2**i <= most]
-    return {str(k): mean(pass_at_k(applied, right, k) for applied, right in counts if applied >= k) for k in powers}
+    num_applied = (correctness > -torch.inf).sum(1).tolist()
+    num_right = (correctness >= 1).sum(1).tolist()
+    powers = [2**i for i in range(correctness.shape[1].bit_length()) if 2**i <= max(num_applied)]
+    return {
+        str(k): mean(pass_at_k(n, c, k) for n, c in zip(num_applied, num_right, strict=True) if n >= k) for k in powers
+    }
 
 
 def _records(rows: Rows, sampled, G: int) -> list[dict]:
-    """One record for each completion, ready for JSON; a reward that does not apply is None.
+    """Make a record of each completion, ready for JSON; a reward that does not apply is None.
 
-    Where there is an environment, "turns" says who wrote what, and the prompt has what `reset` appended.
+    With an environment, "turns" lists the turns and who wrote each, and "prompt" includes the text that `reset`
+    appended.
     """
     total, rewards_per_func, names = sampled.rewards
     columns = (rewards_per_func, total, sampled.lengths, sampled.truncated)
@@ -155,10 +183,11 @@ def _known(value: float) -> float | None:
 
 @torch.no_grad()
 def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512) -> float:
-    """The probability that a completion begins with `<think>`, exactly, as the mean over the prompts of the rows.
+    """The exact probability that a completion begins with `<think>`, as the mean over the prompts of the rows.
 
-    Nothing is sampled, so there is no sampling variance: it is read from the logits after each prompt, at temperature
-    1. For a model that decides with its first token whether it thinks, it is the share of its answers that do.
+    The probability is read from the logits after each prompt at temperature 1. Nothing is sampled, so there is no
+    sampling variance. For a model whose first token decides whether it reasons, this is the expected share of
+    completions with reasoning.
     """
     from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluating
 
@@ -170,12 +199,12 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     total = 0.0
     for part in in_parts(rows, batch_size):
         prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])
-        first = torch.full((len(part), 1), ids[0], device=model.device)
+        think_ids = torch.full((len(part), 1), ids[0], device=model.device)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         prompt_of_row = torch.arange(len(part), device=model.device)
         with evaluating(model), autocast(model):
             logp, _ = compute_logprobs(
-                model, *prompts, first, torch.ones_like(first).bool(), prompt_of_row, with_entropy=False
+                model, *prompts, think_ids, torch.ones_like(think_ids).bool(), prompt_of_row, with_entropy=False
             )
         total += logp.double().exp().sum().item()
     return total / len(rows)
@@ -211,7 +240,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
         raise InputError("share", share, "expected 0 <= share <= 1 and n >= 1", found=f"is {share} and n is {n}")
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.5)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.6)
-    # On paper the share is never outside; at 0 and 1, rounding would put it there.
+    # The exact interval contains the share; at 0 and 1, rounding could exclude it.
     return [min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)]
 
 
@@ -233,7 +262,13 @@ def main(arguments: list[str] | None = None) -> None:
 def _measure(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
     """Run `evaluate` with the options of the command, and return its result with task and split.
 
-    output: the file for the samples, if there is to be one.
+    Args:
+        model: The name of the model, as `load_policy` takes it.
+        split: The split of the problems, "train" or "test".
+        n: Number of problems; None takes the default number.
+        seed: Seed from which problems and completions are drawn.
+        output: The file for the samples; None writes none.
+        settings: The other options of the command.
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
@@ -243,19 +278,19 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
 
-    small = count_parameters(model, pick_device().type) < FEW_PARAMETERS
+    is_tiny = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, small=small)
+    task_spec = make_task_spec(**options, small=is_tiny)
     environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
-    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
-    settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
+    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_tiny)
+    settings["batch_size"] = settings["batch_size"] or (512 if is_tiny else 64)
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     check_tool_environment(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
@@ -268,7 +303,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     samples: list[dict] = []
     settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
     result = evaluate(
-        policy, tokenizer, rows, correct=task_spec.reward_funcs, seed=seed, disable_tqdm=False, **settings
+        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False, **settings
     )
     if output is not None:
         write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
@@ -279,7 +314,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
 
 
 def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
-    """The environment of the tools and classes that were named, else that of the task; None if there is neither."""
+    """Return the environment of the given tools or class, or else that of the task; None if there is neither."""
     from grpo_lab.rollout.environments.text_environment import task_environment
     from grpo_lab.rollout.environments.tools import ToolEnvironment
 
@@ -287,9 +322,9 @@ def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
 
 
 def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:
-    """Lines on a result that nobody can learn from, or that has no accuracy."""
-    rewards_of_problems = {(sample["problem"], sample["reward"]) for sample in samples}
-    if samples and result["num_generations"] > 1 and len(rewards_of_problems) == result["n"]:
+    """Yield remarks on a result: that training on it would have no gradient, or that it has no accuracy."""
+    distinct_rewards = {(sample["problem"], sample["reward"]) for sample in samples}
+    if samples and result["num_generations"] > 1 and len(distinct_rewards) == result["n"]:
         yield (
             "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"
@@ -301,37 +336,34 @@ def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator
 
 
 def _with_run_settings(model: str, typed: dict) -> dict:
-    """The typed options, completed by those of the run that trained the model.
+    """Complete the options that were typed with those of the run that trained the model.
 
-    That is the run whose folder or checkpoint the model is, if it is of that task; the weights of its rewards are taken
-    where the rewards are these.
+    A run is known if the model is its folder or one of its checkpoints. Its options are taken unless another task was
+    typed, and the weights of its rewards unless other rewards were typed.
     """
     explicit = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     if explicit.get("task") not in (None, run_settings.get("task")):
         run_settings = {}
-    if explicit.keys() & {"prompt_column", "prompt_template"}:  # one takes the place of the other
+    if explicit.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
     for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_names(inherited, folder / SETTINGS_FILE)
-    rewards = run_settings.get("reward_funcs")
-    weights = run_settings.get("reward_weights") if explicit.get("reward_funcs", rewards) == rewards else None
     if inherited:
         words = []
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    return (
-        TASK_OPTION_DEFAULTS
-        | OPTIONS_THAT_IMPORT
-        | inherited
-        | explicit
-        | ({} if weights is None else {"reward_weights": weights})
-    )
+    options = TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT | inherited | explicit
+    reward_funcs = run_settings.get("reward_funcs")
+    has_rewards_of_run = explicit.get("reward_funcs", reward_funcs) == reward_funcs
+    if has_rewards_of_run and run_settings.get("reward_weights") is not None:
+        options["reward_weights"] = run_settings["reward_weights"]
+    return options
 
 
 def _parser() -> Parser:
@@ -353,8 +385,8 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
-    about = "write each completion with its prompt, its rewards and the turns of an episode, a JSON object a line"
-    add("--output", type=writable_file, metavar="FILE", help=about)
+    output_help = "write each completion with its prompt, its rewards and the turns of an episode, a JSON object a line"
+    add("--output", type=writable_file, metavar="FILE", help=output_help)
     return parser
 
 

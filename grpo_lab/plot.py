@@ -1,9 +1,10 @@
-"""Curves of one or several runs, side by side: `grpo-lab plot RUN [RUN ...]` writes a picture, `plot_runs` shows one.
+"""Plot metrics of one or several runs: `grpo-lab plot RUN [RUN ...]` writes a picture, `plot_runs` shows a figure.
 
-Matplotlib is imported when it is used: a machine that trains may lack it.
+Matplotlib is imported inside the functions, since a machine that only trains need not have it.
 """
 
 import io
+import math
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -21,12 +22,12 @@ from grpo_lab.teaching.plots.style import DASHES, DPI, LOOK, OKABE_ITO, finish
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SUFFIXES = (".png", ".svg", ".pdf")
-FEW_POINTS = 25  # with no more, each is marked
+FEW_POINTS = 25  # a curve with at most this number of points has a marker at each point and is not smoothed
 COLUMNS = 3
 
 
 class Panel(NamedTuple):
-    """A metric by the step, with the name of what it measures and its unit."""
+    """A panel of the figure: a metric, with the title and the unit to print."""
 
     metric: str
     title: str
@@ -43,20 +44,20 @@ PANELS = (
 
 
 def plot_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int | None = None):
-    """Draw metrics of one or several runs by the step; in a notebook the figure is shown.
+    """Draw metrics of one or several runs by step; in a notebook, show the figure.
 
     Args:
-        runs: folders of runs of this package or of TRL, or what else `read_log` takes, at most seven.
-        metrics: their names, such as "loss" (docs/metrics.md); by default reward, completion length, KL, entropy and
-            held-out accuracy. Those that no run has are left out, and named.
-        smooth: steps of the centred mean that is drawn thick over the thin line of each step; 1 draws the steps alone.
-            By default a tenth of the longest run, at most 20.
+        runs: Folders of runs of this package or of TRL, or other logs that `read_log` takes; at most seven.
+        metrics: Names of metrics, such as "loss" (docs/metrics.md). Metrics that no run has are left out and listed
+            below the figure. None takes reward, completion length, KL, entropy and held-out accuracy.
+        smooth: Number of steps of the centred mean, which is drawn as a thick line over the thin line of the steps. 1
+            draws only the steps. None takes a tenth of the longest run, but at most 20.
 
     Returns:
-        The matplotlib figure; None in a notebook, where it is shown.
+        The matplotlib figure; None in a notebook, which has already shown it.
 
     Raises:
-        InputError: for a folder without metrics, for metrics that no run has, and for more than seven runs.
+        InputError: if a folder has no metrics, no run has any of the metrics, or there are more than seven runs.
     """
     figure, notes = draw_runs(runs, metrics, smooth)
     if not in_ipython():
@@ -66,9 +67,12 @@ def plot_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
 
 
 def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int | None = None) -> tuple:
-    """The figure of `plot_runs`, and what is to be said about it: what it shows, what is smoothed and what is left out.
+    """Draw the figure of `plot_runs`, and write notes on it.
 
-    See `plot_runs` for the arguments.
+    See `plot_runs` for the arguments and the errors.
+
+    Returns:
+        The matplotlib figure; and sentences on what it shows, how it is smoothed and what is left out.
     """
     if find_spec("matplotlib") is None:
         raise InputPackageError("plot needs matplotlib, which is not installed: python -m pip install matplotlib")
@@ -84,26 +88,26 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
     if smooth is None:
         smooth = min(20, max(1, max(len(log.rows) for log in logs) // 10))
     check_at_least("smooth", smooth, 1)
-    figure = _figure(drawn_panels, logs, names, smooth)
+    figure = _draw_figure(drawn_panels, logs, names, smooth)
     return figure, _notes(panels, drawn_panels, logs, names, smooth)
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
-    """A short name for each run: the last part of its path, with as many before it as tell it from the others."""
+    """A short name for each run: the shortest end of its path by which all runs differ."""
     parts_by_path = [Path(path).absolute().parts for path in paths]
-    for count in range(1, max(map(len, parts_by_path)) + 1):
-        names = ["/".join(path_parts[-count:]) for path_parts in parts_by_path]
+    for num_parts in range(1, max(map(len, parts_by_path)) + 1):
+        names = ["/".join(path_parts[-num_parts:]) for path_parts in parts_by_path]
         if len(set(names)) == len(set(paths)):
             return names
     return list(paths)
 
 
 def centred_mean(values: Float[np.ndarray, " N"], window: int) -> Float[np.ndarray, " N"]:
-    """The mean of each value and its neighbours, (window - 1) // 2 on either side; at the ends, of those there are."""
+    """The mean of each value and its (window - 1) // 2 neighbours on either side; fewer neighbours at the ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
-    reach = (window - 1) // 2
-    first, last = np.maximum(index - reach, 0), np.minimum(index + reach, len(values) - 1)
+    num_neighbours = (window - 1) // 2
+    first, last = np.maximum(index - num_neighbours, 0), np.minimum(index + num_neighbours, len(values) - 1)
     return (sums[last + 1] - sums[first]) / (last + 1 - first)
 
 
@@ -111,55 +115,60 @@ def _panel(metric: str) -> Panel:
     return next((panel for panel in PANELS if panel.metric == metric), Panel(metric, metric, metric))
 
 
-def _figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[str], smooth: int):
+def _draw_figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[str], smooth: int):
     from matplotlib import style
     from matplotlib.figure import Figure
 
     columns = 2 if len(panels) in (2, 4) else min(COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
+    rows = math.ceil(len(panels) / columns)
     with style.context(LOOK):
-        figure = Figure(figsize=(3.6 * columns, 2.8 * lines + 0.3 * (len(names) > 1)), layout="constrained")
-        grid = figure.subplots(lines, columns, squeeze=False).flatten()
+        figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3 * (len(names) > 1)), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).flatten()
         for axes, panel in zip(grid, panels, strict=False):
-            for log, look in zip(logs, _looks(), strict=False):
-                _curve(axes, *log.points(panel.metric), look, smooth)
+            for log, line_style in zip(logs, _line_styles(), strict=False):
+                _draw_curve(axes, *log.points(panel.metric), line_style, smooth)
             axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
             axes.xaxis.get_major_locator().set_params(integer=True)
         for axes in grid[len(panels) :]:
             axes.remove()
         if len(names) > 1:
-            handles = [_handle(look) for look, _ in zip(_looks(), names, strict=False)]
+            handles = [_legend_line(line_style) for line_style in _line_styles()[: len(names)]]
             figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), COLUMNS))
-        heading = [*names[: len(names) == 1], *filter(None, [_smoothing(panels, logs, smooth)])]
+        heading = list(names) if len(names) == 1 else []
+        if smoothing := _describe_smoothing(panels, logs, smooth):
+            heading.append(smoothing)
         figure.suptitle("\n".join(heading), fontsize=10)
     return figure
 
 
-def _looks() -> list[dict]:
-    """The looks of the runs: a colour each, and dashes and a marker that differ as well."""
+def _line_styles() -> list[dict]:
+    """The line styles of the runs, which differ in colour, in dashes and in markers."""
     keys = ("color", "linestyle", "marker")
-    return [dict(zip(keys, look, strict=True)) for look in zip(OKABE_ITO.values(), DASHES, MARKERS, strict=True)]
+    return [dict(zip(keys, values, strict=True)) for values in zip(OKABE_ITO.values(), DASHES, MARKERS, strict=True)]
 
 
-def _curve(axes, steps, values, look: dict, smooth: int) -> None:
-    """One run's curve: its steps thin and pale, their mean thick; few points, such as evaluations, as they are."""
+def _draw_curve(axes, steps, values, line_style: dict, smooth: int) -> None:
+    """Draw a curve: the steps as a thin pale line, their mean as a thick line.
+
+    A curve of few points, such as evaluations, is not smoothed.
+    """
     if not len(steps):
         return
     if smooth > 2 and len(steps) > FEW_POINTS:
-        axes.plot(steps, values, color=look["color"], linestyle="-", linewidth=0.7, alpha=0.3)
+        axes.plot(steps, values, color=line_style["color"], linestyle="-", linewidth=0.7, alpha=0.3)
         values = centred_mean(values, smooth)
-    every = 1 if len(steps) <= FEW_POINTS else max(1, len(steps) // 6)
-    axes.plot(steps, values, markevery=every, markersize=4, linewidth=1.6, **look)
+    marker_distance = 1 if len(steps) <= FEW_POINTS else max(1, len(steps) // 6)
+    axes.plot(steps, values, markevery=marker_distance, markersize=4, linewidth=1.6, **line_style)
 
 
-def _handle(look: dict):
+def _legend_line(line_style: dict):
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], markersize=4, linewidth=1.6, **look)
+    return Line2D([], [], markersize=4, linewidth=1.6, **line_style)
 
 
-def _smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str:
-    """How the curves are smoothed, in words; empty where none is."""
+def _describe_smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str:
+    """Describe how the curves are smoothed; "" if no curve is."""
     longest = max(len(log.points(panel.metric)[0]) for log in logs for panel in panels)
     window = 2 * ((smooth - 1) // 2) + 1
     if window == 1 or longest <= FEW_POINTS:
@@ -168,15 +177,16 @@ def _smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str
 
 
 def _notes(panels, drawn_panels, logs, names, smooth) -> list[str]:
-    """Say what the figure shows, how it is smoothed, and what is missing of which run."""
+    """Describe what the figure shows, how it is smoothed, and which metrics are missing in which run."""
     notes = [f"{', '.join(panel.title for panel in drawn_panels)} by step of {', '.join(names)}"]
-    notes += filter(None, [_smoothing(drawn_panels, logs, smooth)])
+    if smoothing := _describe_smoothing(drawn_panels, logs, smooth):
+        notes.append(smoothing)
     if left_out := [panel.metric for panel in panels if panel not in drawn_panels]:
         notes.append(f"left out, since no run has it: {', '.join(left_out)}")
     for log, name in zip(logs, names, strict=True):
-        lacking = [panel.metric for panel in drawn_panels if not len(log.points(panel.metric)[0])]
-        if lacking:
-            notes.append(f"{name} has no {', '.join(lacking)}")
+        missing = [panel.metric for panel in drawn_panels if not len(log.points(panel.metric)[0])]
+        if missing:
+            notes.append(f"{name} has no {', '.join(missing)}")
     return notes
 
 
@@ -198,14 +208,14 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.plot", description=description)
     add = parser.add_argument
-    about = "the folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
-    add("runs", nargs="+", metavar="RUN", help=about)
-    about = f"the picture, {', '.join(SUFFIXES)}; one of this name is replaced (default %(default)s)"
-    add("--output", type=writable_file, default=Path("curves.png"), metavar="FILE", help=about)
-    about = "others than these, by their names in metrics.jsonl, such as loss grad_norm"
-    add("--metrics", nargs="+", metavar="NAME", help=about)
-    about = "steps of the centred mean; 1: none (default: a tenth of the longest run, at most 20)"
-    add("--smooth", type=int, metavar="N", help=about)
+    runs_help = "the folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
+    add("runs", nargs="+", metavar="RUN", help=runs_help)
+    output_help = f"the picture, {', '.join(SUFFIXES)}; one of this name is replaced (default %(default)s)"
+    add("--output", type=writable_file, default=Path("curves.png"), metavar="FILE", help=output_help)
+    metrics_help = "others than these, by their names in metrics.jsonl, such as loss grad_norm"
+    add("--metrics", nargs="+", metavar="NAME", help=metrics_help)
+    smooth_help = "steps of the centred mean; 1: none (default: a tenth of the longest run, at most 20)"
+    add("--smooth", type=int, metavar="N", help=smooth_help)
     return parser
 
 

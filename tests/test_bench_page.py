@@ -1,4 +1,4 @@
-"""docs/bench.md: the step of the 0.5B model is what was recorded."""
+"""docs/bench.md shows the recorded figures."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The doctor on machines that are made up: what it finds, and the exact command that it names."""
+"""The doctor on simulated machines: its findings, and the exact commands that it names."""
 
 import importlib.metadata
 import subprocess
@@ -16,7 +16,7 @@ from grpo_lab.sandbox import walls
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch):
-    """In an environment called "py", without a GPU."""
+    """A laptop without a GPU, with an environment called "py"."""
     monkeypatch.setattr(doctor_module, "PYTHON", "py")
     monkeypatch.setattr(doctor_module, "CONDA", False)
     monkeypatch.setattr(doctor_module, "find_gpu", lambda: None)
@@ -81,7 +81,7 @@ def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
     assert lines[0].split() == ["warn", "a", "x", "<", "y", "->", "run", "`make", "this`", "now"]
     assert lines[1].startswith("FAIL") and page.endswith(lines[-1])
     assert r"x < y → run `make this` now |" in page
-    str(doctor()).encode("ascii")  # consoles of every code page show it
+    str(doctor()).encode("ascii")  # so that consoles of every code page can show it
 
 
 real_find_gpu = doctor_module.find_gpu

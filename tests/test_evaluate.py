@@ -1,4 +1,4 @@
-"""The measure: what is counted, with what certainty, and that stdout carries one JSON object and nothing else."""
+"""Evaluation: its counts and intervals, and that the command prints a single JSON object to stdout."""
 
 import dataclasses
 import itertools
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused():
             wilson_interval(share, n)
 
 
-# Two problems, four completions each: what they say, and how many of them are right.
+# Two problems with four completions each, and the number of right completions.
 TEXTS = {
     "a": ["<think>1</think><answer>2</answer>", "<answer>2</answer>", "2", "<think> </think><answer>3</answer>"],
     "f": ["<answer>9</answer>", "", "<think>x</think><answer>1</answer>", "<think>x</think>"],
@@ -87,14 +87,18 @@ def test_every_count(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:every reward function .* returned None")
 def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
-    """Two problems, two completions each; half marks differ from none, though neither is right."""
+    """For two problems with two completions each; rewards of 0.5 and 0 differ, though neither means right."""
     for rewards, share in [
         ([0.0, 0.0, 1.0, 1.0], 1.0),
         ([0.0, 1.0, 1.0, 1.0], 0.5),
         ([0.5, 0.0, 0.0, 0.5], 0.0),
         ([None, None, None, 1.0], 0.5),
     ]:
-        measure = {"num_generations": 2, "max_completion_length": 2, "correct": lambda *_, marks=rewards, **__: marks}
+        measure = {
+            "num_generations": 2,
+            "max_completion_length": 2,
+            "reward_funcs": lambda *_, marks=rewards, **__: marks,
+        }
         result = evaluate(*make_world(), PLANTED_ROWS, **measure)
         assert result["frac_reward_zero_std"] == share and result["accuracy"] == rewards.count(1.0) / (
             4 - rewards.count(None)
@@ -102,6 +106,13 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
         assert list(result["pass_at_k"]) == ["1", "2"][: 1 if None in rewards else 2]
     result = evaluate(*make_world(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
+
+
+def test_the_old_name_of_reward_funcs_works_and_warns():
+    measure = {"num_generations": 2, "max_completion_length": 2}
+    result = evaluate(*make_world(), PLANTED_ROWS, reward_funcs=accuracy_reward, **measure)
+    with pytest.warns(DeprecationWarning, match="the argument correct is called reward_funcs now"):
+        assert evaluate(*make_world(), PLANTED_ROWS, correct=accuracy_reward, **measure) == result
 
 
 def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
@@ -113,12 +124,12 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     def nowhere(completions, **columns):
         return [None] * len(completions)
 
-    measure = {"num_generations": 4, "max_completion_length": 3, "correct": [marks, accuracy_reward, nowhere]}
+    measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [marks, accuracy_reward, nowhere]}
     result = evaluate(*make_world(), PLANTED_ROWS, **measure)
     assert result["accuracy"] is result["accuracy_ci95"] is result["pass_at_k"] is None
     means = {name: value for name, value in result.items() if name.startswith("rewards/")}
     expected = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
-    expected["rewards/nowhere/frac_none"] = 1.0  # of the others there is no such share
+    expected["rewards/nowhere/frac_none"] = 1.0  # the other two functions apply to every completion
     assert means == expected and json.dumps(result, allow_nan=False)
 
 
@@ -129,7 +140,7 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
         return [None if not text else float(len(text)) for text in completions]
 
     samples = []
-    measure = {"num_generations": 4, "max_completion_length": 3, "correct": [accuracy_reward, length]}
+    measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [accuracy_reward, length]}
     result = evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5], samples=samples)
     planted_texts = [text for texts in TEXTS.values() for text in texts]
     assert [sample["completion"] for sample in samples] == planted_texts
@@ -183,7 +194,7 @@ def test_lengths_count_the_end_token_and_global_random_state_stays():
 
 @pytest.fixture
 def evaluated_with(monkeypatch):
-    """What the command gives to `evaluate`, rows and keywords, where nothing is to be sampled."""
+    """Replace `evaluate`, so that nothing is sampled; return the rows and keywords that the command passes to it."""
     calls = []
 
     def record(model, tokenizer, rows, **keywords):
@@ -214,7 +225,11 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
         sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
         sampling |= {"reward_weights": None, "samples": []}
-        assert keywords == sampling | {"disable_tqdm": False, "correct": [accuracy_reward, think_rate], "seed": seed}
+        assert keywords == sampling | {
+            "disable_tqdm": False,
+            "reward_funcs": [accuracy_reward, think_rate],
+            "seed": seed,
+        }
 
 
 def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
@@ -226,7 +241,7 @@ def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
     ]:
         assert main(["--model", base, *arguments]) == 0
         rows, keywords = evaluated_with.pop()
-        assert reward_names(keywords["correct"]) == right and keywords["max_completion_length"] == length
+        assert reward_names(keywords["reward_funcs"]) == right and keywords["max_completion_length"] == length
         task = find_task(arguments[1])
         assert [row["answer"] for row in rows] == [row["answer"] for row in task.rows("test", None, 1)]
         captured = capsys.readouterr()
@@ -247,7 +262,7 @@ def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_
         ]:
             assert main(["--model", str(folder), "--n", "2", *typed]) == 0
             rows, keywords = evaluated_with.pop()
-            assert reward_names(keywords["correct"]) == names and isinstance(rows[0]["prompt"], str) == plain
+            assert reward_names(keywords["reward_funcs"]) == names and isinstance(rows[0]["prompt"], str) == plain
             assert not plain or rows[0]["prompt"].startswith("Be brief.")
             sources = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
             assert [line.endswith("'Be brief.' --chat_template none") for line in sources] == [True] * plain
@@ -279,7 +294,7 @@ CALLS = [
 def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
     base, evaluated_with, tmp_path, monkeypatch
 ):
-    """`cd downloaded; evaluate --model .`: what its grpo_config.json names is code of somebody else."""
+    """In `cd downloaded; evaluate --model .`, grpo_config.json could name code that somebody else wrote."""
     folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
     (folder / "evil.py").write_text(EVIL, encoding="utf-8")
     monkeypatch.chdir(folder)
@@ -301,7 +316,7 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
 
 
 def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():
-    """The tiny model, on prompts of different lengths: the mean over prompts of what the softmax says, batch or not."""
+    """For the tiny model and prompts of different lengths, it is the mean of the softmax over prompts."""
     model, tokenizer = load_policy("tiny")
     rows = [*addition_problems("test", 3, seed=1), {"prompt": [{"role": "user", "content": "你好"}]}]
     (think,) = tokenizer("<think>", add_special_tokens=False).input_ids

@@ -1,4 +1,4 @@
-"""Curves of runs: what is drawn is what the log has, and what is missing is said."""
+"""Curves of runs: the figure shows the values of the logs, and the notes list what is missing."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 
 def write_run(folder, steps, **metrics):
-    """A run whose metrics are these functions of the step."""
+    """Write the log of a run in which each metric is the given function of the step."""
     folder.mkdir(parents=True)
     rows = [{"step": step} | {name.replace("__", "/"): f(step) for name, f in metrics.items()} for step in steps]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

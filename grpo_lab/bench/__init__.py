@@ -1,5 +1,6 @@
-"""Speed and memory of training, beside TRL's: `python -m grpo_lab.bench --against trl`.
+"""Speed and memory of training, compared with TRL's: `python -m grpo_lab.bench --against trl`.
 
-Figures of one machine at one hour mean little. So whatever is compared runs alternately, each run in a process of its
-own with the same threads, and what is reported is the *ratio* within such a pair, with its spread over the pairs.
+Absolute seconds depend on the machine and on its load. Therefore the two trainers run alternately, each run in its own
+process with the same number of threads. The benchmark reports the *ratio* within each pair of runs, and the spread of
+the ratio over the pairs.
 """

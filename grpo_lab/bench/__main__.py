@@ -19,7 +19,7 @@ from grpo_lab.config.settings import LARGEST_SEED
 @command("grpo_lab.bench")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    check_at_least("steps", args.steps, tables.WINDOW)  # which the running reward is over
+    check_at_least("steps", args.steps, tables.WINDOW)
     for seed in args.seeds:
         check_between("seeds", seed, 0, LARGEST_SEED)
     on_cpu = args.device == "cpu"
@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     usable_folder(args.model, pick_device(args.device).type)
     setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
-    setup, report = setup | {"threads": 1 if on_cpu else None}, {"machine": machine(args.device)}
+    setup["threads"] = 1 if on_cpu else None
+    report = {"machine": machine(args.device)}
     if on_cpu:
         phase_spec = setup | {"seed": args.seeds[0], "steps": tables.WINDOW}
         report["phases"] = in_a_process(measure.phases, phase_spec)
@@ -57,19 +58,19 @@ def _parser() -> Parser:
         '"tiny", which is trained on sums, or "smollm2", "qwen", a folder or a hub id, on short sums (default tiny)'
     )
     add("--model", default="tiny", help=model_help)
-    precisions = [mode for mode in PRECISIONS if mode != "bf16"]  # whose optimizer is ours alone
+    precisions = [mode for mode in PRECISIONS if mode != "bf16"]  # TRL has no optimizer like that of "bf16"
     add("--precision", choices=precisions, default="fp32", help="(default fp32)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="(default cpu)")
     return parser
 
 
 def write_json(file: Path, report: dict) -> None:
-    """Write the report whole or not at all."""
+    """Write the report as JSON; an interrupted write leaves no partial file."""
     write_at_once(file, json.dumps(report, indent=1) + "\n")
 
 
 def machine(device: str = "cpu") -> dict:
-    """The machine and the versions of packages that the figures were measured with."""
+    """The machine and the versions of the packages with which the benchmark runs."""
     import torch
     import transformers
 

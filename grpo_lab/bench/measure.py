@@ -1,7 +1,8 @@
-"""The measurements, each in a process of its own: a whole run, by our own loop or by TRL; or our step, phase by phase.
+"""The measurements: a whole run, by our own loop or by TRL; or a step of our own loop, phase by phase.
 
-What makes two runs comparable is what the engine keeps alike (tests/train/engines): model, precision, problems in their
-order, learning rate at each update, and the times of the steps. What each does inside a step is its own affair.
+Each measurement runs in its own process. Two runs are comparable because the engines give both the same model,
+precision, order of problems and learning rate at each update, and time the steps in the same way (tests/train/engines).
+The engines differ in what they do inside a step.
 """
 
 import platform
@@ -28,52 +29,69 @@ from grpo_lab.train.engines.options import OURS, TRL, Engine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 
-STEPS_TRIED = 20  # beyond those that are measured, where some have no rewards that differ
-BACKWARD, OPTIMIZER = 3, 10  # times over all weights: weights, gradient twice; Adam's four, three of them written, norm
+EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
+# Number of times that all weights, or as many numbers, are read or written. A backward pass accesses the weights once
+# and the gradients twice. An optimizer step reads four tensors for Adam, writes three of them, and accesses the
+# gradients three times for their norm.
+BACKWARD_ACCESSES, OPTIMIZER_ACCESSES = 3, 10
 
 
 def whole_run(spec: dict) -> dict:
-    """Train the model on sums; the time and the reward of each step, and the memory.
+    """Train the model on sums, and return the time and reward of each step and the peak memory.
 
-    On a GPU a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
+    On a GPU, a step ends when its metrics have reached the CPU, and the memory counts torch's tensors instead of the
+    process.
+
+    Args:
+        spec: "trainer" is "ours" or "trl"; the other entries are those of `_run_arguments`.
+
+    Returns:
+        "seconds" and "cpu_seconds" are lists with the time from the start to the end of each step; "reward" is a list
+        with the mean reward of each step; "peak_memory" is a number of bytes.
     """
     engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
-    cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
-    steps = engine.run(*_setting(spec), callback=lambda *_: cpu.append(time.process_time()))
+    cpu_times = [time.process_time()]  # CPU time, which other processes change little
+    steps = engine.run(*_run_arguments(spec), callback=lambda *_: cpu_times.append(time.process_time()))
     return {
         "seconds": list(accumulate(step["step_time"] for step in steps)),
-        "cpu_seconds": [end - cpu[0] for end in cpu[1:]],
+        "cpu_seconds": [end - cpu_times[0] for end in cpu_times[1:]],
         "reward": [step["reward"] for step in steps],
         "peak_memory": torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else peak_memory(),
     }
 
 
-def _setting(spec: dict) -> tuple:
-    """Model, tokenizer, problems, the reward for a right answer, and settings as `grpo_lab.train` chooses them."""
+def _run_arguments(spec: dict) -> tuple:
+    """Return model, tokenizer, problems, the reward for a right answer, and the settings that `grpo_lab.train` chooses.
+
+    spec: "model", "device" and "precision" as for `load_policy`; "seed"; "steps", the number of steps of the run; and
+        "trainer", "ours" or "trl" (default "ours").
+    """
     model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=spec["precision"])
     task = TASKS["sums" if model.num_parameters() < FEW_PARAMETERS else "short-sums"]
     settings = default_settings(model.num_parameters(), task, spec["device"])
     settings |= {"seed": spec["seed"], "max_steps": spec["steps"], "precision": spec["precision"]}
     config = GRPOConfig(disable_tqdm=True, **settings)
     rows = task.rows("train", None, config.seed)
-    if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # TRL has another plan of its memory
+    if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # the memory plan does not hold for TRL
         keep_freed_memory_if_large(model)
         config, _ = fit_to_cpu(model.config, tokenizer, rows, config, spec["precision"])
     return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
-class TimedOptimizer(PolicyOptimizer):
-    """An optimizer whose phases are read by a clock. While it only counts, it drops the gradient instead of a step."""
+class MeasuredOptimizer(PolicyOptimizer):
+    """An optimizer that records its phases with a clock, and that can skip the update of the weights."""
 
-    clock = None
-    only_counts = False
+    def __init__(self, model, config: GRPOConfig):
+        super().__init__(model, config)
+        self.clock: Clock | None = None  # set before each step
+        self.skips_update = False
 
     def backward(self, loss):
         with self.clock("backward"):
             super().backward(loss)
 
     def step(self, lr, loss):
-        if self.only_counts:
+        if self.skips_update:
             self.adamw.zero_grad()
             return 0.0
         with self.clock("optimizer"):
@@ -81,11 +99,11 @@ class TimedOptimizer(PolicyOptimizer):
 
 
 class TwoClocks(Clock):
-    """A clock beside which a second one runs, which reads something else."""
+    """A clock that records two quantities for each phase; the second one is recorded in the clock `second`."""
 
-    def __init__(self, device: torch.device, read: Callable[[], float], second: Callable[[], float]):
+    def __init__(self, device: torch.device, read: Callable[[], float], read_second: Callable[[], float]):
         super().__init__(device, read)
-        self.second = Clock(device, second)
+        self.second = Clock(device, read_second)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -94,9 +112,9 @@ class TwoClocks(Clock):
 
 
 def _by_phase(clock: Clock) -> dict[str, float]:
-    """What a clock has read in each of `PHASES`; all other phases are part of the rest."""
-    others = sum(passed for name, passed in clock.seconds.items() if name not in PHASES)
-    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": others + clock.seconds["rest"]}
+    """The amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
+    other_phases = sum(amount for name, amount in clock.seconds.items() if name not in PHASES)
+    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -104,68 +122,82 @@ def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def phases(spec: dict) -> dict:
-    """Medians over the steps after the first: their seconds; and what these very steps compute and move.
+    """Measure the phases of a step: their CPU seconds, their operations, and the bytes that they read and write.
 
-    Each step is taken twice with the same weights, problems and random numbers: it is counted, without its update, then
-    timed. One in which no rewards differ has nothing to score and no backward pass, and is left out. The rates are
-    medians, too, measured before each step: a busy machine is slower in both.
+    Each step runs twice with the same weights, problems and random numbers. The first time its operations are counted
+    and the update is skipped; the second time it is timed. The first step is left out, and so are steps in which no
+    rewards differ, because they have nothing to score and no backward pass. The machine's rates are measured before
+    each step, since they vary with its load as the seconds do.
+
+    Args:
+        spec: The entries of `_run_arguments`; "steps" is the number of steps to measure, with the first.
+
+    Returns:
+        "seconds", "flops" and "bytes" give the median over the steps for each of `PHASES`; "products" is the precision
+        of the matrix products; "rates" are the medians of `rates`; "processor" describes the CPU.
     """
-    model, tokenizer, rows, reward_func, config = _setting(spec)
-    optimizer = TimedOptimizer(model, config)
-    size = config.prompts_per_step
-    calls = []
-    model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
+    model, tokenizer, rows, reward_func, config = _run_arguments(spec)
+    optimizer = MeasuredOptimizer(model, config)
+    prompts_per_step = config.prompts_per_step
+    forward_passes = []
+    model.base_model.register_forward_pre_hook(lambda *_: forward_passes.append(1))
 
-    def step(number: int, clock: Clock) -> None:
-        torch.manual_seed(number)
+    def run_step(index: int, clock: Clock) -> None:
+        torch.manual_seed(index)
         optimizer.clock = clock
         with clock("rest"):
-            batch = [rows[index] for index in range(number * size, (number + 1) * size)]
+            batch = [rows[row] for row in range(index * prompts_per_step, (index + 1) * prompts_per_step)]
             experience, _ = collect(model, tokenizer, batch, reward_func, config, clock)
             update(model, optimizer, experience, config, config.learning_rate, clock)
 
-    def count_step(number: int) -> tuple[dict[str, float], dict[str, float]]:
-        """The operations of the products of each phase, and its forward passes of the layers."""
-        optimizer.only_counts = True
+    def count_step(index: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Count the operations of the matrix products in each phase, and the forward passes of the layers."""
+        optimizer.skips_update = True
         with FlopCounterMode(display=False) as counter:
-            clock = TwoClocks(model.device, counter.get_total_flops, lambda: len(calls))
-            step(number, clock)
-        optimizer.only_counts = False
+            clock = TwoClocks(model.device, counter.get_total_flops, lambda: len(forward_passes))
+            run_step(index, clock)
+        optimizer.skips_update = False
         return _by_phase(clock), _by_phase(clock.second)
 
     mode = PRECISIONS[spec["precision"]]
-    products = mode.autocast or mode.weights
-    measured = []  # a step: seconds, operations, passes, rates
-    for number in range(spec["steps"] + STEPS_TRIED):
-        flops, passes = count_step(number)
+    matmul_dtype = mode.autocast or mode.weights
+    measured_steps = []  # for each step: seconds, operations, forward passes, rates
+    for index in range(spec["steps"] + EXTRA_STEPS):
+        flops, passes = count_step(index)
         clock = Clock(model.device, time.process_time)
-        rates_now = rates(products)
-        step(number, clock)
-        if number > 0 and flops["time/logprobs"] > 0:
-            measured.append((_by_phase(clock), flops, passes, rates_now))
-        if len(measured) == spec["steps"] - 1:
+        rates_before_step = rates(matmul_dtype)
+        run_step(index, clock)
+        if index > 0 and flops["time/logprobs"] > 0:
+            measured_steps.append((_by_phase(clock), flops, passes, rates_before_step))
+        if len(measured_steps) == spec["steps"] - 1:
             break
-    seconds, flops, passes, rate = map(_medians, zip(*measured, strict=True))
-    passes |= {"backward": BACKWARD * passes["time/logprobs"], "optimizer": OPTIMIZER}
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))
+    accesses = passes | {"backward": BACKWARD_ACCESSES * passes["time/logprobs"], "optimizer": OPTIMIZER_ACCESSES}
+    weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     return {
         "seconds": seconds,
         "flops": flops,
-        "bytes": {name: passes[name] * weights for name in PHASES},
-        "products": str(products).removeprefix("torch."),
-        "rates": rate,
+        "bytes": {name: accesses[name] * weight_bytes for name in PHASES},
+        "products": str(matmul_dtype).removeprefix("torch."),
+        "rates": median_rates,
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
     }
 
 
 def rates(dtype: torch.dtype = torch.float32, size: int = 2048, copied: int = 2**26) -> dict:
-    """Operations per second of a product of `size` x `size` matrices; bytes per second that a copy reads and writes.
+    """Measure the operations per second of a matrix product, and the bytes per second that a copy reads and writes.
 
-    dtype: the precision of the product, which is that of the matrix products of the run.
+    Args:
+        dtype: The precision of the product.
+        size: Rows and columns of the matrices.
+        copied: Number of float32 values that are copied.
+
+    Returns:
+        {"flops": operations per second, "bytes": bytes per second}.
     """
     (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(copied), torch.ones(copied))
-    measured = {"timer": time.process_time, "number": 1}
+    timing = {"timer": time.process_time, "number": 1}
     return {
-        "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **measured)),
-        "bytes": 2 * source.nbytes / min(timeit.repeat(lambda: target.copy_(source), **measured)),
+        "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **timing)),
+        "bytes": 2 * source.nbytes / min(timeit.repeat(lambda: target.copy_(source), **timing)),
     }

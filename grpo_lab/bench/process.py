@@ -1,4 +1,4 @@
-"""One measurement, one fresh process: nothing that ran before is in its memory, its caches or its compiled code."""
+"""Run a measurement in a fresh process, so that earlier work does not affect its memory, caches or compiled code."""
 
 import os
 import sys
@@ -11,10 +11,11 @@ from grpo_lab.base.checks import InputPackageError
 
 
 def in_a_process(measure: Callable[[dict], dict], spec: dict) -> dict:
-    """`measure(spec)` in a process of its own; what goes wrong there is raised here, with its traceback.
+    """Return `measure(spec)`, computed in its own process; an exception there is raised here, with its traceback.
 
-    measure: a function of a module.
-    spec: "threads" is the number of torch threads; without it, or with None, torch chooses.
+    measure: A function at the top level of a module, which can be pickled.
+    spec: The argument of `measure`. Its entry "threads" is the number of torch threads; if it is missing or None, torch
+        chooses the number.
     """
     with ProcessPoolExecutor(1, get_context("spawn"), _begin, (spec.get("threads"),)) as pool:
         return pool.submit(measure, spec).result()
@@ -30,7 +31,7 @@ def _begin(threads: int | None) -> None:
 
 
 def peak_memory() -> int:
-    """The most bytes of main memory that this process held so far."""
+    """The peak of the main memory that this process has used so far, in bytes."""
     if sys.platform == "win32":
         try:
             import psutil
@@ -40,7 +41,7 @@ def peak_memory() -> int:
         return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")
     if status.is_file():
-        # Not getrusage here: on Linux its peak starts from that of the process that started this one.
+        # getrusage would be wrong here: on Linux its peak includes that of the parent process.
         lines = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
         return int(lines["VmHWM"].split()[0]) * 1024
     import resource

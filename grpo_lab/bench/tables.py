@@ -1,4 +1,4 @@
-"""Our trainer against TRL's: pairs of runs, and the ratios within each pair; and the table of the phases of a step."""
+"""Compare our trainer with TRL's by the ratios within pairs of runs, and make tables of the results."""
 
 import statistics
 import sys
@@ -9,9 +9,9 @@ from tqdm import tqdm
 
 from grpo_lab.base.display import text_table
 
-ACCURACY = 0.8  # that time is taken to
-WINDOW = 5  # steps that the running reward is averaged over
-# What is compared: (key, label, unit divided by, digits). The ratio is ours over theirs.
+ACCURACY = 0.8  # mean reward that a run has to reach for its time to accuracy
+WINDOW = 5  # number of steps over which the reward is averaged
+# Rows of the table: (key of the figure, label, divisor for the printed unit, digits). The ratio is ours to TRL's.
 ROWS = (
     ("seconds_per_step", "seconds per step", 1, 3),
     ("time_to_accuracy", "seconds to accuracy", 1, 1),
@@ -26,10 +26,16 @@ PHASES = {
 
 
 def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
-    """One pair of runs a seed; which of the two goes first changes from pair to pair.
+    """Run our trainer and TRL's once for each seed; the one that runs first alternates from seed to seed.
 
-    setup: "model", "precision", "device", "threads" and "steps" of all runs.
-    run: one of them, in a fresh process.
+    Args:
+        seeds: The seed of each pair of runs.
+        setup: "model", "precision", "device", "threads" and "steps", the same for all runs.
+        run: Function that makes a run in a fresh process; it takes `setup` with "trainer" and "seed", and returns the
+            record of `measure.whole_run`.
+
+    Returns:
+        {"setup": setup, "summary": as `summarise` returns it, "pairs": the figures and the record of each run}.
     """
     pairs = []
     with tqdm(total=2 * len(seeds), unit="run") as bar:
@@ -37,8 +43,8 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
             pair = {"seed": seed}
             for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
                 bar.write(f"seed {seed}, {trainer}: {setup['steps']} steps begin", file=sys.stderr)
-                measured = run(setup | {"trainer": trainer, "seed": seed})
-                pair[trainer] = figures(measured) | {"history": measured}
+                record = run(setup | {"trainer": trainer, "seed": seed})
+                pair[trainer] = figures(record) | {"history": record}
                 progress = f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step"
                 bar.write(progress, file=sys.stderr)
                 bar.update()
@@ -46,30 +52,38 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
-def figures(measured: dict) -> dict:
-    """The figures of a run, from its record.
+def figures(record: dict) -> dict:
+    """Compute the figures of a run, which are compared, from the record of `measure.whole_run`.
 
-    The accuracy is that of the training problems, of which each is new to the policy: the mean of the last `WINDOW`
-    steps. Time to it is training time, from the start to the end of the step at which `ACCURACY` is reached; None if it
-    is not. CPU seconds are the processor's own: on a busy machine they tell more.
+    Accuracy is the mean reward of the last `WINDOW` steps; no step repeats a problem. The time to accuracy is the
+    training time from the start to the end of the step at which `ACCURACY` is reached, or None if it is not reached.
+    CPU seconds count the work of this process alone, and are more reliable on a busy machine.
     """
-    rewards, figures_of_run = measured["reward"], {"peak_memory": measured["peak_memory"]}
+    rewards, figures_of_run = record["reward"], {"peak_memory": record["peak_memory"]}
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
-    reached = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
+    steps_to_accuracy = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
     for clock in ("", "cpu_"):
-        ends = measured[f"{clock}seconds"]
-        figures_of_run[f"{clock}seconds_per_step"] = statistics.median(b - a for a, b in pairwise([0.0, *ends]))
-        figures_of_run[f"{clock}time_to_accuracy"] = None if reached is None else ends[reached - 1]
+        step_ends = record[f"{clock}seconds"]
+        step_seconds = [end - start for start, end in pairwise([0.0, *step_ends])]
+        figures_of_run[f"{clock}seconds_per_step"] = statistics.median(step_seconds)
+        figures_of_run[f"{clock}time_to_accuracy"] = (
+            None if steps_to_accuracy is None else step_ends[steps_to_accuracy - 1]
+        )
     return figures_of_run
 
 
 def summarise(pairs: list[dict]) -> dict:
-    """For each figure: the median of each side, and median, least and greatest of the ratios pair by pair."""
+    """Summarise each figure over the pairs of runs: {figure: {"ours", "trl", "ratio", "ratios"}}.
+
+    "ours" and "trl" are the medians of the two trainers. "ratios" are the sorted ratios within each pair, and "ratio"
+    is their median; both leave out pairs in which a figure is None.
+    """
     summary = {}
     for key, *_ in ROWS:
-        sides = {side: [pair[side][key] for pair in pairs] for side in ("ours", "trl")}
-        ratios = [a / b for a, b in zip(sides["ours"], sides["trl"], strict=True) if a is not None and b is not None]
-        summary[key] = {side: _median(values) for side, values in sides.items()}
+        values = {trainer: [pair[trainer][key] for pair in pairs] for trainer in ("ours", "trl")}
+        known_pairs = [pair for pair in zip(values["ours"], values["trl"], strict=True) if None not in pair]
+        ratios = [ours / trl for ours, trl in known_pairs]
+        summary[key] = {trainer: _median(figures_of_trainer) for trainer, figures_of_trainer in values.items()}
         summary[key] |= {"ratio": _median(ratios), "ratios": sorted(ratios)}
     return summary
 
@@ -80,18 +94,21 @@ def _median(values: list) -> float | None:
 
 
 def table(report: dict) -> str:
-    """The summary as text: a line per figure."""
+    """The summary of a report as a text table, with a line for each figure."""
     setup = report["setup"]
     pairs = len(report["pairs"])
     rows = []
     for key, label, unit, digits in ROWS:
-        row = report["summary"][key]
-        sides = ["not reached" if row[side] is None else f"{row[side] / unit:.{digits}f}" for side in ("ours", "trl")]
-        ratio, ratios = "no pair", row["ratios"]
+        figure = report["summary"][key]
+        medians = [
+            "not reached" if figure[trainer] is None else f"{figure[trainer] / unit:.{digits}f}"
+            for trainer in ("ours", "trl")
+        ]
+        ratio, ratios = "no pair", figure["ratios"]
         if ratios:
             coverage = f", in {len(ratios)} of {pairs} pairs" if len(ratios) < pairs else ""
-            ratio = f"{row['ratio']:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
-        rows.append([label, *sides, ratio])
+            ratio = f"{figure['ratio']:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f}){coverage}"
+        rows.append([label, *medians, ratio])
     lead = (
         f"{setup['model']}, {setup['precision']}, {setup['device']}, {setup['steps']} steps, {pairs} pair(s) of runs; "
         f"one torch thread on a CPU; accuracy: a mean reward of {ACCURACY:g} over {WINDOW} steps; "
@@ -101,20 +118,24 @@ def table(report: dict) -> str:
 
 
 def phase_table(measured: dict) -> str:
-    """A table of one step's processor time: a line per phase beside the least that it needs, and the whole step.
+    """A text table of the CPU time of each phase of a step and of the whole step, with lower bounds.
 
-    The bound of a phase is the longer of two times: that of its matrix products (without attention's) at the rate of
-    one large product, and that of its weights, gradients and moments at the rate of one large copy.
+    The lower bound of a phase is the longer one of two times: the time of its matrix products (without attention's) at
+    the rate of one large product, and the time to access its weights, gradients and moments at the rate of one large
+    copy.
+
+    measured: The dict that `measure.phases` returns.
     """
     rate = measured["rates"]
     rows = []
-    total = [0.0, 0.0]
+    total_seconds = total_bound = 0.0
     for name, label in PHASES.items():
-        seconds, flops, size = (measured[key][name] for key in ("seconds", "flops", "bytes"))
-        bound = max(flops / rate["flops"], size / rate["bytes"])
-        rows.append([label, f"{seconds:.3f}", f"{flops / 1e9:.1f}", f"{size / 1e9:.2f}", f"{bound:.3f}"])
-        total = [total[0] + seconds, total[1] + bound]
-    rows.append(["a step", f"{total[0]:.3f}", "", "", f"{total[1]:.3f}"])
+        seconds, flops, accessed_bytes = (measured[key][name] for key in ("seconds", "flops", "bytes"))
+        bound = max(flops / rate["flops"], accessed_bytes / rate["bytes"])
+        rows.append([label, f"{seconds:.3f}", f"{flops / 1e9:.1f}", f"{accessed_bytes / 1e9:.2f}", f"{bound:.3f}"])
+        total_seconds += seconds
+        total_bound += bound
+    rows.append(["a step", f"{total_seconds:.3f}", "", "", f"{total_bound:.3f}"])
     lead = (
         f"{measured['processor']}, one thread: {rate['flops'] / 1e9:.0f} GFLOP/s in one large product of "
         f"{measured['products']}, "

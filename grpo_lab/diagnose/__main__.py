@@ -1,13 +1,13 @@
-"""`python -m grpo_lab.diagnose DIR`: what looks wrong in a run, from a shell. Exit code 1 if anything does."""
+"""`python -m grpo_lab.diagnose DIR` prints the faults that the log of a run shows; exit code 1 if there are any."""
 
 import sys
 from pathlib import Path
 
 from grpo_lab.base import Parser, command
 from grpo_lab.diagnose.logs import Log, read_log
-from grpo_lab.diagnose.rules import Finding, examined, notes
+from grpo_lab.diagnose.rules import Finding, examine, notes
 
-GLOSSARY = Path(__file__).with_name("metrics.md")  # what each metric means; also in docs/
+GLOSSARY = Path(__file__).with_name("metrics.md")  # the meaning of each metric; docs/ contains the same text
 
 
 @command("grpo_lab.diagnose")
@@ -23,15 +23,18 @@ def main(arguments: list[str] | None = None) -> int:
     if args.source is None:
         parser.error("DIR is missing")
     log = read_log(args.source)
-    findings, unread_metrics = examined(log)
+    findings, unread_metrics = examine(log)
     print(report(log, findings, unread_metrics))
     return int(bool(findings))
 
 
 def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) -> str:
-    """The report of a run: one line for a healthy one; else each finding, its likeliest cause and first remedy first.
+    """Write the report of a run: one line if it is healthy, else each finding with its causes and remedies.
 
-    findings, unread_metrics: as `examined` returns them.
+    Args:
+        log: The log of the run.
+        findings: The findings that `examine` returned.
+        unread_metrics: {name of the fault: missing metric} for the faults that could not be looked for, from `examine`.
     """
     count = f"{len(findings) or 'no'} finding{'s' * (len(findings) != 1)}"
     lines = [f"{log.name}: {count} up to step {log.rows[-1]['step']}"]

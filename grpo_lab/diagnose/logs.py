@@ -1,4 +1,4 @@
-"""Read the log of a run, ours or another trainer's, into one form: a dict for each step, under the course's names."""
+"""Read the log of a run, ours or TRL's, into one form: a dict of metrics for each step, under the course's names."""
 
 import contextlib
 import json
@@ -13,21 +13,23 @@ from jaxtyping import Float
 from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
 from grpo_lab.base.names import METRICS, SETTINGS_FILE
 
-STATE = "trainer_state.json"  # as transformers calls it
-KINDS = f"a folder of a run ({METRICS} or {STATE}), one of these files, or a list of dicts with a step each"
+STATE_FILE = "trainer_state.json"  # the file in which transformers' trainer saves its log
+KINDS = f"a folder of a run ({METRICS} or {STATE_FILE}), one of these files, or a list of dicts with a step each"
 
 
 class MissingMetric(LookupError):
-    """The log has too few numbers of the metric that is named."""
+    """The log has too few numbers of a metric; the message is the metric's name."""
 
 
 @dataclass(frozen=True)
 class Log:
     """The log of a run.
 
-    rows: one dict per step, in the order of the steps: "step", and floats by the names of docs/metrics.md; NaN where
-        the log says that there is no number, or none that is finite.
-    settings: what the run was configured with, as far as the log says it.
+    Attributes:
+        rows: One dict per step, in order: "step", and floats under the names of docs/metrics.md. A metric that the log
+            records as null, NaN or infinite is not finite here either.
+        settings: The settings of the run that the log contains; they may be incomplete.
+        name: The name of the run for messages.
     """
 
     rows: list[dict]
@@ -35,11 +37,15 @@ class Log:
     name: str = "run"
 
     def column(self, metric: str) -> Float[np.ndarray, " N"]:
-        """One number per row; NaN where there is none."""
+        """The values of a metric, one per row; NaN for a row without it."""
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
     def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-        """(steps, values) of the K rows that have a finite value; `MissingMetric` if those are fewer than the least."""
+        """The steps and values of the K rows in which a metric is finite.
+
+        Raises:
+            MissingMetric: if there are fewer than `least` such rows.
+        """
         values = self.column(metric)
         finite = np.isfinite(values)
         if finite.sum() < least:
@@ -51,17 +57,18 @@ class Log:
 
 
 def read_log(source, settings: dict | None = None) -> Log:
-    """The log in a folder, in a file, or in a list of dicts such as TRL's `trainer.state.log_history`.
+    """Read the log of a run from a folder, a file or a list of dicts.
 
     Args:
-        source: a folder of this package's or of TRL's (its newest checkpoint), a file metrics.jsonl or
-            trainer_state.json, or a list of dicts.
-        settings: what is known of the configuration beside it (`precision`, `num_iterations`, ...); it wins.
+        source: The folder of a run of this package, or of TRL (its newest checkpoint is read); a file metrics.jsonl or
+            trainer_state.json; or a list of dicts, such as TRL's `trainer.state.log_history`.
+        settings: Settings of the run, such as `precision` and `num_iterations`; they take precedence over the settings
+            that the log contains.
 
     Raises:
         FileNotFoundError: if there is no such path, or no log in the folder.
-        ValueError: for a file that is no log, or a log without steps or without numbers.
-        TypeError: for another kind of source.
+        ValueError: if the file is not a log, or the log has no steps or no numbers.
+        TypeError: if the source is of another kind.
     """
     if isinstance(source, str | Path):
         rows, saved_settings = _from_path(Path(source))
@@ -90,29 +97,36 @@ def _from_path(path: Path) -> tuple[list, dict]:
     except ValueError as error:
         raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
     except (KeyError, TypeError) as error:
-        raise InputError("source", path, f"expected a {STATE}", found=f"{str(path)!r} has no 'log_history'") from error
+        problem = f"{str(path)!r} has no 'log_history'"
+        raise InputError("source", path, f"expected a {STATE_FILE}", found=problem) from error
 
 
 def whole_lines(data: bytes) -> list[bytes]:
-    """The lines of a file, without a last one that was cut. (In JSON a line may hold U+2028.)"""
+    """Split a file into lines, without a truncated last line.
+
+    The file is split as bytes, because `str.splitlines` would also split at the character U+2028, which JSON allows
+    inside a line.
+    """
     *lines, last_line = data.split(b"\n")
     with contextlib.suppress(ValueError):
-        lines += [last_line] if last_line and json.loads(last_line) else []
+        if last_line and json.loads(last_line):
+            lines.append(last_line)
     return [line for line in lines if line.strip()]
 
 
 def _from_folder(folder: Path) -> tuple[list, dict]:
     if (folder / METRICS).is_file():
-        settings = folder / SETTINGS_FILE
-        return _from_path(folder / METRICS)[0], json.loads(settings.read_bytes()) if settings.is_file() else {}
-    if states := [*folder.glob(STATE), *folder.glob(f"checkpoint-*/{STATE}")]:
-        return _from_path(max(states, key=lambda path: path.stat().st_mtime))
-    expected = f"expected {METRICS} or {STATE}"
+        rows, _ = _from_path(folder / METRICS)
+        settings_file = folder / SETTINGS_FILE
+        return rows, json.loads(settings_file.read_bytes()) if settings_file.is_file() else {}
+    if state_files := [*folder.glob(STATE_FILE), *folder.glob(f"checkpoint-*/{STATE_FILE}")]:
+        return _from_path(max(state_files, key=lambda path: path.stat().st_mtime))
+    expected = f"expected {METRICS} or {STATE_FILE}"
     raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
 
 
 def _by_step(rows: list, name: str) -> list[dict]:
-    """Rows of the same step as one, under our names, in the order of the steps."""
+    """Merge the rows of the same step, rename TRL's metrics to ours, and sort by step."""
     steps: dict[int, dict] = {}
     for row in rows:
         if not isinstance(row, dict) or row.get("step") is None:
@@ -130,7 +144,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
 
 
 def _number(value) -> float | None:
-    """Read a number: NaN for a null, which stands for NaN and infinity; None for what is none, such as a warning."""
+    """Convert a value of the log to a float: null, which stands for NaN or infinity, to NaN; a non-number to None."""
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError):

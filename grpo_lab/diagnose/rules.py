@@ -1,8 +1,8 @@
-"""`diagnose` goes through the faults of faults.toml, which says what each may come from, and what to try.
+"""Look for the faults of faults.toml in the log of a run.
 
-What a fault looks like in a log is the function of `conditions` with its name. The lines between healthy and not were
-drawn on recorded runs: `python notebooks/runs/record_faults.py --table` counts what is found, missed and falsely
-reported.
+faults.toml gives the causes and remedies of each fault. The function of the same name in `conditions` recognises the
+fault in a log. Its thresholds were chosen on recorded runs: `python notebooks/runs/record_faults.py --table` counts the
+faults that are found, missed and falsely reported.
 """
 
 import contextlib
@@ -14,35 +14,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from grpo_lab.diagnose import conditions
-from grpo_lab.diagnose.conditions import CLIPPED, GRADIENT, Evidence
+from grpo_lab.diagnose.conditions import CLIPPED, CONDITIONS, GRADIENT, Evidence, updates_per_rollout
 from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault that a run seems to have.
+    """A fault that a run seems to have."""
 
-    name: of the fault, as in `RULES`.
-    step: the first one by which it shows; a trend is read from step 8 on.
-    evidence: the metric, what it was, and what is expected.
-    causes: what it may come from, the likeliest first.
-    remedies: what to try, in this order.
-    source: who says so.
-    """
-
-    name: str
-    step: int
-    evidence: str
-    causes: tuple[str, ...]
-    remedies: tuple[str, ...]
-    source: str
+    name: str  # name of the fault in `RULES`
+    step: int  # first step by which the fault can be recognised; trends are computed from step 8 on
+    evidence: str  # the metric, its value, and the expected value
+    causes: tuple[str, ...]  # possible causes, the likeliest first
+    remedies: tuple[str, ...]  # remedies in the order in which to try them
+    source: str  # paper, issue or notebook that describes the fault
 
 
 class Rule(NamedTuple):
-    """One fault: how it looks, and what `Finding` says of it."""
+    """A fault with the condition that recognises it; the other fields are those of `Finding`."""
 
-    condition: Callable[[Log], Evidence]
+    condition: Callable[[Log], Evidence]  # returns the evidence for the fault, or None
     source: str
     causes: tuple[str, ...]
     remedies: tuple[str, ...]
@@ -52,16 +43,21 @@ class Rule(NamedTuple):
         return self.condition.__name__
 
 
-def _read(fault: str, *, source: str, causes: list[str], remedies: list[str]) -> Rule:
-    return Rule(getattr(conditions, fault), source, tuple(causes), tuple(remedies))
+def _make_rule(fault: str, *, source: str, causes: list[str], remedies: list[str]) -> Rule:
+    return Rule(CONDITIONS[fault], source, tuple(causes), tuple(remedies))
 
 
 FAULTS = Path(__file__).with_name("faults.toml")
-RULES = tuple(_read(fault, **texts) for fault, texts in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
+RULES = tuple(_make_rule(fault, **texts) for fault, texts in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
 
 
-def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
-    """Return the findings, and for each rule that could not look the metric that the log lacks."""
+def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
+    """Look for every fault in a log.
+
+    Returns:
+        The findings; and {name of the fault: missing metric} for the faults that could not be looked for, because the
+        log has too few numbers of a metric.
+    """
     findings, unread_metrics = [], {}
     for rule in RULES:
         try:
@@ -76,25 +72,32 @@ def examined(log: Log) -> tuple[list[Finding], dict[str, str]]:
 
 
 def first_step(rule: Rule, log: Log) -> int:
-    """The last step of the shortest beginning of the log in which the rule finds something."""
-    for count, row in enumerate(log.rows, 1):
+    """Return the first step by which a fault can be recognised, for a log in which the rule finds it.
+
+    This is the last step of the shortest beginning of the log in which the rule finds the fault.
+    """
+    for num_rows, row in enumerate(log.rows, 1):
         with contextlib.suppress(MissingMetric):
-            if rule.condition(replace(log, rows=log.rows[:count])):
+            if rule.condition(replace(log, rows=log.rows[:num_rows])):
                 return row["step"]
     raise AssertionError("a rule that finds something in the whole log finds it there")
 
 
 def diagnose(source, settings: dict | None = None) -> list[Finding]:
-    """Find what looks wrong in the log of a run, root causes before what follows from them; nothing in a healthy run.
+    """Find the faults in the log of a run, root causes before their consequences. A healthy run has none.
 
     Args:
-        source, settings: as `read_log` takes or refuses them: a folder, file, `trainer.state.log_history`, our history.
+        source: The log: a folder, a file or a list of dicts, as `read_log` takes it.
+        settings: Settings of the run; they take precedence over the settings that the log contains.
+
+    Raises:
+        InputError: as `read_log` does.
     """
-    return examined(read_log(source, settings))[0]
+    return examine(read_log(source, settings))[0]
 
 
 def notes(log: Log) -> list[str]:
-    """List what looks like a fault and is none, a sentence each."""
+    """Return a sentence for each thing in a log that looks like a fault but is not."""
     sentences = []
     loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRADIENT, CLIPPED))
     if len(loss) and len(norms) and np.median(np.abs(loss)) < 1e-3 < np.median(norms):
@@ -103,7 +106,7 @@ def notes(log: Log) -> list[str]:
             f"0 and the ratio is 1, so the loss is 0, and its gradient is not (grad_norm {np.median(norms):.2g}). "
             "Watch reward, held-out reward and KL (trl issues 2703, 3452; open-r1 239)"
         )
-    if conditions.updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
+    if updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
         sentences.append(
             f"{CLIPPED} is 0 in all steps, and that is no fault: with one update of each rollout the ratio is 1"
         )

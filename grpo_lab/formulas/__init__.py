@@ -1,5 +1,14 @@
-"""Equations beside the lines of code that compute them, or the values that these lines got, from the live source."""
+"""Show the equations of a function beside the lines of code that compute them, or beside the values of a call."""
 
-from grpo_lab.formulas.source import Equation
-from grpo_lab.formulas.source import read_equations as equations
+import warnings
+
+from grpo_lab.formulas.source import Equation, read_equations
 from grpo_lab.formulas.views import Trace, show, trace
+
+
+def __getattr__(name: str):
+    """Return `read_equations` under its former name, with a warning."""
+    if name != "equations":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("equations is called read_equations now", DeprecationWarning, stacklevel=2)
+    return read_equations

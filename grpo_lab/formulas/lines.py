@@ -1,11 +1,11 @@
-"""Find a line of a function by what it does, and put another in its place.
+"""Find a line of a function by its address, and replace it.
 
     with_lines(source, {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"})
 
-An address says nothing that a local name could change. It is the tag of the line's equation, as in "5.5"; or the
-function that this line alone calls, as in "kl_estimate()"; or, where a line has neither, a marker that ends it, as in
-"[padding]". A line of the first two kinds is a whole statement, or the head of one with a body; a marked line is that
-line alone.
+An address stays valid if local names change. There are three kinds: the tag of the line's equation, as in "5.5"; a
+function that no other line calls, as in "kl_estimate()"; and, for lines with neither, a marker at their end, as in
+"[padding]". A tag or a call addresses a whole statement, or the head of a statement that has a body. A marker addresses
+only its own line.
 """
 
 import ast
@@ -26,40 +26,51 @@ _PARTS_OF_A_BODY = ast.stmt | ast.excepthandler | ast.match_case
 
 
 def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
-    """The source with other lines at these addresses, indented as those that stood there; "" leaves a line out.
+    """Return the source with the lines at some addresses replaced; the new lines get the indentation of the old ones.
 
-    A comment at the end of a line stays: it says its shape and its equation.
+    A comment at the end of a replaced line is kept, since it states the shape and the equation.
 
     Args:
-        source: of a function or a module.
-        lines: what is to stand at each address.
-        inside: the qualified name of the function, where the source has others beside it.
+        source: The source of a function or a module.
+        lines: {address: new line}; "" deletes the line.
+        inside: The qualified name of the function that contains the addresses; "" takes the whole source.
 
     Raises:
-        ValueError: if an address is that of no line, or of several.
+        ValueError: if an address matches no line, or several.
     """
     replacements = {line_at(source, address, inside): line for address, line in lines.items()}
-    rows, comments = source.splitlines(), dict(comments_behind_code(source))
+    source_lines, comments = source.splitlines(), dict(comments_behind_code(source))
     for (first, last), line in sorted(replacements.items(), reverse=True):
-        indent = rows[first - 1][: len(rows[first - 1]) - len(rows[first - 1].lstrip())]
-        new = textwrap.indent(textwrap.dedent(line), indent).splitlines()
-        if new and last in comments:
-            new[-1] += f"  {comments[last]}"
-        rows[first - 1 : last] = new
-    return "\n".join(rows) + "\n"
+        first_line = source_lines[first - 1]
+        indent = first_line[: len(first_line) - len(first_line.lstrip())]
+        new_lines = textwrap.indent(textwrap.dedent(line), indent).splitlines()
+        if new_lines and last in comments:
+            new_lines[-1] += f"  {comments[last]}"
+        source_lines[first - 1 : last] = new_lines
+    return "\n".join(source_lines) + "\n"
 
 
 def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
-    """The numbers of the first and the last line at an address."""
+    """Return the numbers of the first and the last line at an address.
+
+    Args:
+        source: The source of a function or a module.
+        address: A tag, a call or a marker, as the module's docstring describes.
+        inside: The qualified name of the function that contains the address; "" takes the whole source.
+
+    Raises:
+        ValueError: if the address matches no line, or several.
+    """
     heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
     if address.endswith("()"):
         spans = [span for s, span in heads if address[:-2] in _called(s)]
     else:
-        ends = [number for number, comment in comments_behind_code(source) if address == _name(comment)]
-        enclosing = [[span for _, span in heads if span[0] <= number <= span[1]] for number in ends]
-        spans = [max(candidates) for candidates in enclosing if candidates]
-        if address.startswith("["):
-            spans = [(number, number) for number, candidates in zip(ends, enclosing, strict=True) if candidates]
+        spans = []
+        for number, comment in comments_behind_code(source):
+            enclosing_spans = [span for _, span in heads if span[0] <= number <= span[1]]
+            if address == _address_of(comment) and enclosing_spans:
+                is_marker = address.startswith("[")
+                spans.append((number, number) if is_marker else max(enclosing_spans))
     if len(spans) != 1:
         raise ValueError(f"{address!r} is the address of {len(spans)} lines of {inside or 'the source'}; expected one")
     return spans[0]
@@ -67,17 +78,20 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
 
 @contextmanager
 def running(source: str, module: str, function: str) -> Iterator[None]:
-    """Run the function of this qualified name, inside the `with`, as another source of its module has it.
+    """Replace the code of a function by its code in another source of its module, inside the context.
 
-    Whoever imported a function holds the function object, so its code is exchanged inside the object, and its
-    decorators stay.
+    The code is replaced inside the function object, so the change also reaches modules that have imported the
+    function, and its decorators are kept.
+
+    Args:
+        source: The source of the whole module.
+        module: The name of the module.
+        function: The qualified name of the function.
     """
     compiled = compile(source, inspect.getfile(importlib.import_module(module)), "exec", dont_inherit=True)
     target = inspect.unwrap(pkgutil.resolve_name(f"{module}:{function}"))
-    original_code, target.__code__ = (
-        target.__code__,
-        next(code for code in _codes(compiled) if code.co_qualname == function),
-    )
+    original_code = target.__code__
+    target.__code__ = next(code for code in _codes(compiled) if code.co_qualname == function)
     try:
         yield
     finally:
@@ -92,18 +106,21 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def without_markers(source: str) -> str:
-    """The source as readers are shown it: a marker may stand where a mistake is planted."""
+    """Return the source without its markers, which would show readers where a mistake can be planted."""
     return MARKER.sub("", source)
 
 
-def _name(comment: str) -> str:
-    """The tag or the marker that a comment is, or ""."""
-    tag, marker = ANCHOR.fullmatch(comment), MARKER.fullmatch(comment)
-    return tag["tag"] if tag else marker[1] if marker else ""
+def _address_of(comment: str) -> str:
+    """The address that a comment gives to its line: a tag or a marker, or "" for another comment."""
+    if tag := ANCHOR.fullmatch(comment):
+        return tag["tag"]
+    if marker := MARKER.fullmatch(comment):
+        return marker[1]
+    return ""
 
 
 def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
-    """Every statement within the function or class of that name."""
+    """Every statement within the function or class with the qualified name `inside`; of the whole tree for ""."""
     for name in inside.split(".") if inside else ():
         tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINED) and s.name == name), ast.Module([], []))
     return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINED)]
@@ -117,7 +134,7 @@ def _end_of_head(statement: ast.stmt) -> int:
 
 
 def _called(statement: ast.stmt) -> set[str]:
-    """The names of the functions and methods that a statement calls itself, and not in its body."""
+    """The names of the functions and methods that a statement calls outside its body."""
     parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, _PARTS_OF_A_BODY)]
     calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
     return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}

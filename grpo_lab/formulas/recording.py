@@ -1,7 +1,7 @@
-"""Run a function and catch the value of every anchored statement, without touching its source.
+"""Run a function and record the value of every anchored statement, without changing its source.
 
 The interpreter reports each line that it reaches (`sys.settrace`). When it leaves an anchored statement, the variables
-that the statement assigned are copied. Functions that the traced one calls are left alone.
+that the statement has assigned are copied. Functions that the traced function calls are not traced.
 """
 
 import inspect
@@ -17,14 +17,18 @@ from grpo_lab.formulas.source import Equation
 
 @contextmanager
 def recording(function: Callable, equations: list[Equation]) -> Iterator[dict[str, list]]:
-    """Record the values of anchored statements while `function` runs in the block: {tag: one value for each pass}."""
+    """Record the values of anchored statements while `function` runs in the context.
+
+    Yields:
+        {tag: values}, with one value for each time that the statement has run.
+    """
     recorder = _ValueRecorder(inspect.unwrap(function).__code__, equations)
-    previous = sys.gettrace()  # of a debugger or a coverage tool, which is put back afterwards
+    previous_trace = sys.gettrace()  # a debugger or a coverage tool may have set one
     sys.settrace(recorder.on_call)
     try:
         yield recorder.values
     finally:
-        sys.settrace(previous)
+        sys.settrace(previous_trace)
 
 
 class _ValueRecorder:
@@ -49,28 +53,31 @@ class _ValueRecorder:
             self.pending = None
         elif event == "return":
             if self.pending and not self.pending.names:
-                self._keep(self.pending, arg)
+                self._record(self.pending, arg)
             self._leave(frame, at_end=True)
             self.frame = None
         return self.on_event
 
     def _leave(self, frame, at_end: bool = False) -> None:
-        """Keep what the statement under way assigned, if it is over. A `return` waits: a `with` may close between."""
+        """Record what the pending statement has assigned, if the interpreter has left it.
+
+        The value of a `return` is recorded later, in `on_event`, since the end of a `with` may run before the return.
+        """
         equation = self.pending
         if equation is None or not equation.names:
             return
         if not at_end and equation.lineno <= frame.f_lineno <= equation.end_lineno:
             return
         assigned = tuple(frame.f_locals[name] for name in equation.names)
-        self._keep(equation, assigned if len(assigned) > 1 else assigned[0])
+        self._record(equation, assigned if len(assigned) > 1 else assigned[0])
 
-    def _keep(self, equation: Equation, value) -> None:
+    def _record(self, equation: Equation, value) -> None:
         self.values.setdefault(equation.tag, []).append(_copy(value))
         self.pending = None
 
 
 def _copy(value):
-    """A snapshot, since later lines may work in place."""
+    """A copy that later lines, which may change tensors in place, do not affect."""
     if isinstance(value, tuple | list):
         return type(value)(map(_copy, value))
     return value.detach().clone() if isinstance(value, Tensor) else value

@@ -1,8 +1,8 @@
-r"""Read the equations of a function out of its docstring, and the statements that compute them out of its code.
+r"""Read the equations of a function from its docstring, and the statements that compute them from its code.
 
-A docstring line `LATEX \tag{2.10}` is an equation, which notebook 02 teaches. The statement whose first or last line
-ends in the comment `# P 1 (2.3)` computes it; the comment states the shape of its value. Nothing is executed here: the
-source is parsed as text.
+A docstring line `LATEX \tag{2.10}` is an equation, here of notebook 02. Its anchor is the comment `# P 1 (2.10)` at
+the end of the first or last line of the statement that computes it; the anchor states the shape of the value. The
+source is only parsed, never executed.
 """
 
 import ast
@@ -22,32 +22,31 @@ ANCHOR = re.compile(r"#\s*(?P<shape>(?:(?:[A-Z]\w*|\d+|scalar)\s+)*)\((?P<tag>\d
 
 @dataclass(frozen=True)
 class Equation:
-    """One equation and the statement that computes it.
+    """An equation and the statement that computes it."""
 
-    `names` are the variables that it assigns, none for a `return`; `shape` names the axes of the value, as in "P 1".
-    """
-
-    tag: str
+    tag: str  # number of the equation, such as "2.10"
     latex: str
-    code: str
+    code: str  # source of the statement, without its anchor
     lineno: int
     end_lineno: int
-    names: tuple[str, ...]
-    shape: str
-    function: str
+    names: tuple[str, ...]  # variables that the statement assigns; empty for a `return`
+    shape: str  # axes of the value, such as "P 1"
+    function: str  # module and qualified name of the function
 
 
 def read_equations(function: Callable) -> list[Equation]:
-    """Pair tags with anchors, in order; raise InputError, naming the function, where they do not correspond."""
+    """Return the equations of a function, each with the statement that computes it, in order.
+
+    Raises:
+        InputError: if the tags in the docstring and the anchors in the code differ, or one of them is malformed.
+    """
     function = inspect.unwrap(function)
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise InputError("function", function, "expected a function or method written in Python, with def")
     name = f"{function.__module__}.{function.__qualname__}"
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
-    function_tree = next(
-        function_tree for function_tree in ast.walk(ast.parse(source)) if isinstance(function_tree, ast.FunctionDef)
-    )
+    function_tree = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
     try:
         tags, anchors = _tags(function_tree, source), _anchors(function_tree, source)
         if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
@@ -63,13 +62,13 @@ def read_equations(function: Callable) -> list[Equation]:
 
 
 def comments_behind_code(source: str) -> list[tuple[int, str]]:
-    """The comments that end a line of code, each with the number of its line."""
+    """The comments at the end of a line of code, as pairs of line number and comment."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
 
 
 def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
-    """The docstring's equations: tag and LaTeX, in order."""
+    """The equations of the docstring, in order, as pairs of tag and LaTeX."""
     text, literal = ast.get_docstring(node) or "", ast.get_source_segment(source, node.body[0]) or ""
     if not text or r"\tag" not in literal:
         return []
@@ -87,7 +86,7 @@ def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
 
 
 def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, str]]:
-    """The anchored statements: tag, statement and the shape from its comment, in the order of the code."""
+    """The anchored statements in the order of the code, each with the tag and the shape from its anchor."""
     kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
     statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
     anchors: list[tuple[str, ast.stmt, str]] = []
@@ -108,7 +107,7 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
 
 
 def _code(statement: ast.stmt, source: str) -> str:
-    """The lines of a statement without its anchor."""
+    """The source of a statement, without its anchor."""
     block = source.splitlines()[statement.lineno - 1 : statement.end_lineno]
     return textwrap.dedent("\n".join(re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block))
 
@@ -116,5 +115,5 @@ def _code(statement: ast.stmt, source: str) -> str:
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:
     """The variables that an assignment such as `x = ...`, `x += ...` or `x, y = ...` binds."""
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-    parts = [part for target in targets for part in getattr(target, "elts", [target])]
-    return tuple(part.id for part in parts) if all(isinstance(part, ast.Name) for part in parts) else ()
+    variables = [variable for target in targets for variable in getattr(target, "elts", [target])]
+    return tuple(variable.id for variable in variables) if all(isinstance(v, ast.Name) for v in variables) else ()

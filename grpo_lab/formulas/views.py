@@ -1,8 +1,8 @@
-r"""Show a function as its equations: beside the code that computes them, or beside the values of a call.
+r"""Show the equations of a function beside the code that computes them, or beside the values of a call.
 
-In a notebook that is a pipe table of Markdown, which JupyterLab, VS Code, nbconvert and the viewers on the web typeset
-without scripts or styles. (In text/html, VS Code leaves formulas as they are, and GitHub strips styles.) Inside a cell
-`|` would end the cell, so formulas say \vert, and code says &#124;.
+In a notebook the view is a pipe table in Markdown, because JupyterLab, VS Code, nbconvert and the viewers on the web
+render it without scripts or styles. (In text/html, VS Code does not typeset formulas, and GitHub removes styles.) A `|`
+would end a cell of the table, so it is written as \vert in formulas and as &#124; in code.
 """
 
 import html
@@ -19,29 +19,36 @@ from grpo_lab.base.language import _, fill
 from grpo_lab.formulas.recording import recording
 from grpo_lab.formulas.source import Equation, read_equations
 
-NBSP = "\u00a0"  # plain spaces would collapse
+NBSP = "\u00a0"  # non-breaking space; browsers collapse several plain spaces into one
 INDENT = " " * 8
 
 
 def show(*functions: Callable) -> None:
-    """Display equation | line of code | shape of each function: a table in a notebook, printed text in a shell."""
+    """Display the equations of functions beside their code and shapes: a table in a notebook, text in a shell."""
     for function in functions:
-        display(source_view(function, _some_equations(function))._repr_mimebundle_())
+        display(source_view(function, _equations_of(function))._repr_mimebundle_())
 
 
 def trace(function: Callable, *args, **kwargs) -> "Trace":
-    """Run `function(*args, **kwargs)`; return its result with the value of each equation. A notebook displays it."""
-    equations = _some_equations(function)
+    """Run `function(*args, **kwargs)` and return its result with the values of its equations, as a `Trace`.
+
+    A notebook displays the trace as a table.
+    """
+    equations = _equations_of(function)
     with recording(function, equations) as values:
         result = function(*args, **kwargs)
     return Trace(function, equations, values, result)
 
 
 class Trace(View):
-    """The values of a call: `result` is what it returned, `values["2.3"]` what the line of Eq. (2.10) got.
+    """The values of a call, displayed as a table.
 
-    Where a line ran several times `values` holds the last value and `passes["2.3"]` all of them; a line that the call
-    did not reach is in neither. A line that assigns several variables has a tuple. Tensors are detached copies.
+    Attributes:
+        result: The result of the call.
+        values: {tag: value} of each equation, such as `values["2.10"]`. If a line ran several times, the value is the
+            last one; if it assigns several variables, the value is a tuple. Lines that the call did not reach are
+            missing. Tensors are detached copies.
+        passes: {tag: values} with the value of each time that the line ran.
     """
 
     def __init__(self, function: Callable, equations: list[Equation], passes: dict[str, list], result):
@@ -51,7 +58,8 @@ class Trace(View):
         super().__init__(view.rich, view.text)
 
 
-def _some_equations(function: Callable) -> list[Equation]:
+def _equations_of(function: Callable) -> list[Equation]:
+    """The equations of a function; InputError if it has none."""
     equations = read_equations(function)
     if not equations:
         name = getattr(function, "__name__", function)
@@ -60,7 +68,7 @@ def _some_equations(function: Callable) -> list[Equation]:
 
 
 def source_view(function: Callable, equations: list[Equation]) -> View:
-    """The view with a row an equation: equation | line of code | shape."""
+    """Make the view of the source, with a row for each equation: equation | line of code | shape."""
     rows = [
         (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
     ]
@@ -69,7 +77,12 @@ def source_view(function: Callable, equations: list[Equation]) -> View:
 
 
 def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
-    """The view with a row an equation: equation | its value, the last one where the line ran several times."""
+    """Make the view of a call, with a row for each equation: equation | value.
+
+    The value is the last one if the line ran several times.
+
+    values: {tag: values}, with one value for each time that the line ran.
+    """
     rows, text = [], []
     for e in equations:
         lines = value_lines(e, values.get(e.tag, []))
@@ -80,7 +93,7 @@ def values_view(function: Callable, equations: list[Equation], values: dict[str,
 
 
 def value_lines(equation: Equation, values: list) -> list[str]:
-    """The last value that the line of an equation got, as text: its name and shape first."""
+    """The last value of an equation's line as lines of text, which begin with the variable's name and shape."""
     if not values:
         return ["not reached in this call"]
     names = equation.names or ("returned",)
@@ -103,7 +116,7 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
     name = f"**`{function.__name__}`**"
     parts = [name, _(fill("in `{0}`:", file)), _(summary)] if file else [f"{name}:", _(summary)]
-    title = re.sub(" (?=（)|(?<=：) ", "", " ".join(parts))  # beside wide characters stands none
+    title = re.sub(" (?=（)|(?<=：) ", "", " ".join(parts))  # Chinese brackets and colons have no space beside them
     markdown = f"{title}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 

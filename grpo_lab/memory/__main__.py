@@ -12,7 +12,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.planning import choice, longest_prompt, plan
+from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memory
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
@@ -35,17 +35,17 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
-    small = parameters < FEW_PARAMETERS
-    data = {name: options.pop(name) for name in OPTIONS if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=small, **data)
+    is_tiny = parameters < FEW_PARAMETERS
+    data_options = {name: options.pop(name) for name in OPTIONS if name in options}
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=is_tiny, **data_options)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
-    precisions = possible_precisions(None, precision, small)
+    precisions = possible_precisions(None, precision, is_tiny)
     config = GRPOConfig(**(options | defaults))
-    memory_plan = plan(model_config, config, prompt_length=prompt_length, precision=precisions[0])
-    chosen, lines = choice(memory_plan, int(budget * GIB), precisions, options)
+    memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
+    chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
     print(
         f"task {task_spec.task.name}; {describe_defaults(defaults, parameters)}",
         chosen.plan,
@@ -57,14 +57,16 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = settings_parser("grpo_lab.memory", SETTINGS)
     parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
-    known = f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
-    parser.add_argument("--model", default="qwen2", help=known)
+    model_help = (
+        f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
+    )
+    parser.add_argument("--model", default="qwen2", help=model_help)
     add_task_option(parser)
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
-    small = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
-    parser.add_argument("--precision", default=None, choices=PRECISIONS, help=small)
-    memory = "memory that is free on the GPU (default %(default)s)"
-    parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=memory)
+    precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
+    parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)
+    budget_help = "memory that is free on the GPU (default %(default)s)"
+    parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=budget_help)
     return parser
 
 

@@ -1,7 +1,7 @@
 r"""The bytes of each part of a training step on the device: one small formula each.
 
-Each formula counts the tensors that this package really keeps, and the tests hold it against those of real steps. An e
-is the number of bytes of a number: 2 in bf16 and fp16, 4 in float32.
+Each formula counts the tensors that this package allocates, and the tests compare it with the tensors of real steps. In
+the formulas, e is the number of bytes of one number: 2 in bf16 and fp16, 4 in float32.
 """
 
 from grpo_lab.models.shapes import ModelShape
@@ -9,7 +9,7 @@ from grpo_lab.trainer.optim_8bit import BLOCK, MIN_QUANTISED
 
 
 def weight_bytes(parameters: int, e: int) -> int:
-    r"""The weights; the gradients, of the same precision; and each copy of the model.
+    r"""Bytes of the weights; also of their gradients, which have the same precision, and of each copy of the model.
 
     M = n e \tag{8.9}
     """
@@ -17,12 +17,12 @@ def weight_bytes(parameters: int, e: int) -> int:
 
 
 def adam_8bit_bytes(size: int) -> int:
-    r"""Adam's two moments of a parameter of n numbers in 8 bits: a code each, a float32 scale per block of 256.
+    r"""Bytes of Adam's two 8-bit moments for a parameter of n numbers: n codes each, and a float32 scale per 256 codes.
 
     M = 2 \left( n + \frac{4 n}{256} \right) \tag{8.10}
 
-    A parameter of fewer than 4096 numbers, or not a multiple of 256, is not quantised: its moments take 8 bytes a
-    number.
+    A parameter of fewer than 4096 numbers, or of a size that is not a multiple of 256, is not quantised: its two
+    moments take 8 bytes per number.
 
     Source: Dettmers et al. (2022), "8-bit optimizers via block-wise quantization", section 2; blocks as in torchao.
     """
@@ -32,23 +32,22 @@ def adam_8bit_bytes(size: int) -> int:
 
 
 def cache_bytes(shape: ModelShape, tokens: int, e: int) -> int:
-    r"""A key and a value for each token, layer and key head, each as wide as a head, D_h.
+    r"""Bytes of the KV cache: a key and a value of head width D_h for each token, layer and key head.
 
     M = 2 \cdot \text{layers} \cdot \text{key heads} \cdot D_h \cdot e \cdot N \tag{8.20}
 
     N is `tokens`, and e the bytes of one number; `shape.layers` counts the layers, and `shape.key_width` is the width
-    of all key heads together. 12 KiB per token for Qwen2-0.5B in half precision. The result is an int, exact however
-    large.
+    of all key heads together. For Qwen2-0.5B in half precision this is 12 KiB per token. The result is an exact int.
     """
     return 2 * shape.layers * shape.key_width * e * tokens  # scalar (8.20)
 
 
 def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
-    r"""Log-probabilities without gradient: the logits, and their logarithm after the softmax, of c tokens in float32.
+    r"""Bytes of log-probabilities without gradient: logits and log-softmax of a chunk of c tokens, both in float32.
 
     M = 2 \cdot 4 \, c V \tag{8.17}
 
-    Without chunks the logits stand beside them, all N of them in the precision of the products: (8 + e) N V.
+    Without chunks, these two are made of all N tokens, beside the logits in the precision of the products: (8 + e) N V.
     """
     if chunk is None:
         return (8 + e) * tokens * shape.vocabulary
@@ -56,12 +55,13 @@ def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: in
 
 
 def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int) -> int:
-    r"""The gradient of log-probabilities: the embedding's adds up in float32, beside the logits of a chunk.
+    r"""Bytes of the head's backward pass: the embedding's gradient, summed in float32, and the logits of a chunk.
 
     M = 4 V D + \max(2 \cdot 4 \, c V,\; e V D) \tag{8.18}
 
-    The output embedding is V x D. The last term is its gradient's copy in the weights' precision, made when all chunks
-    are done; in float32 it needs none. Without chunks four float32 tensors of all N logits are alive: 16 N V.
+    The output embedding is V x D. The last term is the copy of its gradient in the precision of the weights, which is
+    made after all chunks; float32 weights need no copy. Without chunks, four float32 tensors of the size of all N
+    tokens' logits are alive: 16 N V.
     """
     V, D = shape.vocabulary, shape.width
     if chunk is None:
@@ -71,17 +71,24 @@ def head_update_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: int)
 
 
 def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int:
-    r"""Bytes that one layer keeps of one token for the backward pass, beside keys and values.
+    r"""Bytes that one layer keeps per token for the backward pass, without keys and values.
 
     a_{\mathrm{norm}} = (4 + r) D + 4 \tag{8.12}
     a_{\mathrm{attention}} = 3 e \, (\text{heads} \cdot D_h) + 4 \, \text{heads} \tag{8.13}
     a_{\mathrm{MLP}} = 4 e F \tag{8.14}
     a = 2 (a_{\mathrm{norm}} + e D) + a_{\mathrm{attention}} + a_{\mathrm{MLP}} + 3 e D [\text{autocast}] \tag{8.15}
 
-    A norm keeps its input in float32, the normalised input in the precision r of the residual stream, and a number; its
-    output e D is the input of the linear maps that follow. Attention keeps its queries, its output (row by row, and in
-    the order of the sequence), and the logarithm of its normaliser: no S x S matrix. The MLP keeps gate, activation, up
-    and their product. Under autocast each of the five linear maps after the norms has an input of its own: three more.
+    A norm keeps its input in float32, the normalised input in the residual stream's precision of r bytes per number,
+    and one number; its output, e D, is the input of the linear maps that follow. Attention keeps its queries, its
+    output twice (row by row, and in the order of the sequence), and the logarithm of its normaliser, but no S x S
+    matrix. The MLP keeps gate, activation, up and their product. Under autocast, each of the five linear maps after the
+    norms keeps its own copy of its input, which makes three more.
+
+    Args:
+        shape: The sizes of the model.
+        e: Bytes of a number in the matrix products.
+        r: Bytes of a number in the residual stream.
+        copies: Number of additional copies of the norms' outputs: 3 under autocast, else 0.
     """
     D = shape.width
     norm = (4 + r) * D + 4  # scalar (8.12)
@@ -91,10 +98,11 @@ def layer_token_bytes(shape: ModelShape, e: int, r: int, copies: int = 0) -> int
 
 
 def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
-    r"""The activations of a forward pass without gradient, at their most in the MLP of a layer.
+    r"""Bytes of the activations of a forward pass without gradient, at its peak, which is in the MLP of a layer.
 
     M = (3 e F + 4 r D) N \tag{8.16}
 
-    Activation, up and product; and four times the width: embeddings, the layer's input, residual, normalised residual.
+    The MLP has three tensors of its width F: activation, up and their product. Beside them there are four tensors of
+    the width D: the embeddings, the layer's input, the residual and the normalised residual.
     """
     return (3 * e * shape.mlp_width + 4 * r * shape.width) * tokens  # scalar (8.16)

@@ -1,7 +1,7 @@
 """The bytes that are alive in the four phases of a step: rollout, log-probabilities, update, optimizer step.
 
-A phase is a list of moments in the order of time, each of them from the name of a part to its bytes. The largest moment
-is what the phase needs.
+A phase is a list of moments in chronological order. A moment is a dict from the name of each part, such as "weights",
+to its bytes. The phase needs as much memory as its largest moment.
 """
 
 from dataclasses import dataclass
@@ -11,36 +11,35 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
-from grpo_lab.logprobs import LARGE_VOCABULARY
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout.decoding.static import CAPTURED_LOGITS, fixed_columns
 from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
-from grpo_lab.rollout.forward.model_logprobs import head_chunk
+from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk
 from grpo_lab.trainer.optim_8bit import PIECE_SIZE
 
-Parts = dict[str, int]
-# float32 tensors of the size of the logits: they, their logarithm after the softmax, two of probabilities
+BytesByPart = dict[str, int]
+# Number of float32 tensors of the size of the logits while sampling: logits, log-softmax, two of probabilities.
 SAMPLING_TENSORS = 4
 
 
 @dataclass
 class PlannedRun:
-    """A run, a model's shape and a device, and the sizes that follow from them at once."""
+    """A run with the shape of its model and its device, and the sizes that follow directly from these."""
 
     shape: ModelShape
     config: GRPOConfig
     mode: Precision
-    prompt_length: int
-    device_type: str
-    chunked: bool = True  # the head; else all logits stand at once, as in code that calls the model for them
-    shared: bool = True  # a prompt is computed once for the rows that answer it; else in each of them
-    rollout_parts: int = 1  # into which the prompts of a step are cut, to be answered one after the other
+    prompt_length: int  # L, tokens of the longest prompt
+    device_type: str  # "cuda" or "cpu"
+    chunked: bool = True  # True if logits are computed in chunks, False if all at once, as the model's own head does
+    shared: bool = True  # True if a prompt is computed once for all its completions, False if once for each
+    rollout_parts: int = 1  # number of parts into which the prompts of a step are split, each sampled after the other
 
     @cached_property
     def rows(self) -> int:
-        """Rows of a micro-batch of an update."""
+        """R, the rows of a micro-batch of an update."""
         return self.config.rows_at_once
 
     @cached_property
@@ -50,7 +49,7 @@ class PlannedRun:
 
     @cached_property
     def weight_itemsize(self) -> int:
-        """Bytes of a weight, and of a number of the residual stream."""
+        """Bytes of a weight; a number of the residual stream takes the same."""
         return self.mode.weights.itemsize
 
     @cached_property
@@ -65,7 +64,10 @@ class PlannedRun:
 
     @cached_property
     def num_prompts(self) -> int:
-        """The most prompts that a micro-batch has; rows of a prompt stand together (trainer/experience_logprobs.py)."""
+        """The largest number of prompts in a micro-batch.
+
+        Rows of the same prompt lie next to each other in a batch (trainer/experience_logprobs.py).
+        """
         config = self.config
         rows = self.rows
         group = self.config.num_generations
@@ -78,7 +80,7 @@ class PlannedRun:
 
     @cached_property
     def completion_inputs(self) -> int:
-        """Tokens of completions that pass the layers: the last of each predicts nothing."""
+        """Tokens of completions that pass the layers: all but the last of each, which predicts nothing."""
         return self.rows * (self.config.max_completion_length - 1)
 
     @cached_property
@@ -93,40 +95,43 @@ class PlannedRun:
 
     @cached_property
     def chunk(self) -> int | None:
-        """Tokens that pass the head at a time; None for all of them."""
+        """Tokens that pass the head at a time; None if all tokens pass it at once."""
         shape = self.shape
         chunk = head_chunk(self.completion_tokens, shape.vocabulary, shape.width, self.device_type)
         return chunk if self.chunked else None
 
     @cached_property
     def gradient_bytes(self) -> int:
-        """The gradients of all weights, in the precision of the weights."""
+        """Bytes of the gradients of all weights, in the precision of the weights."""
         return parts.weight_bytes(self.shape.parameters, self.weight_itemsize)
 
     @cached_property
     def embedding_bytes(self) -> int:
-        """The output embedding, V x D."""
+        """Bytes of the output embedding, V x D."""
         return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight_itemsize)
 
     @cached_property
     def head_gradient_bytes(self) -> int:
-        """The output embedding's gradient, which waits for that of the input's, where the two are one."""
-        return self.embedding_bytes if self.shape.tied else 0
+        """Bytes of the output embedding's gradient that are kept until the input embedding's gradient is added to it.
+
+        There are none unless the two embeddings are tied.
+        """
+        return self.embedding_bytes if self.shape.has_tied_head else 0
 
     @cached_property
     def head_copy_bytes(self) -> int:
-        """The copy of the head in half precision, which autocast makes."""
+        """Bytes of the half-precision copy of the head that autocast makes."""
         head = self.shape.vocabulary * self.shape.width
         return parts.weight_bytes(head, self.matmul_itemsize) if self.mode.autocast else 0
 
     @cached_property
     def layer_copy_bytes(self) -> int:
-        """The copies of the layers' linear maps in half precision, which autocast makes."""
+        """Bytes of the half-precision copies of the layers' linear maps that autocast makes."""
         return parts.weight_bytes(self.shape.linear_parameters, self.matmul_itemsize) if self.mode.autocast else 0
 
     @cached_property
     def layer_activation_bytes(self) -> int:
-        """What one layer keeps for the backward pass, with keys and values for each row that attends to them."""
+        """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
         copies = 3 if self.mode.autocast else 0
         token_bytes = parts.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
         completions = self.rows * self.length * self._key_copies(self.length - 1)
@@ -135,55 +140,58 @@ class PlannedRun:
         return self.tokens * token_bytes + cache + self._padding_bytes
 
     def _key_copies(self, length: int) -> int:
-        """The number of times that a row of so many tokens keeps each of its keys."""
+        """The number of copies that a row of `length` tokens keeps of each of its keys."""
         heads_per_key = self.shape.query_width // self.shape.key_width
         return key_copies(self.device_type, self.matmul_dtype, heads_per_key) if length > LONGEST_MASKED else 1
 
     @cached_property
     def _padding_bytes(self) -> int:
-        """Zeros before the queries of long rows, with their outputs, where each row is a call."""
-        by_row = kernel_of_long_rows(self.device_type, self.matmul_dtype) == BY_ROW
-        queries = self.rows * self.prompt_length if by_row and self.length - 1 > LONGEST_MASKED else 0
+        """Bytes of the zero queries that pad long rows, and of their outputs, if the kernel computes a row per call."""
+        is_padded = kernel_of_long_rows(self.device_type, self.matmul_dtype) == BY_ROW
+        queries = self.rows * self.prompt_length if is_padded and self.length - 1 > LONGEST_MASKED else 0
         return 2 * queries * self.shape.query_width * self.matmul_itemsize
 
     @cached_property
     def head_activation_bytes(self) -> int:
-        """What the last norm and the head keep for the backward pass."""
+        """Bytes that the last norm and the head keep for the backward pass."""
         norm_bytes = (4 + self.weight_itemsize) * self.shape.width + 4
         return self.tokens * norm_bytes + self.completion_tokens * self.weight_itemsize * self.shape.width
 
     @cached_property
     def mask_bytes(self) -> int:
-        """The two masks that all layers share: of the completions, each with its prompt, and of the prompts.
+        """Bytes of the two attention masks that all layers share: one for the completions, and one for the prompts.
 
-        They alone grow with the square of a length; the query heads of a key head stand in line. Long rows have none;
-        a micro-batch of shorter ones in the same run has one of at most `LONGEST_MASKED` columns, within the reserve.
+        Only the masks grow with the square of a length. They have a row for each query head that shares a key head.
+        Rows longer than `LONGEST_MASKED` have no mask. If such a run also has micro-batches of shorter rows, their
+        mask, of at most `LONGEST_MASKED` columns, is covered by the reserve.
         """
-        completions = self._cells(self.completion_inputs, self.length - 1)
-        return self._bytes_of_cells(
-            completions + self._cells(self.num_prompts * self.prompt_length, self.prompt_length)
-        )
+        completion_entries = self._mask_entries(self.completion_inputs, self.length - 1)
+        prompt_entries = self._mask_entries(self.num_prompts * self.prompt_length, self.prompt_length)
+        return self._bytes_of_mask(completion_entries + prompt_entries)
 
     @cached_property
     def prefill_mask_bytes(self) -> int:
-        """The mask of a rollout's prompts, all of them at once, without the last token of each."""
+        """Bytes of the mask of all prompts of a part of a rollout, without the last token of each."""
         length = self.prompt_length - 1
-        return self._bytes_of_cells(self._cells(self.num_rollout_prompts * length, length))
+        return self._bytes_of_mask(self._mask_entries(self.num_rollout_prompts * length, length))
 
     @cached_property
     def num_rollout_prompts(self) -> int:
         """Prompts of one part of a rollout."""
         return self.config.prompts_per_step // self.rollout_parts
 
-    def _cells(self, queries: int, length: int) -> int:
+    def _mask_entries(self, queries: int, length: int) -> int:
         return queries * aligned_columns(length) if length <= LONGEST_MASKED else 0
 
-    def _bytes_of_cells(self, cells: int) -> int:
-        return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * cells
+    def _bytes_of_mask(self, entries: int) -> int:
+        return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
-def resident(run: PlannedRun) -> Parts:
-    """The bytes that stay for the whole run. Adam's moments are as precise as the weights, or have 8 bits."""
+def resident(run: PlannedRun) -> BytesByPart:
+    """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference.
+
+    Adam's moments have the precision of the weights, or 8 bits.
+    """
     weights = parts.weight_bytes(run.shape.parameters, run.weight_itemsize)
     eight_bit = run.mode.optimizer == "adamw8bit"
     moments = sum(map(parts.adam_8bit_bytes, run.shape.parameter_sizes)) if eight_bit else 2 * weights
@@ -194,10 +202,13 @@ def resident(run: PlannedRun) -> Parts:
     return {"weights": weights, "Adam's moments": moments, "reference": weights if has_reference else 0}
 
 
-def rollout(run: PlannedRun) -> list[Parts]:
-    """The prompts; then a token step for all rows, in a cache that does not move, captured on a GPU."""
+def rollout(run: PlannedRun) -> list[BytesByPart]:
+    """Return two moments of a rollout: the forward pass of the prompts, and a decoding step of all rows.
+
+    Decoding uses a cache of fixed size, and on a GPU a captured graph.
+    """
     prompt_tokens = run.num_rollout_prompts * (run.prompt_length - 1)
-    # As transformers keeps a cache: where autocast is on, float32 like the keys that come out of their rotation.
+    # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
     prompt_cache = parts.cache_bytes(run.shape, prompt_tokens, 4 if run.mode.autocast else run.matmul_itemsize)
     working_memory = parts.forward_bytes(run.shape, prompt_tokens, run.matmul_itemsize, run.weight_itemsize)
     prefill = {
@@ -208,8 +219,11 @@ def rollout(run: PlannedRun) -> list[Parts]:
     return [prefill, _token_step(run, prompt_cache)]
 
 
-def _token_step(run: PlannedRun, prompt_cache: int) -> Parts:
-    """A step of decoding; the cache of the prompts, of so many bytes, is still there beside the cache that it fills."""
+def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
+    """Return the moment of a decoding step, in which the prompts' cache is still alive beside the cache of all rows.
+
+    prompt_cache: Bytes of the prompts' cache.
+    """
     rollout_rows = run.config.generation_batch_size
     rows = rollout_rows // run.rollout_parts
     if run.device_type == "cuda":
@@ -217,21 +231,25 @@ def _token_step(run: PlannedRun, prompt_cache: int) -> Parts:
         logits_per_row = CAPTURED_LOGITS
     else:
         columns, logits_per_row = run.length, SAMPLING_TENSORS
-    noise_rows = rollout_rows if run.rollout_parts > 1 else 0  # a part draws the noise of all rows
+    noise_rows = rollout_rows if run.rollout_parts > 1 else 0  # each part draws the noise of all rows of the rollout
     return {
         "KV cache": prompt_cache + parts.cache_bytes(run.shape, rows * columns, run.matmul_itemsize),
         "sampling": 4 * (logits_per_row * rows + noise_rows) * run.shape.vocabulary,
-        # Until the rollout ends, autocast keeps the copies that it made for the prompts.
+        # Autocast keeps the copies that it made for the prompts until the rollout ends.
         "autocast cache": 2 * run.layer_copy_bytes + run.head_copy_bytes,
     }
 
 
-def logprobs(run: PlannedRun) -> list[Parts]:
-    """Log-probabilities without gradient: of the reference, or of the policy before several updates or for a KL."""
-    of_policy = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
-    if not of_policy and not resident(run)["reference"]:
+def logprobs(run: PlannedRun) -> list[BytesByPart]:
+    """Return two moments of computing log-probabilities without gradient: in the layers, and in the head.
+
+    They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
+    or a KL is logged that the loss does not contain.
+    """
+    is_policy_scored = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
+    if not is_policy_scored and not resident(run)["reference"]:
         return [{}]
-    copies = run.layer_copy_bytes if of_policy else 0
+    copies = run.layer_copy_bytes if is_policy_scored else 0
     working_memory = parts.forward_bytes(run.shape, run.tokens, run.matmul_itemsize, run.weight_itemsize)
     hidden = parts.weight_bytes((run.tokens + run.completion_tokens) * run.shape.width, run.weight_itemsize)
     logits = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.matmul_itemsize)
@@ -239,19 +257,24 @@ def logprobs(run: PlannedRun) -> list[Parts]:
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
 
 
-def update(run: PlannedRun) -> list[Parts]:
-    """Forward and backward of the first micro-batch, and of another, to which those before it leave gradients."""
-    several = run.config.update_batch_size > run.rows
-    return _micro_batch(run, 0) + (_micro_batch(run, run.gradient_bytes) if several else [])
+def update(run: PlannedRun) -> list[BytesByPart]:
+    """Return the moments of the first micro-batch of an update, and of a later one, if there is one.
+
+    In a later micro-batch the gradients of the earlier ones are alive as well.
+    """
+    moments = _micro_batch(run, 0)
+    if run.config.update_batch_size > run.rows:
+        moments += _micro_batch(run, run.gradient_bytes)
+    return moments
 
 
-def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
-    """Five moments of a micro-batch: the end of its forward pass, then four of its backward pass.
+def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
+    """Return five moments of a micro-batch: the end of its forward pass, and four of its backward pass.
 
-    Those are in the head, in the last layer, in the first layer, and at the end, in the input embedding. Layers that
-    are checkpointed keep their input alone, and are computed again in the backward pass.
+    The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
+    Checkpointed layers keep only their input, and are computed again in the backward pass.
 
-    gradients_before: bytes of the gradients that earlier micro-batches left.
+    gradients_before: Bytes of the gradients that earlier micro-batches left.
     """
     checkpointing = run.config.gradient_checkpointing
     layer_input = run.tokens * run.weight_itemsize * run.shape.width
@@ -259,7 +282,7 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
     before_head = run.shape.layers * bytes_per_layer + run.mask_bytes
     in_graph = before_head + run.head_activation_bytes
     layer_copies = 0 if checkpointing else run.layer_copy_bytes
-    # Beside all that a layer keeps, its backward pass has the gradients of product, activation and up in the MLP.
+    # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
     one_layer = run.layer_activation_bytes + 2 * run.matmul_itemsize * run.shape.mlp_width * run.tokens
     all_layers = before_head + one_layer - (0 if checkpointing else run.layer_activation_bytes)
     head_forward = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.matmul_itemsize)
@@ -276,27 +299,33 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[Parts]:
 
 
 def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
-    """Bytes of the head's gradient at the end of a backward pass, where that of the input embedding is added to it.
+    """Return the bytes of the head's gradients at the end of a backward pass, beside those in `gradients_before`.
 
-    The addition is in place. If earlier micro-batches left gradients, the new one stands beside theirs, and, if the
-    plain head made its own, beside a sum.
+    For tied embeddings, the input embedding's gradient is added to the head's: in place, or, without chunks, in place
+    only if `adds_head_gradient_in_place`. If earlier micro-batches left gradients, the new gradient is alive beside
+    theirs, and a sum that is not made in place is alive as well.
     """
-    is_plain = run.chunk is None and (run.shape.vocabulary <= LARGE_VOCABULARY or run.mode.autocast is not None)
-    sums = (run.shape.tied and is_plain) + 1 if gradients_before else 0
-    return run.head_gradient_bytes + sums * run.embedding_bytes
+    if not gradients_before:
+        return run.head_gradient_bytes
+    adds_in_place = run.chunk is not None or adds_head_gradient_in_place(
+        run.shape.vocabulary, run.mode.autocast is not None
+    )
+    has_separate_sum = run.shape.has_tied_head and not adds_in_place
+    new_gradients = 2 if has_separate_sum else 1
+    return run.head_gradient_bytes + new_gradients * run.embedding_bytes
 
 
-def _moment(gradients: int, activations: int, autocast_cache: int, head: int) -> Parts:
+def _moment(gradients: int, activations: int, autocast_cache: int, head: int) -> BytesByPart:
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
-def optimizer_step(run: PlannedRun) -> list[Parts]:
-    r"""The working memory of the optimizer, for a piece of the weights, of n numbers in all.
+def optimizer_step(run: PlannedRun) -> list[BytesByPart]:
+    r"""The bytes alive in an optimizer step, with the working memory of the optimizer for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
 
-    That is AdamW with 8 bits, which works in float32 and on pieces: seven float32 tensors. torch's AdamW, fused, needs
-    nothing.
+    This holds for 8-bit AdamW, which processes the weights in pieces of at most 2^22 numbers and needs seven float32
+    tensors of the size of a piece. torch's fused AdamW needs no working memory.
     """
     eight_bit = run.mode.optimizer == "adamw8bit"
     working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)

@@ -1,10 +1,10 @@
 """Plan the memory that a run will take on a device before it starts, and choose settings with which it fits.
 
-It plans for the worst case, every completion as long as it may be and every row with a gradient, because that is the
-step in which a run would fail. It counts tensors. `RESERVE` is for what it does not count: 0.76 GiB in the one run that
-was measured on a GPU, and the gaps that the allocator leaves between tensors. What is free is read after CUDA has
-started. What a CPU's kernels take beside the tensors, in half precision above all, and what a process keeps free
-between them (base/allocator.py), is not counted.
+A plan is for the worst case, in which every completion has the maximum length and every row a gradient, because a run
+would fail in such a step. It counts tensors. `RESERVE` covers what is not counted on a GPU: 0.76 GiB in the one run
+that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after CUDA
+has started. On a CPU two things are not counted: memory that kernels allocate beside the tensors, above all in half
+precision, and freed memory that the process keeps (base/allocator.py).
 """
 
 from collections.abc import Container, Iterator
@@ -24,35 +24,37 @@ from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import encode_prompts
 
-PROMPTS = 200  # whose length is looked at before a run
-RESERVE = GIB  # bytes, for what a plan does not count
+PROMPTS_MEASURED = 200  # number of prompts whose length is measured before a run
+RESERVE = GIB  # bytes that are left free for what a plan does not count
+BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
 LORA_NOT_PLANNED = "memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA"
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of tensors alive in each phase of a step, by part."""
+    """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
 
     run: PlannedRun
 
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
-        """Phase -> its moments in order -> part -> bytes."""
-        always = resident(self.run)
-        return {name: [always | alive for alive in phase(self.run)] for name, phase in PHASES.items()}
+        """All moments of each phase, in order: {phase: [{part: bytes}, ...]}."""
+        resident_bytes = resident(self.run)
+        return {name: [resident_bytes | moment for moment in phase(self.run)] for name, phase in PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
-        """Phase -> part -> bytes, at the moment of the phase that needs the most."""
-        return {name: max(moments, key=lambda alive: sum(alive.values())) for name, moments in self.moments.items()}
+        """The moment of each phase that needs the most memory: {phase: {part: bytes}}."""
+        return {name: max(moments, key=lambda moment: sum(moment.values())) for name, moments in self.moments.items()}
 
     @property
     def totals(self) -> dict[str, int]:
+        """The bytes that each phase needs: {phase: bytes}."""
         return {name: sum(parts.values()) for name, parts in self.phases.items()}
 
     @property
     def peak(self) -> int:
-        """The most bytes of tensors that are alive at one time."""
+        """The largest number of bytes of tensors that are alive at one time."""
         return max(self.totals.values())
 
     @property
@@ -60,15 +62,15 @@ class MemoryPlan:
         return max(self.totals, key=self.totals.get)
 
     def fits(self, budget: int) -> bool:
-        """True if a device with so many bytes free is enough for the peak, and for `RESERVE` beside it."""
+        """True if the peak and `RESERVE` together fit into a device with `budget` bytes free."""
         return self.peak + RESERVE <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
-        """The plan for another configuration, mode, or whatever else a `PlannedRun` holds."""
+        """Return the plan with other values for fields of `PlannedRun`, such as `config` or `mode`."""
         return MemoryPlan(replace(self.run, **changes))
 
     def __str__(self) -> str:
-        """The plan in GiB: one row per part (those that take nothing are left out), and the totals."""
+        """A table of the plan in GiB: a row for each part that takes memory, and the totals."""
         run, config = self.run, self.run.config
         title = (
             f"{run.shape.parameters:,} parameters, {run.mode}; {config.generation_batch_size} completions per step x "
@@ -86,13 +88,21 @@ class MemoryPlan:
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
 
 
-def plan(
+def plan_memory(
     model_config, config: GRPOConfig, *, prompt_length: int, precision: str, device_type: str = "cuda"
 ) -> MemoryPlan:
-    """Plan the memory of a run, of a transformers configuration of Qwen2's kind, such as `shape_config("qwen2")`.
+    """Plan the memory of a run.
 
-    prompt_length: L, tokens of the longest prompt. precision: a name in `PRECISIONS`. device_type: "cuda" or "cpu";
-    they differ in the cache, and in the chunks of logits. Another kind of model, whose parts are not known, is refused.
+    Args:
+        model_config: The transformers configuration of a model with Qwen2's architecture, such as
+            `shape_config("qwen2")`.
+        config: The settings of the run.
+        prompt_length: L, tokens of the longest prompt.
+        precision: A name in `PRECISIONS`.
+        device_type: "cuda" or "cpu", which differ in the KV cache and in the chunks of logits.
+
+    Raises:
+        ValueError: if the model has another architecture.
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
@@ -100,12 +110,12 @@ def plan(
 
 
 class Candidate(NamedTuple):
-    """A precision and a cut of the batch with which a run could be trained on a GPU, and the plan of that."""
+    """A precision, checkpointing and micro-batch size with which a run could be trained on a GPU, and its plan."""
 
     plan: MemoryPlan
     precision: str
     gradient_checkpointing: bool
-    rows: int  # at a time, of a micro-batch
+    rows: int  # R, rows of a micro-batch
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
@@ -113,7 +123,10 @@ class Candidate(NamedTuple):
         return f"{self.precision}, {layers}, {self.rows} rows at a time{f', rollout in {parts} parts' * (parts > 1)}"
 
     def with_rollout_within(self, budget: int) -> "Candidate":
-        """This candidate, its rollout cut into the fewest parts with which it fits into so many bytes, if any do."""
+        """Return this candidate with its rollout split into the fewest parts with which it fits into `budget` bytes.
+
+        If it fits with no number of parts, the candidate is returned unchanged.
+        """
         prompts = self.plan.run.config.prompts_per_step
         for parts in range(1, prompts + 1):
             if prompts % parts:
@@ -125,43 +138,57 @@ class Candidate(NamedTuple):
 
 
 def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
-    """Yield the candidates, best first: what rounds comes after what does not, and what is slower after what is not.
+    """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
 
-    That is each mode with its activations kept, then computed again; and the last of these with fewer rows at a time.
+    These are, for each mode, a candidate that keeps all activations and a candidate with checkpointing; then the last
+    of these with fewer rows per micro-batch.
 
-    fixed: settings that stay as they are.
+    Args:
+        planned: The plan of the run as it is configured.
+        modes: Names in `PRECISIONS`, best first.
+        fixed: Names of settings that must not change.
     """
-    config, rows = planned.run.config, planned.run.rows
+    config, configured_rows = planned.run.config, planned.run.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
-    combinations = [(mode, checkpointing, rows) for mode in modes for checkpointing in checkpointing_choices]
-    if not {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed):
+    combinations = [(mode, checkpointing, configured_rows) for mode in modes for checkpointing in checkpointing_choices]
+    if not BATCH_SETTINGS & set(fixed):
         last_mode, last_checkpointing, _ = combinations[-1]
-        divisors = [fewer_rows for fewer_rows in range(rows - 1, 0, -1) if rows % fewer_rows == 0]
-        combinations += [(last_mode, last_checkpointing, fewer_rows) for fewer_rows in divisors]
+        divisors = [rows for rows in range(configured_rows - 1, 0, -1) if configured_rows % rows == 0]
+        combinations += [(last_mode, last_checkpointing, rows) for rows in divisors]
     for mode, checkpointing, rows in combinations:
-        batch_cut = {
+        batch_settings = {
             "per_device_train_batch_size": rows,
             "gradient_accumulation_steps": config.update_batch_size // rows,
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
-        new_config = replace(config, **changes, **batch_cut)
+        new_config = replace(config, **changes, **batch_settings)
         yield Candidate(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
 
 
-def choice(
+def choose_candidate(
     planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
-    """The first candidate that fits into so many bytes (the last if none does); and lines on it and the others."""
+    """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
+
+    Args:
+        planned: The plan of the run as it is configured.
+        budget: Bytes that are free on the device.
+        modes: Names in `PRECISIONS`, best first.
+        fixed: Names of settings that must not change.
+
+    Returns:
+        The chosen candidate, and lines to print: a table of the candidates, and the choice.
+    """
     candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, modes, fixed)]
     fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
-    if fitting:  # those with fewer rows at a time are shown only where they are needed
+    if fitting:  # candidates with fewer rows than the chosen one are not shown
         candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
-    rows = [
+    table_rows = [
         [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
         for candidate in candidates
     ]
-    head = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
-    lines = text_table(["ways to train, best first", "GiB", head], rows).splitlines()
+    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
+    lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
     config = planned.run.config
@@ -172,57 +199,86 @@ def choice(
 
 
 def longest_prompt(tokenizer, rows) -> int:
-    """Tokens of the longest among the prompts that a run looks at before it begins."""
-    return encode_prompts(tokenizer, [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS))])[0].shape[1]
+    """L, the tokens of the longest of the first `PROMPTS_MEASURED` prompts."""
+    prompts = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS_MEASURED))]
+    prompt_ids, _ = encode_prompts(tokenizer, prompts)
+    return prompt_ids.shape[1]
 
 
 def fit_to_gpu(
     model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
 ) -> tuple[GRPOConfig, list[str]]:
-    """The configuration with the mode that fits a GPU, where none is requested; and lines on the plan and the choice.
+    """Choose a precision and a micro-batch size with which a run fits a GPU.
 
-    fixed: settings that stay as they are. On other devices, and for a model whose parts are not known, nothing changes.
+    Nothing changes on other devices, and for a model whose memory cannot be planned.
+
+    Args:
+        model_config: The transformers configuration of the model.
+        tokenizer: The model's tokenizer.
+        rows: The rows of the data set, each a dict with a "prompt".
+        config: The settings of the run. A precision that they request is kept.
+        device: The device of the run.
+        fixed: Names of settings that must not change.
+
+    Returns:
+        The configuration of the chosen candidate, and lines to print on the plan and the choice.
     """
     if device.type != "cuda":
         return config, []
     modes = possible_precisions(device, config.requested_precision)
     try:
-        memory_plan = plan(model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0])
-    except InputError as error:  # an architecture whose parts are not known can be trained all the same
+        memory_plan = plan_memory(
+            model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0]
+        )
+    except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"]
-    chosen, lines = choice(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
+    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
 
 
 def fit_to_cpu(
     model_config, tokenizer, rows, config: GRPOConfig, precision: str, fixed: Container[str] = ()
 ) -> tuple[GRPOConfig, list[str]]:
-    """The configuration with larger micro-batches where completions are short; and lines on it, if it has changed.
+    """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
 
-    Each micro-batch passes over all weights and gradients, and with few tokens that is much of a CPU's time. The rows
-    that a run begins with are those for completions of `SHORT` tokens. Of shorter ones it takes the most rows whose
-    update is planned to need no more memory than that.
+    Each micro-batch reads and writes all weights and gradients, which takes much of a CPU's time if it has few tokens.
+    The default number of rows is chosen for completions of `SHORT` tokens. For shorter completions this function takes
+    the most rows whose update needs no more memory, by the plan, than the default rows of `SHORT` tokens.
 
-    fixed: settings that stay as they are. So does a cut on which the loss depends, and that of a model whose parts are
-    not known.
+    Nothing changes if the loss depends on the size of a micro-batch, or the model's memory cannot be planned.
+
+    Args:
+        model_config: The transformers configuration of the model.
+        tokenizer: The model's tokenizer.
+        rows: The rows of the data set, each a dict with a "prompt".
+        config: The settings of the run.
+        precision: A name in `PRECISIONS`.
+        fixed: Names of settings that must not change.
+
+    Returns:
+        The configuration, and lines to print on it; no lines if nothing has changed.
     """
-    is_given = {"per_device_train_batch_size", "gradient_accumulation_steps"} & set(fixed)
-    cut_matters = LOSSES[config.loss_type].divided_by == "microbatch_tokens"
-    if is_given or cut_matters or config.max_completion_length >= SHORT:
+    is_batch_fixed = BATCH_SETTINGS & set(fixed)
+    loss_depends_on_micro_batch = LOSSES[config.loss_type].divided_by == "microbatch_tokens"
+    if is_batch_fixed or loss_depends_on_micro_batch or config.max_completion_length >= SHORT:
         return config, []
-    usual = replace(config, max_completion_length=SHORT)
+    config_with_long_completions = replace(config, max_completion_length=SHORT)
     try:
-        planned = plan(
-            model_config, usual, prompt_length=longest_prompt(tokenizer, rows), precision=precision, device_type="cpu"
+        planned = plan_memory(
+            model_config,
+            config_with_long_completions,
+            prompt_length=longest_prompt(tokenizer, rows),
+            precision=precision,
+            device_type="cpu",
         )
     except InputError:
         return config, []
-    for at_once in range(config.update_batch_size, config.rows_at_once, -1):
-        if config.update_batch_size % at_once:
+    for micro_batch in range(config.update_batch_size, config.rows_at_once, -1):
+        if config.update_batch_size % micro_batch:
             continue
-        parts = config.update_batch_size // at_once
-        larger = replace(config, per_device_train_batch_size=at_once, gradient_accumulation_steps=parts)
+        steps = config.update_batch_size // micro_batch
+        larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
         if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
-            why = f"{at_once} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
-            return larger, [f"per_device_train_batch_size {at_once}, gradient_accumulation_steps {parts}: {why}"]
+            why = f"{micro_batch} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
+            return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]
     return config, []

@@ -1,4 +1,4 @@
-"""Loading a policy: which folder, which device, which precision; every choice is printed."""
+"""Load a policy: choose folder, device and precision, and print every choice."""
 
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16, pick_precision
 from grpo_lab.models.adapters import add_lora

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     merge.add_argument("output_dir", type=writable_folder, metavar="OUT", help="a new folder for the whole model")
     args = parser.parse_args(arguments)
     if "adapter" in args:
-        _merge(args.adapter, args.output_dir)
+        _save_merged(args.adapter, args.output_dir)
         return
     from grpo_lab.models.fetch import get
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"going on without {args.model}: {error}", file=sys.stderr)
 
 
-def _merge(adapter: str, output_dir: Path) -> None:
+def _save_merged(adapter: str, output_dir: Path) -> None:
     from grpo_lab.models import load_policy
 
     if output_dir.exists() and any(output_dir.iterdir()):

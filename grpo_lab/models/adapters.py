@@ -1,7 +1,9 @@
-"""LoRA: adapters beside frozen weights. peft puts them in; the model stays one of transformers, fast paths and all.
+"""LoRA: trainable adapters beside frozen weights.
 
-A linear map W_0 becomes W_0 + (alpha / r) B A. W_0 is frozen; A, of r rows, and B, of r columns, are trained. B begins
-at zero, so that the first step samples from the model as it was.
+peft inserts the adapters. The model keeps its transformers class, so all fast paths of sampling and scoring still work.
+
+A linear map W_0 becomes W_0 + (alpha / r) B A. W_0 is frozen; A, which has r rows, and B, which has r columns, are
+trained. B begins at zero, so that the first step samples from the unchanged model.
 """
 
 import copy
@@ -19,17 +21,20 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import readable
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 
 
 def lora_config(model, settings: dict[str, Any]):
-    """peft's `LoraConfig` for a model.
+    """Return peft's `LoraConfig` for a model.
 
-    settings: any of `LORA_DEFAULTS`. Target modules are names of linear maps in the layers, such as "q_proj";
-        ["all-linear"] are all of them, None those that peft takes for the architecture (q_proj and v_proj, mostly).
+    Args:
+        model: The model that the adapter is for.
+        settings: Settings that differ from `LORA_DEFAULTS`, by name. The target modules are names of linear maps in
+            the layers, such as "q_proj"; ["all-linear"] takes all of them, and None takes peft's choice for the
+            architecture, which is q_proj and v_proj for most.
 
     Raises:
-        InputError: for a target that the layers do not have, and for a model with an adapter already.
+        InputError: if the layers have no such target, or the model already has an adapter.
     """
     check_peft("use_peft", True)
     from peft import LoraConfig
@@ -57,16 +62,16 @@ def lora_config(model, settings: dict[str, Any]):
 
 
 def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
-    """Freeze the weights of a model, and put adapters beside them, in place; `train` then trains the adapters alone.
+    """Freeze the weights of a model and put adapters beside them, in place; `train` then trains only the adapters.
 
     Args:
-        model: as `load_policy` returns it.
-        seed: of the numbers with which A begins.
-        settings: lora_r, lora_alpha, lora_dropout and lora_target_modules, as `lora_config` takes them.
+        model: The model that `load_policy` returned.
+        seed: Seed from which the initial A is drawn.
+        settings: The settings lora_r, lora_alpha, lora_dropout and lora_target_modules; see `lora_config`.
 
     Raises:
-        InputError: those of `lora_config`; for a dropout above 0, with which the sampler's log-probabilities
-            and the trainer's differ; and for an architecture for which peft has no targets of its own.
+        InputError: as `lora_config` does; if the dropout is above 0, because the log-probabilities of sampler and
+            trainer would differ; or if peft has no default targets for the architecture and none are given.
     """
     check_no_dropout(settings.get("lora_dropout", 0))
     config = lora_config(model, settings)
@@ -77,27 +82,30 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
         except ValueError as error:
             allowed = f"expected {ALL_LINEAR}, or some of {', '.join(_linear_names(model))}"
             raise InputError("lora_target_modules", settings.get("lora_target_modules"), allowed) from error
-    config.base_model_name_or_path = base  # peft has put the folder in its place
+    config.base_model_name_or_path = base  # `add_adapter` has replaced it by the folder
     for parameter in model.parameters():
         if parameter.requires_grad:
-            parameter.data = parameter.data.to(model.dtype)  # the precision of the run is that of what it trains
+            parameter.data = parameter.data.to(model.dtype)  # adapters are trained in the precision of the run
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A random stream of its own for a while, so that every engine begins with the same adapter."""
+    """Seed torch inside the context, and restore its random state after it.
+
+    With it, every engine begins with the same adapter.
+    """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
 
 def has_adapter(model) -> bool:
-    """True if the model holds adapters that are not merged into its weights."""
+    """True if the model has adapters that are not merged into its weights."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
 def adapter_settings(model) -> dict[str, Any]:
-    """Return the settings of an adapter, ready for JSON: rank, alpha, and the linear maps that have one."""
+    """Return the rank, the alpha and the target modules of the model's adapter, in a form that JSON can store."""
     config = next(iter(model.peft_config.values()))
     targets = config.target_modules
     targets = sorted(targets) if isinstance(targets, set | list) else targets
@@ -105,21 +113,26 @@ def adapter_settings(model) -> dict[str, Any]:
 
 
 def without_adapter(model) -> nn.Module:
-    """The model as it was before it got its adapter, as a reference: it shares the frozen weights, and takes no room.
+    """Return a copy of the model with its adapters switched off, as the reference of a KL term.
 
-    Nothing moves frozen weights; the adapters of this copy are switched off, and it takes no gradient.
+    The copy shares the frozen weights, which training does not change, so it takes almost no memory. It requires no
+    gradient.
     """
-    shared = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
-    reference = copy.deepcopy(model, shared)
+    frozen_parameters = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
+    # The second argument of deepcopy maps ids to objects that are shared instead of copied.
+    reference = copy.deepcopy(model, frozen_parameters)
     reference.disable_adapters()
     return reference.requires_grad_(False).eval()
 
 
 def load_adapter_weights(folder: Path, model) -> None:
-    """Put the weights of a saved adapter into the adapter that a model has; raises InputError unless the two fit."""
+    """Load the weights of a saved adapter into the adapter of a model; raise InputError if the two do not fit."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
-    saved = {name.removeprefix("base_model.model."): value for name, value in load_file(folder / WEIGHTS_FILE).items()}
+    saved = {
+        name.removeprefix("base_model.model."): value
+        for name, value in load_file(folder / ADAPTER_WEIGHTS_FILE).items()
+    }
     if differing := sorted(saved.keys() ^ get_peft_model_state_dict(model).keys()):
         problem = f"in {readable(folder)} is that of other maps than the model's: {differing[0]}"
         raise InputError("adapter", differing[0], "expected that of the same run", found=problem)
@@ -127,16 +140,16 @@ def load_adapter_weights(folder: Path, model) -> None:
 
 
 def base_of(adapter: Path) -> str:
-    """The name of the model to which the adapter in a folder belongs.
+    """Return the name of the base model of the adapter in a folder.
 
     Raises:
-        InputError: for a damaged folder, or an adapter that is not LoRA's in safetensors.
+        InputError: if the folder is damaged, or its adapter is not a LoRA adapter in safetensors.
     """
     expected = "expected a LoRA adapter, or a whole model"
     try:
-        settings = dict(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")))
+        settings = dict(json.loads((adapter / ADAPTER_CONFIG_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
-        problem = f"is {readable(adapter)}, whose {CONFIG_FILE} is damaged"
+        problem = f"is {readable(adapter)}, whose {ADAPTER_CONFIG_FILE} is damaged"
         raise InputError("name", str(adapter), expected, found=problem) from None
     base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if kind != "LORA" or not isinstance(base, str) or not base:
@@ -145,20 +158,20 @@ def base_of(adapter: Path) -> str:
     if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
         raise InputError("name", str(adapter), "merge it with peft, and save that", found=problem)
-    if not (adapter / WEIGHTS_FILE).is_file():
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {WEIGHTS_FILE}"
+    if not (adapter / ADAPTER_WEIGHTS_FILE).is_file():
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {ADAPTER_WEIGHTS_FILE}"
         raise InputError("name", str(adapter), "pickled files are not opened", found=problem)
     return base
 
 
-def merge(model, adapter: Path) -> None:
-    """Add the adapter in a folder to the weights of its model, in place, so that nothing of it is left beside them."""
+def merge_adapter(model, adapter: Path) -> None:
+    """Merge the adapter in a folder into the weights of its base model, in place."""
     check_peft("name", str(adapter))
     from peft import LoraConfig
 
     try:
         config = LoraConfig.from_pretrained(str(adapter))
-        config.lora_dropout, config.init_lora_weights = 0.0, True  # only the trained numbers count
+        config.lora_dropout, config.init_lora_weights = 0.0, True  # the saved weights replace the initial ones
         model.add_adapter(config)
         load_adapter_weights(adapter, model)
     except Exception as error:
@@ -179,7 +192,7 @@ def merge(model, adapter: Path) -> None:
 
 
 def _linear_names(model) -> list[str]:
-    """The names of the linear maps in the layers, such as "q_proj", in their order; the head is none of them."""
+    """The names of the linear maps in the layers, such as "q_proj", in order and without the output head."""
     head = model.get_output_embeddings()
     names = (name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head)
     return list(dict.fromkeys(name.rpartition(".")[2] for name in names))

@@ -1,4 +1,4 @@
-"""From the name of a model to the folder that holds it: the shipped model, the caches of two hubs, or a download."""
+"""Find the folder of a model by its name: the shipped model, the caches of two hubs, or a download."""
 
 import contextlib
 import json
@@ -11,20 +11,29 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
 from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
 from grpo_lab.models import packaged
-from grpo_lab.models.adapters import CONFIG_FILE as ADAPTER
-from grpo_lab.models.adapters import base_of
+from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_of
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
-HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
-    """The folder that `name` stands for, and a few words on why; if there is none, an error that says what to do.
+    """Find the folder of a model; download the model if its hub id is in no cache.
 
-    device_type: where the model is to run, "cpu", "cuda" or "mps"; on a GPU, "auto" does without the tiny model.
+    Args:
+        name: The name as `load_policy` takes it.
+        device_type: The device on which the model is to run: "cpu", "cuda" or "mps". On "cuda", the name "auto" never
+            stands for the tiny model.
+
+    Returns:
+        The folder, and the reason why the name stands for it, as a short phrase to print.
+
+    Raises:
+        InputError: with a remedy, if there is no such model.
+        ConnectionError: if the model could not be downloaded.
     """
     text = os.fspath(name)
     if text == "auto":
@@ -36,7 +45,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
-    if isinstance(name, os.PathLike) or not HUB_ID.fullmatch(text):
+    if isinstance(name, os.PathLike) or not HUB_ID_PATTERN.fullmatch(text):
         raise InputError("name", text, ALLOWED, found=f"is {text!r}, and there is no such folder")
     if cached := find_in_caches(text):
         return cached
@@ -48,18 +57,30 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
 
 
 def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
-    """The folder of `find_folder` and why it is that one; an error where it holds no model.
+    """Find the folder of a model as `find_folder` does, and check that it holds a whole model.
 
-    For an adapter of LoRA it is the folder of the model that the adapter belongs to.
+    For a folder with a LoRA adapter, the result is the folder of the adapter's base model.
     """
-    folder, why, _ = usable_parts(name, device_type)
-    return folder, why
+    folder, reason, _ = model_and_adapter_folders(name, device_type)
+    return folder, reason
 
 
-def usable_parts(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str, Path | None]:
-    """The folder of a whole model, why it is that one, and the folder of the adapter that belongs into it, if any."""
-    folder, why = find_folder(name, device_type)
-    if (folder / ADAPTER).is_file():
+def model_and_adapter_folders(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str, Path | None]:
+    """Find the folder of a whole model, and the folder of the LoRA adapter if `name` is that of an adapter.
+
+    Args:
+        name: The name as `load_policy` takes it.
+        device_type: The device on which the model is to run: "cpu", "cuda" or "mps".
+
+    Returns:
+        The folder of the model; the reason why the name stands for it, as a short phrase to print; and the folder of
+        the adapter, or None.
+
+    Raises:
+        InputError: if the folder lacks a file that a model needs.
+    """
+    folder, reason = find_folder(name, device_type)
+    if (folder / ADAPTER_CONFIG_FILE).is_file():
         base = base_of(folder)
         return _base_folder(folder, base), f"the model to which the adapter in {readable(folder)} belongs", folder
     if missing := missing_file(folder):
@@ -68,18 +89,23 @@ def usable_parts(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pat
         )
         problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
         raise InputFileError("name", os.fspath(name), advice, found=problem)
-    return folder, why, None
+    return folder, reason, None
 
 
 def _base_folder(adapter: Path, base: str) -> Path:
-    """The folder of the model that an adapter names; nothing is downloaded because a file names it."""
+    """The folder of the base model that an adapter names; the model has to be on this machine.
+
+    It is never downloaded: a file must not be able to start a download.
+    """
     folder = Path(base).expanduser()
     if not folder.is_dir():
-        cached = find_in_caches(base) if HUB_ID.fullmatch(base) else None
+        cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
         folder = cached[0] if cached else folder
-    if not folder.is_dir() or (folder / ADAPTER).is_file() or missing_file(folder):
+    if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_file(folder):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is no whole model on this machine"
-        remedy = f"`hf download {base}` fetches it" if HUB_ID.fullmatch(base) else f"mend the name in its {ADAPTER}"
+        remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
+        if HUB_ID_PATTERN.fullmatch(base):
+            remedy = f"`hf download {base}` fetches it"
         raise InputFileError("name", str(adapter), remedy, found=problem)
     return folder
 
@@ -100,11 +126,18 @@ def _auto(on_gpu: bool) -> tuple[Path, str]:
 
 
 def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
-    """A complete copy of the model on this machine, ModelScope's cache first; None if there is none."""
+    """Find a complete copy of a model in ModelScope's cache, or else in Hugging Face's.
+
+    Returns:
+        The folder and the reason as `find_folder` gives it; None if neither cache has a complete copy.
+    """
     for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
-        if folder and not (folder / ADAPTER).is_file() and (missing := missing_file(folder)):
+        if folder is None:
+            continue
+        is_adapter = (folder / ADAPTER_CONFIG_FILE).is_file()
+        if not is_adapter and (missing := missing_file(folder)):
             print(f"policy: passing over {readable(folder)}, which has no {missing}")
-        elif folder:
+        else:
             return folder, f"{hub_id}, found in the {hub} cache"
     return None
 
@@ -148,7 +181,7 @@ def _download(hub_id: str) -> Path:
 
 
 def missing_file(folder: Path) -> str | None:
-    """A file that a model cannot be loaded without and that is not there; None if all are."""
+    """The name of the first file that a model cannot be loaded without and that the folder lacks; None if none is."""
     tokenizers = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
     tokenizer = next((name for name in tokenizers if (folder / name).is_file()), tokenizers[0])
     needed = ["config.json", tokenizer, *sorted(_weight_files(folder))]
@@ -159,34 +192,40 @@ def _weight_files(folder: Path) -> set[str]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            names = {
-                Path(part).as_posix() for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            }
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            names = {Path(file_name).as_posix() for file_name in weight_map.values()}
             if names:
                 return names
-        return {f"whole {index.name}"}  # such as one that was cut; no file has that name
+        # The index is damaged. No file has this name, so `missing_file` reports it as missing.
+        return {f"whole {index.name}"}
     return {"model.safetensors"}
 
 
 def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
-    """How many numbers a model has, from the heads of its weight files; nothing of it is loaded.
+    """Count the parameters of a model from the headers of its weight files, without loading the weights.
 
-    name, device_type: as in `usable_folder`, whose errors it raises.
+    Args:
+        name: The name as `load_policy` takes it.
+        device_type: The device on which the model is to run: "cpu", "cuda" or "mps".
+
+    Raises:
+        InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
     folder, _ = usable_folder(name, device_type)
-    numbers = 0
-    for file in (folder / part for part in _weight_files(folder)):
+    num_parameters = 0
+    for file in (folder / file_name for file_name in _weight_files(folder)):
         try:
             with safe_open(file, "np") as opened:
-                names = opened.keys()
-                numbers += sum(math.prod(opened.get_slice(name).get_shape()) for name in names)
+                tensor_names = opened.keys()
+                num_parameters += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in tensor_names)
         except SafetensorError as error:
             problem = f"has {readable(file)}, which is no safetensors file, or a damaged one"
             raise InputError("name", file, "download it again", found=problem) from error
-    return numbers
+    return num_parameters
 
 
-def weight_bytes(folder: Path) -> int:
+def weight_file_bytes(folder: Path) -> int:
+    """The size of the weight files in a folder."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

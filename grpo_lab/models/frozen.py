@@ -1,4 +1,4 @@
-"""What a model must not do beside the policy: move when it is the reference, or drop units."""
+"""Keeping a model fixed: a frozen copy, as the reference of the KL term; and a model without dropout."""
 
 import copy
 
@@ -6,20 +6,21 @@ import torch
 
 
 def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """The model as it is now, for good: parameters of its own that take no gradient, and evaluation mode.
+    """Return a copy of the model with its own parameters, which require no gradient, in evaluation mode.
 
-    The reference of the KL term has to stay behind while the policy moves. A second name for the same model, or a copy
-    that shares its tensors, would move along, and the KL would be zero for ever. The model itself is left as it was.
+    The reference of the KL term must not change while the policy is trained. A second name for the same model, or a
+    copy that shares its tensors, would change with the policy, and the KL would always be zero. The model itself is not
+    changed.
     """
     return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 def silence_dropout(model: torch.nn.Module) -> None:
-    """Switch dropout off, even in training mode: the sampler and the log-probabilities have to be one function.
+    """Switch dropout off permanently, in place, so that sampler and trainer compute the same log-probabilities.
 
-    In place and for good: the modules `torch.nn.Dropout`, and the probabilities that transformers' layers keep as
-    numbers, such as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough: gradient
-    checkpointing, for one, needs training mode.
+    This covers the modules `torch.nn.Dropout`, and the probabilities that transformers' layers store as numbers, such
+    as `attention_dropout`, `layerdrop` and `jitter_noise`. Evaluation mode would not be enough, because gradient
+    checkpointing needs training mode.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

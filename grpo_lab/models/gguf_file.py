@@ -1,7 +1,8 @@
-"""A GGUF file as a folder that transformers opens: weights in float32, tokenizer, chat template, model card.
+"""Convert a GGUF file into a folder that transformers opens: weights in float32, tokenizer, chat template, model card.
 
-GGUF is the format of llama.cpp: one file with everything, the weights usually quantised to a few bits. `convert` reads
-a Llama (such as SmolLM2) or a Qwen2 (which Qwen2.5 is, too). Nothing of the file is run.
+GGUF is the format of llama.cpp: one file that holds the whole model, with weights that are usually quantised to a few
+bits. `convert` reads models of the architectures Llama (such as SmolLM2) and Qwen2 (such as Qwen2.5). No code from the
+file is run.
 """
 
 import contextlib
@@ -15,20 +16,21 @@ from numpy.linalg import norm
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.base.display import readable
 
-END = "<|im_end|>"  # ends a message in ChatML, the form of both families' chats
+END_OF_MESSAGE = "<|im_end|>"  # ends a message in ChatML, the chat format of both architectures' models
 END_OF_TEXT = "<|endoftext|>"
 TIED_BELOW = 0.1  # two quantisations of one matrix differ by less than this share of its norm
-QWEN_WORDS = (  # how Qwen2 cuts a text into words before BPE; each digit is a word of its own
+# The pattern by which Qwen2 splits a text into words before BPE; each digit is a word.
+QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
 class Header(NamedTuple):
-    """The head of a GGUF file: what it says of itself before the weights."""
+    """The header of a GGUF file: its metadata fields, and its tensors, still quantised."""
 
     file: Path
     fields: dict
-    tensors: dict  # name -> tensor, not yet dequantised
+    tensors: dict  # {name: tensor}
 
     @property
     def architecture(self) -> str:
@@ -39,27 +41,30 @@ class Header(NamedTuple):
         return self.value("general.name", self.file.stem)
 
     def value(self, name: str, default=None):
-        """A field's value, as Python's own types; the default where the file has no such field."""
+        """The value of a field in Python's own types; the default if the file has no such field."""
         return self.fields[name].contents() if name in self.fields else default
 
     def setting(self, name: str) -> int:
-        """A number of the architecture, such as "embedding_length"."""
+        """A size of the model, such as "embedding_length"."""
         return self.value(f"{self.architecture}.{name}")
 
     @property
     def quantisation(self) -> str:
-        """The kinds of numbers that its matrices are in, such as "Q4_K, Q5_0, Q6_K and Q8_0"."""
-        kinds = sorted({tensor.tensor_type.name for tensor in self.tensors.values() if len(tensor.shape) > 1})
-        return " and ".join([", ".join(kinds[:-1]), kinds[-1]]) if len(kinds) > 1 else kinds[0]
+        """The quantisation formats of the matrices, such as "Q4_K, Q5_0, Q6_K and Q8_0"."""
+        formats = sorted({tensor.tensor_type.name for tensor in self.tensors.values() if len(tensor.shape) > 1})
+        return f"{', '.join(formats[:-1])} and {formats[-1]}" if len(formats) > 1 else formats[0]
 
 
 def read_header(file: Path, architecture: str | None = None) -> Header:
     """Open a GGUF file and check that `convert` can read all of it.
 
-    architecture: the one that is expected, "llama" or "qwen2"; None for either.
+    Args:
+        file: The GGUF file.
+        architecture: The expected architecture, "llama" or "qwen2"; None accepts both.
 
     Raises:
-        ValueError: if it is no GGUF file or a damaged one, of another architecture, or without tokenizer or template.
+        ValueError: if the file is not a GGUF file or is damaged, has another architecture, or lacks a tokenizer or a
+            chat template.
         FileNotFoundError: if there is no such file.
     """
     try:
@@ -73,53 +78,57 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         raise FileNotFoundError(f"{readable(file)}: no such file; {expected}")
     try:
         reader = GGUFReader(str(file))
-    except Exception as error:  # the reader raises whatever the bytes lead it to
+    except Exception as error:  # for a damaged file the reader may raise an error of any type
         problem = f"is {readable(file)}, which is no GGUF file, or a damaged one ({type(error).__name__})"
         raise InputError("gguf", file, "download it again", found=problem) from error
     header = Header(file, reader.fields, {tensor.name: tensor for tensor in reader.tensors})
     if header.architecture not in ([architecture] if architecture else PRE_TOKENIZERS):
         problem = f"is {readable(file)}, a model of the architecture {header.architecture!r}"
         raise InputError("gguf", file, expected, found=problem)
-    lacking = [name for name in TOKENIZER if f"tokenizer.{name}" not in header.fields]
-    if lacking:
-        part = "chat template" if lacking[0] == "chat_template" else "tokenizer"
-        problem = f"is {readable(file)}, which has no {part} (tokenizer.{lacking[0]})"
+    missing_fields = [name for name in TOKENIZER_FIELDS if f"tokenizer.{name}" not in header.fields]
+    if missing_fields:
+        part = "chat template" if missing_fields[0] == "chat_template" else "tokenizer"
+        problem = f"is {readable(file)}, which has no {part} (tokenizer.{missing_fields[0]})"
         raise InputError("gguf", file, "expected an instruct model's file with both", found=problem)
-    cut_as = header.value("tokenizer.ggml.pre")
-    if cut_as not in PRE_TOKENIZERS[header.architecture]:
+    pre_tokenizer = header.value("tokenizer.ggml.pre")
+    if pre_tokenizer not in PRE_TOKENIZERS[header.architecture]:
         known = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
-        problem = f"is {readable(file)}, whose tokenizer cuts text into words as {cut_as!r}"
+        problem = f"is {readable(file)}, whose tokenizer cuts text into words as {pre_tokenizer!r}"
         raise InputError("gguf", file, f"known: {known}", found=problem)
     return header
 
 
 def convert(header: Header, into: Path, card: str) -> None:
-    """Write the model as a transformers checkpoint: float32 weights, tokenizer, chat template, and a card.
+    """Write the model as a transformers checkpoint: float32 weights, tokenizer, chat template, and a model card.
 
-    Where the file has an embedding and a head that are one matrix, quantised twice, the published model has one matrix
-    for both (they are tied). So has the folder: the one of more bits.
+    If embedding and head of the published model are tied, the file may hold their one matrix twice, in two
+    quantisations. They are then tied in the checkpoint as well, and the quantisation of more bits is taken.
 
-    into: a folder that does not exist yet. card: the text of its README.md.
+    Args:
+        header: The header of the GGUF file.
+        into: The folder to write, which must not exist yet.
+        card: The text of the model card, README.md.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     tokenizer = read_tokenizer(header)
-    with contextlib.redirect_stderr(io.StringIO()):  # progress bars: in a log they are one long line
+    with contextlib.redirect_stderr(io.StringIO()):  # hides progress bars, which are one long line in a log
         file = header.file
         loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
         weights = loaded.state_dict()
-        of_the_file = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
-        settings = {name: value for name, value in loaded.config.to_dict().items() if name not in of_the_file}
+        excluded_settings = ("quantization_config", "_name_or_path", "transformers_version", "dtype")
+        settings = {name: value for name, value in loaded.config.to_dict().items() if name not in excluded_settings}
         del loaded
         if tied := tied_tensor(header):
             settings["tie_word_embeddings"] = True
-            one_matrix = weights["lm_head.weight" if tied == "output.weight" else "model.embed_tokens.weight"]
-            weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = one_matrix
+            tied_matrix = weights["lm_head.weight" if tied == "output.weight" else "model.embed_tokens.weight"]
+            weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = tied_matrix
         config = AutoConfig.for_model(**settings)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        model.load_state_dict(weights, assign=True)  # as a model that has never been anything but float32
+        # A new model, so that nothing about the quantisation is saved with the weights.
+        model.load_state_dict(weights, assign=True)
         model.tie_weights()
         ends = [tokenizer.convert_tokens_to_ids(token) for token in end_tokens(header)]
         pad = tokenizer.pad_token_id
@@ -132,9 +141,9 @@ def convert(header: Header, into: Path, card: str) -> None:
 
 
 def tied_tensor(header: Header) -> str | None:
-    """The tensor that is the embedding and the output head; None if these are two different matrices.
+    """The name of the tensor that serves as embedding and output head; None if these are two different matrices.
 
-    A file may hold one matrix twice, in two quantisations: then it is the one of more bits.
+    If the file holds one matrix twice, in two quantisations, the tensor of more bits is named.
     """
     from gguf.quants import dequantize
 
@@ -153,43 +162,52 @@ def is_tied(header: Header) -> bool:
 
 
 def _bits(tensor) -> float:
-    """Bits for one number of a tensor, the scales of its blocks included."""
+    """The number of bits that a tensor takes per value, with the scales of its blocks."""
     return 8 * tensor.n_bytes / tensor.n_elements
 
 
 def end_tokens(header: Header) -> list[str]:
     """The tokens that end a completion: the end of a message; for Qwen2 the end of a text as well."""
-    return [END, END_OF_TEXT] if header.architecture == "qwen2" else [END]
+    return [END_OF_MESSAGE, END_OF_TEXT] if header.architecture == "qwen2" else [END_OF_MESSAGE]
 
 
 def read_tokenizer(header: Header):
-    """The file's tokenizer: byte-level BPE, digits one by one, and special tokens where the file marks them."""
+    """Build the file's tokenizer: byte-level BPE, digits one by one, and the special tokens that the file marks."""
     from gguf import TokenType
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 
-    tokens, kinds, merges, template = (header.value(f"tokenizer.{name}") for name in TOKENIZER)
+    tokens, token_types, merges, template = (header.value(f"tokenizer.{name}") for name in TOKENIZER_FIELDS)
     vocabulary = {
-        token: number
-        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if kind != TokenType.UNUSED  # padding of the embedding, which no text is written with
+        token: token_id
+        for token_id, (token, token_type) in enumerate(zip(tokens, token_types, strict=True))
+        if token_type != TokenType.UNUSED  # an unused token only pads the embedding; it occurs in no text
     }
     backend = Tokenizer(models.BPE(vocabulary, [tuple(merge.split(" ")) for merge in merges]))
     if header.architecture == "qwen2":
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = PRE_TOKENIZERS[header.architecture][header.value("tokenizer.ggml.pre")]()
     backend.decoder = decoders.ByteLevel()
-    for token, kind in zip(tokens, kinds, strict=True):
-        if kind in (TokenType.CONTROL, TokenType.USER_DEFINED):
-            special = kind == TokenType.CONTROL  # left out of a decoded text; a tool call's tags are not
-            backend.add_special_tokens([AddedToken(token, special=True, normalized=False)]) if special else (
-                backend.add_tokens([AddedToken(token, special=False, normalized=False)])
-            )
-    names = {"bos_token": "<|im_start|>", "eos_token": END, "pad_token": END, "unk_token": END_OF_TEXT}
+    for token, token_type in zip(tokens, token_types, strict=True):
+        # Decoding can leave out control tokens, but must keep user-defined ones, such as the tags of a tool call.
+        if token_type == TokenType.CONTROL:
+            backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+        elif token_type == TokenType.USER_DEFINED:
+            backend.add_tokens([AddedToken(token, special=False, normalized=False)])
+    special_tokens = {
+        "bos_token": "<|im_start|>",
+        "eos_token": END_OF_MESSAGE,
+        "pad_token": END_OF_MESSAGE,
+        "unk_token": END_OF_TEXT,
+    }
     if header.architecture == "qwen2":
-        names = {"eos_token": END, "pad_token": END_OF_TEXT}
-    length = header.setting("context_length")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, padding_side="left", model_max_length=length, **names)
+        special_tokens = {"eos_token": END_OF_MESSAGE, "pad_token": END_OF_TEXT}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        padding_side="left",
+        model_max_length=header.setting("context_length"),
+        **special_tokens,
+    )
     tokenizer.chat_template = template
     return tokenizer
 
@@ -208,5 +226,5 @@ def _qwen_words():
     return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-TOKENIZER = ("ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template")
+TOKENIZER_FIELDS = ("ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template")
 PRE_TOKENIZERS: dict[str, dict[str, Callable]] = {"llama": {"smollm": _smollm_words}, "qwen2": {"qwen2": _qwen_words}}

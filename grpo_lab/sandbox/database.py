@@ -1,7 +1,7 @@
-"""A SQLite database that a model asks and nobody writes.
+"""A SQLite database that a model can query but not change.
 
-Four walls, each for itself: the file is opened read only; an authorizer lets through what reads; a query has a limit of
-seconds; and there is a limit of rows and of bytes. What a query keeps in memory meanwhile has none of its own.
+It has four independent protections: the file is opened read-only; an authorizer permits only actions that read; a query
+has a time limit; and rows and bytes are limited. The memory that a query uses while it runs is not limited separately.
 """
 
 import sqlite3
@@ -12,45 +12,60 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError
 
-ROWS, SECONDS, BYTES = 20, 2.0, 100_000  # that a model gets to read; of a query; of a value, and of a statement
-SHOWN_TABLES, LONGEST_PATTERN = 20, 100  # a longer LIKE could take minutes in one step, which nothing ends
-READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+ROWS = 20  # number of rows of a result that a model gets to read
+SECONDS = 2.0  # time limit of a query
+BYTES = 100_000  # longest value and longest statement
+SHOWN_TABLES = 20  # number of tables that the model is told
+LONGEST_PATTERN = (
+    100  # characters of a LIKE pattern; matching a longer one could take minutes and cannot be interrupted
+)
+READ_ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
 class QueryError(ValueError):
-    """A query that is refused, fails or takes too long; the text is for the model that wrote it."""
+    """A query was refused, failed or took too long; the message is written for the model that wrote the query."""
 
 
 def query_database(path: Path, sql: str, most: int = ROWS) -> tuple[list[tuple], bool]:
-    """Ask a database one SELECT statement: the first rows of the answer, and whether there are more.
+    """Run one SELECT statement on a database.
+
+    Args:
+        path: The file of the database.
+        sql: The statement.
+        most: The largest number of rows to return.
+
+    Returns:
+        The first rows of the result, and True if there are more rows.
 
     Raises:
-        QueryError: for a statement that does not only read, has an error in it, or runs longer than `SECONDS`.
+        QueryError: if the statement does more than read, contains an error, or runs longer than `SECONDS`.
     """
-    end = time.monotonic() + SECONDS
+    deadline = time.monotonic() + SECONDS
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        connection.execute("PRAGMA temp_store = MEMORY")  # nor does a query that sorts write files
+        connection.execute("PRAGMA temp_store = MEMORY")  # otherwise sorting would write temporary files
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY)
-        connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in READ_ACTIONS else sqlite3.SQLITE_DENY
+        )
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 1000)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, LONGEST_PATTERN)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
             rows = connection.execute(sql).fetchmany(most + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise QueryError(f"stopped after {SECONDS:g} seconds: ask for less") from error
             raise QueryError(f"{error}; only one SELECT is allowed") from error
     return rows[:most], len(rows) > most
 
 
 def sqlite_tool(path: str | Path) -> Callable[[str], str]:
-    """A tool `query(sql)` that asks this database. The model is told its tables and their columns.
+    """Make a tool `query(sql)` for a database; the tool's docstring tells the model the tables and their columns.
 
     Raises:
-        InputFileError: for a file that does not exist.
-        InputError: for one that is no SQLite database.
+        InputFileError: if the file does not exist.
+        InputError: if the file is not a SQLite database.
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
@@ -59,7 +74,9 @@ def sqlite_tool(path: str | Path) -> Callable[[str], str]:
     def query(sql: str) -> str:
         rows, is_cut = query_database(file, sql)
         lines = [" | ".join(map(str, row)) for row in rows]
-        return "\n".join([*lines, "... there are more rows"] if is_cut else lines or ["no rows"])
+        if is_cut:
+            lines.append("... there are more rows")
+        return "\n".join(lines or ["no rows"])
 
     query.__doc__ = f"""Ask the database, which is only read. Its tables: {tables(file)}.
 
@@ -79,5 +96,7 @@ def tables(path: Path) -> str:
             rows = connection.execute(sql).fetchall()
     except sqlite3.Error as error:
         raise InputError("sqlite", str(path), f"expected a SQLite database ({error})") from error
-    tables = [f"{name}({columns})" for name, columns in rows[:SHOWN_TABLES]]
-    return ", ".join([*tables, "and more"] if len(rows) > SHOWN_TABLES else tables or ["none"])
+    descriptions = [f"{name}({columns})" for name, columns in rows[:SHOWN_TABLES]]
+    if len(rows) > SHOWN_TABLES:
+        descriptions.append("and more")
+    return ", ".join(descriptions or ["none"])

@@ -1,6 +1,6 @@
-"""What Python runs first behind the walls: limits are set, then comes program.py, and the tests beside it, if any.
+"""The code that Python runs first in the sandbox: it sets limits, runs program.py, and then tests.py if there is one.
 
-Its source is given to Python as a text, so it imports nothing of this package.
+The source of this module is passed to Python as text, so it must not import anything from this package.
 """
 
 import os
@@ -12,9 +12,21 @@ LONGEST_ERROR = 500  # characters
 
 
 def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
-    """Run the files as `__main__`. The first line of stdin is repeated at the end of the output, if all went well."""
+    """Run the files as `__main__`.
+
+    If there are tests, the first line of stdin is a token. It is written at the end of the output if the tests pass, so
+    that a program cannot pass them by exiting early.
+
+    Args:
+        cpu_seconds: Limit of CPU time in seconds.
+        memory: Limit of memory in bytes, beyond what is already in use.
+        file_size: Limit of the size of a file in bytes.
+        open_files: Limit of the number of open files.
+    """
     _limit(cpu_seconds, memory, file_size, open_files)
-    folder, sys.argv, repeat = sys.path.pop(0), ["program.py"], os.write
+    folder = sys.path.pop(0)
+    sys.argv = ["program.py"]
+    write = os.write  # kept here, because the program may replace `os.write`
     files = [name for name in ("program.py", "tests.py") if os.path.exists(os.path.join(folder, name))]
     token = sys.stdin.buffer.readline() if len(files) > 1 else b""
     module = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -25,12 +37,12 @@ def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
         sys.stdout.flush()
     except SystemExit:
         if len(files) > 1:
-            os._exit(1)  # before the tests have been run: no way to pass them
+            os._exit(1)  # the program has exited before its tests, which counts as a failure
         raise
     except BaseException as error:
-        _say(error, files)
+        _print_error(error, files)
         sys.exit(1)
-    repeat(1, token)
+    write(1, token)
 
 
 def _limit(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
@@ -38,14 +50,14 @@ def _limit(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> No
 
     with open("/proc/self/statm", encoding="ascii") as file:
         memory += int(file.read().split()[0]) * resource.getpagesize()
-    # A second after the limit of time comes a signal that cannot be ignored.
+    # At the first CPU limit the process gets a signal that it can ignore; at the second, a second later, it is killed.
     limits = {"CPU": (cpu_seconds, cpu_seconds + 1), "AS": memory, "FSIZE": file_size, "NOFILE": open_files, "CORE": 0}
     for kind, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), value if isinstance(value, tuple) else (value, value))
 
 
-def _say(error: BaseException, files: list[str]) -> None:
-    """Write an exception in one line: the line of the program that raised it, its type and its text."""
+def _print_error(error: BaseException, files: list[str]) -> None:
+    """Print an exception to stderr in one line: the line number in the program, the type and the message."""
     lines = traceback.format_exception_only(error)
     text = " ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split())
     locations: list = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]

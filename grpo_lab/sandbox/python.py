@@ -1,7 +1,7 @@
-"""A program that a model wrote, run behind the walls: no network, no home folder, and limits on all that it takes.
+"""Run a Python program that a model wrote in a sandbox, without network and home folder.
 
-Without walls nothing is run. Its limits: seconds of computing (and four times as many on the clock), memory, processes,
-the size of files and of what is printed.
+The CPU time, the time on the clock (four times the CPU time), the memory, the number of processes, the size of files
+and the size of the output are limited. On a machine without a sandbox (see walls.py) no program is run.
 """
 
 import functools
@@ -19,15 +19,18 @@ from grpo_lab.base.checks import RunError, check_positive
 from grpo_lab.sandbox import first_lines
 from grpo_lab.sandbox.walls import behind, end_worker, kill_command, memory_of, private_places, strong_wall, tasks_of
 
-SECONDS, CLOCK = 5.0, 4.0  # of computing; and how many times as long it may take on the clock
-MEMORY, ALL_MEMORY = 2**31, 2**31  # bytes of a process, beyond what is loaded, and of all together
+SECONDS = 5.0  # limit of CPU time
+CLOCK_FACTOR = 4.0  # the limit of time on the clock is this many times the limit of CPU time
+MEMORY = 2**31  # bytes that a process may use beyond what it uses at its start
+ALL_MEMORY = 2**31  # bytes that all processes of the program may use together
 FILE_SIZE, OPEN_FILES, TASKS = 16_000_000, 64, 50
-PRINTED = 1_000_000  # bytes: who prints more is stopped
-LONGEST_OUTPUT = 2000  # characters that a model gets to read
-LOOK = 0.05  # seconds between two looks at what runs
-TOO_LONG, OUT_OF_TIME = "it ran longer than {:g} seconds", 128 + 24  # exit code after SIGXCPU
-KILLED = 128 + 9  # exit code of who ignores that signal, and computes on to the hard limit
-PYTHON_TOOL = "python"  # the name of `run_python` for the commands
+PRINTED = 1_000_000  # bytes; a program that prints more is stopped
+LONGEST_OUTPUT = 2000  # characters of the output that a model gets to read
+POLL_SECONDS = 0.05  # time between two checks of a running program
+TOO_LONG = "it ran longer than {:g} seconds"
+OUT_OF_TIME = 128 + 24  # exit code after SIGXCPU, the signal at the limit of CPU time
+KILLED = 128 + 9  # exit code after SIGKILL, which follows if the program ignores SIGXCPU
+PYTHON_TOOL = "python"  # name of the tool `run_python` on the command line
 NO_WALLS = (
     "what a model writes is run in a sandbox only, and there is none on this machine ({}). Install bubblewrap (Linux: "
     "apt install bubblewrap, or dnf install bubblewrap) or build the image of the Dockerfile"
@@ -36,31 +39,30 @@ NO_WALLS = (
 
 @dataclass(frozen=True)
 class Execution:
-    """The outcome of a program.
+    """The outcome of a program that was run in the sandbox."""
 
-    output: what it printed, up to `PRINTED` bytes. error: the last line that it wrote to stderr. exit_code: 0 if it
-    ended well. stopped: why it was ended from outside, such as "it ran longer than 5 seconds"; "" if it was not.
-    """
-
-    output: str
-    error: str
-    exit_code: int
-    stopped: str
+    output: str  # text that the program printed, up to `PRINTED` bytes
+    error: str  # last line that the program wrote to stderr
+    exit_code: int  # 0 if the program ended without an error
+    stopped: str  # reason why the sandbox stopped the program, such as "it ran longer than 5 seconds"; "" if it did not
 
     @property
     def succeeded(self) -> bool:
-        """True if it ended by itself, without an error."""
+        """True if the program ended by itself and without an error."""
         return self.exit_code == 0 and not self.stopped
 
 
 def needs_walls(function: Callable) -> Callable:
-    """A function that is refused, before a run begins, where there are no walls."""
+    """Mark a function that needs the sandbox, so that `check_walls` refuses it on a machine without one."""
     function.__dict__["needs_walls"] = True
     return function
 
 
 def check_walls(argument: str, function: Callable) -> None:
-    """Raise RunError if a function runs what a model wrote, and this machine has no walls around it."""
+    """Raise RunError if a function needs the sandbox and this machine has none.
+
+    argument: The name of the argument that holds the function, for the message.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     if getattr(function, "needs_walls", False) and not wall()[0]:
@@ -70,50 +72,57 @@ def check_walls(argument: str, function: Callable) -> None:
 
 @functools.cache
 def wall() -> tuple[str, str]:
-    """The wall that is used, "bubblewrap" or "docker"; "" where there is none, and why."""
+    """The wall that this machine uses, "bubblewrap" or "docker" ("" if it has none), and why others are missing."""
     return strong_wall()
 
 
 def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float = SECONDS) -> Execution:
-    """Run a Python program behind the walls.
+    """Run a Python program in the sandbox.
 
     Args:
-        code: the program. It has the standard library and the installed packages.
-        stdin: what it reads.
-        tests: a program that goes on with its names, such as assert statements, in place of `stdin`. The program cannot
-            exit before them and succeed; it can cheat them otherwise, since they run in its own process.
-        seconds: of computing; on the clock it may take four times as many.
+        code: The program, which can import the standard library and the installed packages.
+        stdin: The text that the program can read from stdin.
+        tests: A second program, such as assert statements, that runs after the first one and sees its names; None runs
+            no tests. With tests, the program cannot read `stdin`. A program that exits before its tests fails. The
+            tests run in the same process, so a program can cheat in other ways.
+        seconds: Limit of CPU time. The limit of time on the clock is four times as long.
 
     Raises:
-        RunError: where there are no walls.
+        RunError: if this machine has no sandbox.
     """
     check_positive("seconds", seconds)
-    kind, why = wall()
-    if not kind:
-        raise RunError("sandbox", found=f"is missing: {NO_WALLS.format(why)}")
+    wall_name, why_missing = wall()
+    if not wall_name:
+        raise RunError("sandbox", found=f"is missing: {NO_WALLS.format(why_missing)}")
     name, token = f"grpo-lab-{uuid.uuid4().hex}", uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="grpo-lab-program-", ignore_cleanup_errors=True) as folder_name:
         folder = Path(folder_name).resolve()
-        folder.chmod(0o755)  # a container reads it as nobody
+        folder.chmod(0o755)  # readable for the user "nobody", under which a container runs
         files = {"program.py": code, "stdin": stdin} | ({} if tests is None else {"tests.py": tests})
         for file_name, text in files.items():
             (folder / file_name).write_bytes(text.encode("utf-8", "replace"))
         if tests is not None:
             (folder / "stdin").write_text(f"{token}\n", encoding="ascii")
-        command, settings = behind(kind, name, folder, _first_lines(seconds), folder, private_places(), ("-s",))
-        with open(folder / "stdin", "rb") as file:
-            (folder / "stdin").unlink()  # what is read there is no file that the program could open
+        command, settings = behind(wall_name, name, folder, _first_lines(seconds), folder, private_places(), ("-s",))
+        with open(folder / "stdin", "rb") as stdin_file:
+            (folder / "stdin").unlink()  # the program must not be able to open this file, which may hold the token
             process = subprocess.Popen(
-                command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **settings
+                command,
+                stdin=stdin_file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                **settings,
             )
-            began = time.monotonic()
-        output, error, stopped = _watch(process, kill_command(kind, name), seconds)
-    if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - began > seconds):
+            start = time.monotonic()
+        output, error, stopped = _watch(process, kill_command(wall_name, name), seconds)
+    if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - start > seconds):
         stopped = stopped or TOO_LONG.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
-    if tests is not None:
-        exit_code = exit_code or int(not output.endswith(ending))
-    return Execution(output.removesuffix(ending), (error.strip().splitlines() or [""])[-1], exit_code, stopped)
+    if tests is not None and exit_code == 0 and not output.endswith(ending):
+        exit_code = 1  # the program ended before the tests had passed
+    last_error_line = (error.strip().splitlines() or [""])[-1]
+    return Execution(output.removesuffix(ending), last_error_line, exit_code, stopped)
 
 
 def _first_lines(seconds: float) -> str:
@@ -122,9 +131,13 @@ def _first_lines(seconds: float) -> str:
 
 
 def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[str, str, str]:
-    """Wait for the end of a process, or end it: what it wrote to stdout and stderr, and why it was ended."""
+    """Wait until a process ends, or end it when it exceeds a limit.
+
+    Returns:
+        The output to stdout, the output to stderr, and the reason why the process was ended ("" if it ended itself).
+    """
     streams = [_Stream(process.stdout), _Stream(process.stderr)]
-    deadline, stopped = time.monotonic() + CLOCK * seconds, ""
+    deadline, stopped = time.monotonic() + CLOCK_FACTOR * seconds, ""
     try:
         while not stopped:
             if streams[0].is_over() and streams[1].is_over() and process.poll() is not None:
@@ -145,7 +158,7 @@ def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[
 
 
 class _Stream:
-    """A thread that reads what a process writes to a pipe, up to a limit."""
+    """A thread that reads the output of a process from a pipe, up to `PRINTED` bytes."""
 
     def __init__(self, pipe):
         self._pipe = pipe
@@ -160,8 +173,8 @@ class _Stream:
             self.is_full = len(self._read) > PRINTED
 
     def is_over(self) -> bool:
-        """Wait a moment for the end."""
-        self._thread.join(LOOK)
+        """Wait up to `POLL_SECONDS` for the end of the output; return True if it has ended."""
+        self._thread.join(POLL_SECONDS)
         return not self._thread.is_alive()
 
     def text(self) -> str:

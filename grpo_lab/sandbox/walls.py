@@ -1,8 +1,8 @@
-"""The walls around a stranger's code: the commands that start Python behind them, and which of them this machine has.
+"""The walls of the sandbox: which of them this machine has, and the commands that start Python behind them.
 
-bubblewrap on Linux, or a container of Docker. What a model wrote runs behind one of them or not at all. Grading may go
-without (`--trust`): then a submission is an ordinary process with a clean environment and limits, and where the teacher
-is root, it belongs to nobody.
+A wall is bubblewrap on Linux, or a Docker container. Code that a model wrote runs behind one of them or not at all.
+Grading can run without a wall (`--trust`): a submission is then an ordinary process with a clean environment and
+limits, and belongs to the user "nobody" if the teacher is root.
 """
 
 import os
@@ -20,9 +20,11 @@ import torch
 import grpo_lab
 from grpo_lab.base.checks import InputError
 
-MEMORY, FILES, MAX_TASKS = 4 * 2**30, 256_000_000, 100  # bytes of memory beyond what is loaded, and of files; threads
-SHARED = 16_000_000  # bytes of /dev/shm, where processes share memory
-IMAGE = "grpo-lab-grade"  # of the Dockerfile at the root of the repository
+MEMORY = 4 * 2**30  # bytes of memory beyond what a process uses at its start
+FILES = 256_000_000  # bytes of all files below /tmp
+MAX_TASKS = 100  # number of processes and threads
+SHARED = 16_000_000  # bytes of /dev/shm, through which processes share memory
+IMAGE = "grpo-lab-grade"  # the image that the Dockerfile at the root of the repository builds
 NOBODY = 65534
 AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 STRONG = ("bubblewrap", "docker")
@@ -41,16 +43,19 @@ _PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "L
 
 
 def strongest_wall(trust: bool) -> str:
-    """The strongest wall here: "bubblewrap" or "docker"; else, and only with `trust`, "another user" or "none".
+    """Return the strongest wall on this machine: "bubblewrap" or "docker", else "another user" for root, else "none".
+
+    trust: True allows the last two.
 
     Raises:
-        InputError: if there is no strong wall, and no trust; or for root, whom no other user could stand in for.
+        InputError: if there is neither bubblewrap nor Docker and `trust` is False; or if this process runs as root, and
+            another user cannot run Python.
     """
-    wall, why = strong_wall()
+    wall, why_missing = strong_wall()
     if wall:
         return wall
     if not trust:
-        raise InputError(NO_WALL.format(why=why))
+        raise InputError(NO_WALL.format(why=why_missing))
     if not (hasattr(os, "geteuid") and os.geteuid() == 0):
         return "none"
     import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
@@ -60,18 +65,22 @@ def strongest_wall(trust: bool) -> str:
 
 
 def strong_wall() -> tuple[str, str]:
-    """The strong wall of this machine, "bubblewrap" or "docker", else ""; and why those before it cannot be used."""
-    why: list[str] = []
+    """Find the strong wall of this machine.
+
+    Returns:
+        "bubblewrap" or "docker", or "" if there is none; and the reasons why the walls tried before it cannot be used.
+    """
+    reasons: list[str] = []
     probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
     for name, probe in probes.items():
         if not (fault := _fails(probe)):
-            return name, "; ".join(why)
-        why.append(f"{name}: {fault}")
-    return "", "; ".join(why)
+            return name, "; ".join(reasons)
+        reasons.append(f"{name}: {fault}")
+    return "", "; ".join(reasons)
 
 
 def _fails(command: list[str], **settings) -> str:
-    """The reason why a command cannot be run; "" if it ends well."""
+    """The reason why a command fails; "" if it succeeds."""
     try:
         process = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, **settings
@@ -90,20 +99,20 @@ def behind(
     hidden: Iterable[Path],
     options: Iterable[str] = ("-I",),
 ) -> tuple[list[str], dict]:
-    """The command that starts Python behind this wall, and settings for `Popen`.
+    """Return the command that starts Python behind a wall, and the settings for `Popen`.
 
     Args:
-        wall: as `strongest_wall` names it.
-        name: of the container.
-        package: a folder that can be read there, and whose modules are imported before others.
-        code: what Python runs.
-        folder: the process's own, where the wall gives it none.
-        hidden: paths that are covered where they lie in a place that is shown.
-        options: of Python.
+        wall: The name of the wall, as `strongest_wall` returns it.
+        name: The name of the container.
+        package: A folder that the process can read, and that stands first on Python's path.
+        code: The Python code to run.
+        folder: The working folder of the process, used by the walls "another user" and "none".
+        hidden: Paths that are hidden from the process if they lie in a folder that it can read.
+        options: The command-line options of Python.
     """
     if wall == "bubblewrap":
         mounts = [*_places(), (package, "/package")]
-        # Its first process can be looked at from inside, so it gets none of this one's environment.
+        # The sandboxed code can read the environment of bubblewrap's own process, so that environment is empty.
         command = _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options)
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if wall == "docker":
@@ -116,10 +125,18 @@ def behind(
 
 
 def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) -> list[str]:
-    """A root with nothing in it but these mounts, read-only, and an empty folder; no network, no other process."""
+    """Return the bubblewrap command for a sandbox without network and without access to other processes.
+
+    Its file system contains system folders and the mounts, read-only, and an empty writable /tmp.
+
+    Args:
+        mounts: Pairs of a path and the path at which the sandbox sees it.
+        working_folder: The folder in which the command starts.
+        hidden: Paths that are hidden by an empty folder if they lie below a mount.
+    """
     command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-    # Before the places: where Python or its libraries lie below /tmp, they are bound into the new one.
+    # /tmp comes before the mounts, because Python or its libraries may lie below /tmp and are mounted into the new one.
     command += ["--size", str(FILES), "--tmpfs", "/tmp"]
     for system_path in _SYSTEM:
         command += ["--ro-bind-try", system_path, system_path]
@@ -130,7 +147,7 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
         if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
             command += ["--tmpfs", str(path), "--remount-ro", str(path)]
     command += ["--proc", "/proc", "--dev", "/dev", "--size", str(SHARED), "--tmpfs", "/dev/shm"]
-    # Folders in memory as well, without a size: nothing may be written to them.
+    # These folders lie in memory, too, and have no size limit; they are read-only so that nothing can fill them.
     command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", working_folder]
     for name, value in _environment("/tmp").items():
         command += ["--setenv", name, value]
@@ -154,35 +171,43 @@ def _python(
     python: str = os.path.realpath(sys.executable),
     libraries: list[str] | None = None,
 ) -> list[str]:
-    """The command that runs the code, with this package first on the path of Python."""
+    """Return the command that runs Python code, with the folder `package` first on Python's path."""
     libraries = _libraries() if libraries is None else libraries
-    paths = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
-    return [python, *options, "-B", "-X", "utf8", "-c", paths + code]
+    set_path = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
+    return [python, *options, "-B", "-X", "utf8", "-c", set_path + code]
 
 
 def _libraries() -> list[str]:
-    """The folders of torch and other libraries: not always below Python's own folder."""
+    """The folders of torch and other libraries, which need not lie below Python's own folder."""
     return sorted({str(Path(str(module.__file__)).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
 def _places() -> list[tuple[str, str]]:
-    """Python and its libraries, under their own names. The real package may lie among them: it is hidden."""
+    """The mounts of Python and its libraries, each at its own path.
+
+    grpo_lab may lie among them, so `private_places` has to be hidden.
+    """
     folders = {os.path.realpath(sys.base_prefix), *_libraries()}
     folders |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
     return [(path, path) for path in sorted(folders) if not Path(path).is_relative_to("/usr")]
 
 
 def private_places() -> list[Path]:
-    """The real package and the home folder: hidden even where they lie in a place that is shown."""
+    """The folder of grpo_lab and the home folder, which must be hidden even if they lie in a mounted folder."""
     return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
 
 
 def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
-    """The environment of a process: nothing of one's own but what Python needs to start."""
+    """The environment variables of a sandboxed process.
+
+    Args:
+        folder: The folder for home, temporary files and caches.
+        passed_on: Names of variables that are copied from this process, because Python may need them to start.
+    """
     system = {name: os.environ[name] for name in passed_on if name in os.environ}
     folders = dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "MPLCONFIGDIR", "HF_HOME"), folder)
     single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    fixed = {"PYTHONHASHSEED": "0"}  # sets of texts have one order, where Python is not started with -I
+    fixed = {"PYTHONHASHSEED": "0"}  # gives sets of strings the same order in each run, unless Python starts with -I
     fixed |= {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return (
         system
@@ -194,12 +219,15 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
 
 
 def kill_command(wall: str, name: str) -> list[str]:
-    """The command that ends a container of this name; none for a wall where a signal is enough."""
+    """Return the command that ends the container `name`; an empty list for walls whose processes a signal ends."""
     return ["docker", "kill", name] if wall == "docker" else []
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
-    """End a worker, its process group, and all that it started where it is alone in its name space or container."""
+    """End a worker and its process group, with all processes in its container or namespace, if it has one.
+
+    kill: The command that `kill_command` returns.
+    """
     if kill:
         subprocess.run(kill, capture_output=True)
     with suppress(OSError):
@@ -216,12 +244,12 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
 
 
 def tasks_of(process: int) -> int:
-    """The number of threads in a process and below it; 0 where the system does not say."""
+    """The number of threads of a process and its descendants; 0 if the system has no /proc."""
     return sum(len(threads) for _, threads in _family(process))
 
 
 def memory_of(process: int) -> int:
-    """The bytes that a process and those below it have in memory; 0 where the system does not say."""
+    """The bytes of memory that a process and its descendants use; 0 if the system has no /proc."""
     pages = 0
     for pid, _ in _family(process):
         with suppress(OSError, ValueError, IndexError):
@@ -230,14 +258,14 @@ def memory_of(process: int) -> int:
 
 
 def _family(process: int) -> Iterator[tuple[int, list[str]]]:
-    """A process and those below it, each with its threads."""
-    waiting = [process]
-    while waiting:
-        pid = waiting.pop()
+    """Yield a process and its descendants, each as its id and the ids of its threads."""
+    remaining = [process]
+    while remaining:
+        pid = remaining.pop()
         folder = Path(f"/proc/{pid}/task")
         with suppress(OSError, ValueError):
             threads = os.listdir(folder)
             yield pid, threads
-            waiting += [
+            remaining += [
                 int(child) for thread in threads for child in (folder / thread / "children").read_text().split()
             ]

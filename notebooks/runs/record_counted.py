@@ -29,7 +29,7 @@ from grpo_lab.bench.process import in_a_process
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import MODES, plan
+from grpo_lab.memory import MODES, plan_memory
 from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import compute_logprobs
@@ -48,7 +48,7 @@ def plan_of(mode: str, checkpointing: bool, **changes):
     """The memory plan of notebook 08's run in one mode; changes: other settings."""
     settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
     settings |= changes
-    return plan(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
+    return plan_memory(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
 
 
 def long_answers(tokens: int, rows: int) -> dict:

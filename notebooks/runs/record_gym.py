@@ -40,7 +40,7 @@ def measure(model, tokenizer, name: str, problems: int) -> dict:
     task, rewards, length = TASKS[name]
     choice = make_task_spec(task, rewards, SYSTEM, small=False)
     settings = {"num_generations": 8, "max_completion_length": length, "batch_size": 64}
-    return evaluate(model, tokenizer, choice.rows("test", problems, 1), correct=choice.reward_funcs, **settings)
+    return evaluate(model, tokenizer, choice.rows("test", problems, 1), reward_funcs=choice.reward_funcs, **settings)
 
 
 def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:

@@ -210,7 +210,7 @@ class Measured:
         """Accuracy, pass@k, length, surprise of other texts, replies; greedy answers and whether thoughts are used."""
         sampled = evaluate(
             self.model, self.tokenizer, self.held_out, num_generations=self.how.generations,
-            max_completion_length=self.arm.length, correct=self.rewards, batch_size=self.how.batch,
+            max_completion_length=self.arm.length, reward_funcs=self.rewards, batch_size=self.how.batch,
         )  # fmt: skip
         texts = nats_per_token(self.model, self.tokenizer, [*CHINESE, *PARAGRAPHS[:4]])
         replies = self._greedy([chat_messages(question) for question in QUESTIONS], 48)

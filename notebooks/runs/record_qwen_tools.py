@@ -121,7 +121,7 @@ class Recorder:
         limit, samples = self.settings["max_tool_calling_iterations"], []
         result = evaluate(
             model, tokenizer, self.held_out, num_generations=1 if self.args.fast else self.args.generations,
-            max_completion_length=self.settings["max_completion_length"], correct=[right_at_last, called],
+            max_completion_length=self.settings["max_completion_length"], reward_funcs=[right_at_last, called],
             environment=ToolEnvironment([calculator], max_tool_calling_iterations=limit), batch_size=64,
             samples=samples,
         )  # fmt: skip

@@ -219,7 +219,7 @@ class Measured:
             self.held_out,
             num_generations=s.generations,
             max_completion_length=length,
-            correct=last_number_reward,
+            reward_funcs=last_number_reward,
             batch_size=64,
         )
         best = self._replies(model, tokenizer, [row["prompt"] for row in self.held_out], length, top_k=1)

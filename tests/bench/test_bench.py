@@ -1,6 +1,6 @@
-"""Pairs of runs are alternated and put into ratios; both trainers sample and compute alike; phases add up.
+"""The benchmark alternates the runs of a pair and reports ratios, and the phases of a step add up to the step.
 
-tests/train/engines compares problems, settings and each gradient of the two.
+tests/train/engines compares problems, settings and each gradient of the two trainers.
 """
 
 import json
@@ -32,7 +32,7 @@ def record(seconds, rewards):
 def test_figures_of_a_run():
     rewards = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]  # means of five: 0.6, 0.8, 0.9
     assert tables.figures(record([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards)) == {
-        "seconds_per_step": 1.0,  # of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step does not count for more than one
+        "seconds_per_step": 1.0,  # median of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step counts once
         "time_to_accuracy": 9.5,
         "cpu_seconds_per_step": 0.5,
         "cpu_time_to_accuracy": 4.75,
@@ -47,7 +47,7 @@ def summary(*pairs):
 
 
 def test_ratios_are_taken_pair_by_pair_and_a_pair_without_a_time_makes_none():
-    # Slow and fast hours of the machine: the ratio of the medians would be 1.
+    # The machine is slow in one pair and fast in another: the ratio of the medians would be 1.
     slow_and_fast = summary((1.0, 2.0), (10.0, 20.0), (2.0, 1.0))
     assert slow_and_fast == {"ours": 2.0, "trl": 2.0, "ratio": 0.5, "ratios": [0.5, 0.5, 2.0]}
     some = summary((None, 2.0), (3.0, 4.0), (3.0, None))
@@ -60,7 +60,7 @@ def test_ratios_are_taken_pair_by_pair_and_a_pair_without_a_time_makes_none():
 
 @pytest.fixture
 def stub(monkeypatch):
-    """In place of fresh processes: TRL is twice as slow, and slower still with each run. What each was asked."""
+    """Replace fresh processes by made-up figures, with a TRL that is twice as slow and slows down; return the calls."""
     specs = []
 
     def run(measured, spec):
@@ -135,7 +135,7 @@ def test_a_measurement_runs_in_its_own_process_and_reports_failure():
 
 @pytest.fixture(scope="module")
 def two_steps():
-    """The phases of two steps of the tiny model; of each, counted and then timed: what it drew, and the weights."""
+    """The phases of two steps of the tiny model; with the samples and sums of weights of each count and each timing."""
     drawn, sums, dtypes, collect = [], [], [], measure.collect
 
     def collected(model, *arguments):

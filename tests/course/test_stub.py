@@ -12,7 +12,7 @@ from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading.grade import mark
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
-from grpo_lab.formulas import equations
+from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER
 from tests.course.proof.trials import SEEDS, outcomes
 from tests.course.submitted import solution
@@ -49,7 +49,7 @@ def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
     assert code and not [line for line in code if line in stub]
     assert exercise is not MEAN or "if scale <= 0:" in stub, "the checks of the arguments are given"
     assert stub.startswith(whole.removesuffix(body))
-    for e in equations(exercise.function):
+    for e in read_equations(exercise.function):
         assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
     namespace = {"__name__": "answers"}
     exec("\n".join([*imports_of(exercise, whole), whole]), namespace)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def written(folder: Path, **columns) -> str:
-    """A folder with 16 steps; the reward rises."""
+    """A folder with the log of 16 steps with a rising reward."""
     folder.mkdir()
     rows = [{"step": i + 1, "reward": i / 16, "grad_norm": 1.0} | columns for i in range(16)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -56,7 +56,7 @@ def test_the_page_is_what_the_glossary_says(capsys):
 
 
 def test_every_metric_that_a_run_writes_is_in_the_glossary():
-    """A run with held-out rows, a KL, and a reward that does not always apply."""
+    """The run has held-out rows, a KL, and a reward that does not always apply."""
     config = make_config(eval_steps=1, generation_batch_size=12, beta=0.1)
     rows = train(*make_world(), ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS[:2])
     names = {name for row in rows for name in row} - {"step"}
@@ -70,6 +70,6 @@ def test_every_metric_that_trl_writes_is_in_the_glossary():
 
     source = Path(grpo_trainer.__file__).read_text(encoding="utf-8")
     names = set(re.findall(r'_metrics\[(?:mode|"train")\]\["([^"]+)"\]', source))
-    names = {name for name in names if not name.startswith("tools/")}  # tools are no part of the course
+    names = {name for name in names if not name.startswith("tools/")}  # metrics of tools are not compared
     assert len(names) > 20 and not [name for name in names if not explained(name)]
     assert {name for name, origin in METRICS.items() if origin == "TRL"} <= names | {"policy_loss"}

@@ -1,4 +1,4 @@
-"""Every kind of log gives the same rows under the same names, and what is no log is refused by name."""
+"""Every kind of log gives the same rows under the same names, and other sources are refused by name."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def write(path, rows) -> None:
 
 
 def by_trl(rows: list[dict]) -> list[dict]:
-    """As transformers keeps a log: evaluations in rows of their own, and a summary at the end."""
+    """A log in transformers' form, with separate rows for evaluations and a summary at the end."""
     trained = [{"step": r["step"], "epoch": 0.1, "reward": r["reward"], "entropy": 1.0} for r in rows]
     held_out = [{"step": r["step"], "eval_reward": r["eval/reward"]} for r in rows]
     pairs = [row for pair in zip(trained, held_out, strict=True) for row in pair]

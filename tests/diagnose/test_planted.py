@@ -1,4 +1,4 @@
-"""Faults of tokens, planted in real runs: each is named by its own rule, and a sound run by none of them."""
+"""Faults of tokens, planted in real runs, are found by their own rules; in a sound run, no rule finds a fault."""
 
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,16 +1,16 @@
-"""Each rule fires on the smallest history that crosses its line, and not on one that just does not."""
+"""Each rule finds its fault in a history just beyond its threshold, and none in a history just within."""
 
 import pytest
 
 from grpo_lab.diagnose import RULES, diagnose, notes, read_log
-from grpo_lab.diagnose.rules import examined
+from grpo_lab.diagnose.rules import examine
 
 STEPS = 32
 RISING = {"reward": (0.2, 0.8), "frac_reward_zero_std": 0.1, "entropy": (1.0, 0.6), "completions/mean_length": 20.0}
 
 
 def history(**metrics) -> list[dict]:
-    """Rows in which a metric is a number, goes evenly from one number to another, or is a list."""
+    """Make the rows of a log, in which a metric is constant, linear from one number to another, or given as a list."""
     columns = {}
     for name, value in (RISING | metrics).items():
         if isinstance(value, tuple):
@@ -32,7 +32,7 @@ FLAT = {"reward": waves(0.5, 0.02)}
 ITERATED = {"num_iterations": 2}
 FP32 = {"precision": "fp32"}
 SILENT = {"frac_reward_zero_std": 1.0}
-# name -> (metrics that cross the line, metrics that just do not), or with settings for each, too.
+# {fault: (metrics beyond the threshold, metrics within it)}, or with the settings of each as well.
 LINES = {
     "nonfinite_steps": ({"loss": only_at(5, None)}, {"loss": only_at(5, 99.0)}),
     "world_trained": ({"tools/frac_trained": only_at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
@@ -93,10 +93,10 @@ def test_a_rule_fires_beyond_its_line_and_not_before(name):
 
 def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     nothing = read_log([{"step": 1, "num_tokens": 1.0}])
-    findings, blind = examined(nothing)
+    findings, blind = examine(nothing)
     assert not findings and blind["kl_explosion"] == "kl"
-    assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # whose weights are not bf16
-    assert examined(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
+    assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # looks only at bf16 weights
+    assert examine(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
 def test_a_finding_says_when_what_why_and_what_to_try():
@@ -131,7 +131,7 @@ def test_a_metric_that_is_no_number_in_every_row_is_found(metric, value):
 
 
 def test_a_reward_function_that_applies_to_nothing_is_found():
-    """Some steps without it are no fault: it may be of a few rows of the data."""
+    """Single steps without the reward are not a fault, since it may apply to few rows of the data."""
     (finding,) = diagnose(history(**{"rewards/mine/mean": None}))
     assert finding.name == "nonfinite_steps" and "rewards/mine/mean is NaN or infinite in all of 32" in finding.evidence
     assert not diagnose(history(**{"rewards/mine/mean": [None, None, 0.5, None] * 8}))
@@ -171,7 +171,7 @@ def test_settings_draw_the_line_where_they_say_more():
 
 
 def test_a_loss_of_zero_is_explained_and_no_finding():
-    """The log of trl issue 2703: loss 0, gradient not."""
+    """The log of trl issue 2703 has a loss of 0 and a gradient that is not 0."""
     rows = history(loss=0.0, grad_norm=0.4)
     (note,) = notes(read_log(rows))
     assert note.startswith("loss is 0 in the median step, and that is no fault") and not diagnose(rows)

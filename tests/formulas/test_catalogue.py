@@ -1,4 +1,4 @@
-"""The map of all equations: complete, each tag once, nothing cited that does not exist."""
+"""The list of all equations is complete, has each tag once, and contains every equation that is cited."""
 
 import re
 

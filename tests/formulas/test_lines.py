@@ -1,4 +1,4 @@
-"""A line is addressed by its equation, its call or its marker: names of variables have no part in it."""
+"""A line is addressed by its equation, its call or its marker, whatever its variables are called."""
 
 import pytest
 

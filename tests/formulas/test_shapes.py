@@ -1,4 +1,4 @@
-"""The shape that a line states is that of its value, in calls whose axes all have different sizes."""
+"""The shape that a line states is the shape of its value, in calls in which all axes have different sizes."""
 
 import pkgutil
 
@@ -23,14 +23,14 @@ def test_every_stated_shape_is_true():
 
 
 def faults(function, equations: list[Equation]) -> list[str]:
-    """Equations whose line got a value of another shape than it states, or was not reached by any of the calls."""
+    """The equations with a value of another shape than their line states, or with a line that no call reaches."""
     passes: dict[str, list] = {}
     axes: dict[str, int] = {}
     for fixed_arguments in CALLS.get(function.__name__, [{}]):
         arguments = made_up_arguments(function, axes) | fixed_arguments
-        if function.__name__ == "judge_reward":  # its line stands in the function that it returns
+        if function.__name__ == "judge_reward":  # the line is in the function that judge_reward returns
             function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
-        if function.__name__ == "first_step_test":  # the same
+        if function.__name__ == "first_step_test":  # the line is in the function that it returns
             function, arguments = function(**arguments), {"step": 1, "metrics": {"learning_rate": 1.0}}
         with recording(function, equations) as values:
             function(**arguments)
@@ -52,7 +52,7 @@ def sizes_of(value) -> tuple[int, ...]:
 
 
 def fits(shape: str, value, axes: dict[str, int]) -> bool:
-    """Does the value have this shape? An axis that no argument has takes any size that none of the others has."""
+    """True if the value has this shape; an axis that no argument has may have any size that no other axis has."""
     if isinstance(value, tuple):
         return all(fits(shape, part, axes) for part in value)
     names, sizes = [] if shape == "scalar" else shape.split(), sizes_of(value)

@@ -1,4 +1,4 @@
-r"""The pairing of equations and lines of code is read as written, and refused where it is not one to one."""
+r"""Equations are paired with lines of code as written; an error is raised unless each has exactly one partner."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from grpo_lab import formulas
 from grpo_lab.formulas.source import read_equations
 from tests.support import formula_sample as sample
 from tests.support.formula_sample import load
@@ -25,7 +26,7 @@ def test_equations_pairs_each_tag_with_its_statement():
 
 
 Y, Z = r"y = x \tag{1.1}", r"z = x \tag{1.2}"
-# What is refused: equations of the docstring, lines of code.
+# Refused sources: equations of the docstring, and lines of code.
 FAULTS = {
     "the equations are (1.1), and the lines of code none": ([Y], ["y = x"]),
     "the equations are none, and the lines of code (1.1)": ([], ["y = x  # N (1.1)"]),
@@ -56,3 +57,8 @@ def test_what_does_not_correspond_is_refused(tmp_path: Path):
     for wrong in (torch.exp, torch.nn.ReLU):
         with pytest.raises(ValueError, match="expected a function or method written in Python, with def"):
             read_equations(wrong)
+
+
+def test_the_old_name_of_read_equations_warns():
+    with pytest.warns(DeprecationWarning, match="equations is called read_equations now"):
+        assert formulas.equations is read_equations

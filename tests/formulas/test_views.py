@@ -1,4 +1,4 @@
-r"""The display is complete in a notebook and in a shell; a trace tells what a plain call computes."""
+r"""The view is complete in a notebook and in a shell; a trace has the values of a plain call."""
 
 import html
 import pkgutil

@@ -1,6 +1,6 @@
-"""On a card, at the true shape of Qwen2-0.5B: the peak as promised and as planned, and 8 GB that are enough.
+"""On a GPU, a run of Qwen2-0.5B's shape has the planned peak, and 8 GB are enough.
 
-Each measurement is a process of its own.
+Each measurement runs in its own process.
 """
 
 import pytest
@@ -27,7 +27,7 @@ def spec_of(mode):
 
 
 def measure(mode):
-    """Once a mode, and only where the card is large enough."""
+    """Measure each mode once, and skip it if the GPU is too small."""
     skip_unless_possible(mode)
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory

@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.memory`, and what a run on a card says about its memory before it begins: the same plan."""
+"""`python -m grpo_lab.memory` prints the same plan as a run on a GPU prints before it begins."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from grpo_lab import train
 from grpo_lab.config import precision
 from grpo_lab.memory import GIB, fit_to_cpu, fit_to_gpu
 from grpo_lab.memory import __main__ as command
-from grpo_lab.memory.planning import plan
+from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
@@ -49,7 +49,7 @@ def test_the_plan_of_a_run_and_what_is_chosen(capsys):
     ids=" ".join,
 )
 def test_the_first_way_that_fits_is_chosen_and_what_was_given_stays(options, chosen, capsys):
-    """For Qwen2-0.5B, SmolLM2 and the tiny model by name, without a file of theirs but the tiny one's."""
+    """Qwen2-0.5B and SmolLM2 are planned by name, without their files; the tiny model is planned from its folder."""
     assert f"chosen: {chosen}" in printed(capsys, "--task", "word-problems", *options)[-1]
 
 
@@ -72,14 +72,14 @@ def test_what_cannot_be_planned_is_named(monkeypatch):
 
 
 def planned_by(monkeypatch, capsys, *arguments):
-    """The configuration that the command plans for."""
+    """Run the command, and return the configuration that it plans for."""
     configs = []
 
     def record(model_config, config, **keywords):
         configs.append(config)
-        return plan(model_config, config, **keywords)
+        return plan_memory(model_config, config, **keywords)
 
-    monkeypatch.setattr(command, "plan", record)
+    monkeypatch.setattr(command, "plan_memory", record)
     printed(capsys, *arguments)
     return configs[0]
 
@@ -102,7 +102,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
             assert getattr(config, name) == getattr(trained, name), name
 
 
-def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch):
+def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monkeypatch):
     tokenizer = make_world()[1]
     shape, rows = shape_config("qwen2"), [{"prompt": "a" * length} for length in (3, 9)]
     config = make_config(generation_batch_size=64, num_generations=8, max_completion_length=256)
@@ -130,7 +130,7 @@ def test_a_run_on_a_card_takes_the_first_way_that_fits_what_is_free(monkeypatch)
 
 
 def on_a_cpu(shape="smollm2", fixed=(), **settings):
-    """The configuration of a run whose longest prompt has nine tokens, and the lines on it."""
+    """Return what `fit_to_cpu` returns for a run whose longest prompt has nine tokens."""
     sizes = {"generation_batch_size": 64, "num_generations": 8, "per_device_train_batch_size": 16}
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
@@ -147,7 +147,7 @@ def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_
     def update(rows: int, length: int) -> int:
         cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}
         config = replace(chosen, max_completion_length=length, **cut)
-        planned = plan(shape_config(shape), config, prompt_length=9, precision="fp32", device_type="cpu")
+        planned = plan_memory(shape_config(shape), config, prompt_length=9, precision="fp32", device_type="cpu")
         return planned.totals["update"]
 
     chosen, lines = on_a_cpu(shape, max_completion_length=length, gradient_checkpointing=checkpointing)

@@ -18,7 +18,7 @@ def test_the_shape_of_qwen2():
     assert QWEN.linear_parameters == 24 * layer
     assert (QWEN.layers, QWEN.heads, QWEN.width) == (24, 14, 896)
     assert (QWEN.query_width, QWEN.key_width, QWEN.mlp_width) == (896, 128, 4864)
-    assert QWEN.vocabulary == 151_936 and QWEN.tied
+    assert QWEN.vocabulary == 151_936 and QWEN.has_tied_head
 
 
 def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():

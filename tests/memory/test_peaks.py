@@ -1,6 +1,6 @@
-"""The plan of each phase of a step against the lives of its tensors, on any processor.
+"""The plan of each phase of a step is compared with the peak of its live tensors, on any CPU.
 
-The same tensors live on a card, if the choices that are made there are made here: `like_a_card` makes them.
+The tensors of a GPU are those of a CPU, except where code chooses by device. `like_a_gpu` makes the choices of a GPU.
 """
 
 from itertools import product
@@ -31,14 +31,14 @@ def untied(monkeypatch):
     monkeypatch.setitem(shapes.SHAPES, "untied", UNTIED)
 
 
-def like_a_card(monkeypatch):
-    """Large chunks of logits."""
+def like_a_gpu(monkeypatch):
+    """Take the large chunks of logits that a GPU takes."""
     chunk = model_logprobs.head_chunk
     monkeypatch.setattr(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
-    """The whole list for `make test-all`; `make test` takes those at these places."""
+    """Mark all cases as slow but those at the positions `quick`, so that only `make test-all` runs the whole list."""
     return [case if n in quick else pytest.param(*case, marks=pytest.mark.slow) for n, case in enumerate(cases)]
 
 
@@ -60,7 +60,7 @@ def test_a_rollout(mode, T, B):
 @pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 def test_long_prompts_of_a_rollout(mode, L):
-    """Their mask grows with the square of their length, and with the query heads of a key head."""
+    """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
@@ -72,7 +72,7 @@ def test_long_prompts_of_a_rollout(mode, L):
 @pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
 def test_rows_without_a_mask(mode, length, monkeypatch):
-    """For prompts and for an update, what is planned is what lives, and it grows with the length alone."""
+    """The plan of the prompts and of an update equals the peak of live tensors, and no mask is planned."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
@@ -90,8 +90,8 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
-    """A step that is not captured: the four tensors of the size of its logits, not the six that a graph reserves."""
+def test_decoding_on_a_fake_gpu(mode, monkeypatch):
+    """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
     monkeypatch.setattr(static, "_capture", lambda step, device: step)
     config = make_config(T=500, G=8, B=64, b=8)
     with fake_card():
@@ -107,7 +107,7 @@ def test_decoding_on_a_card_that_is_not_there(mode, monkeypatch):
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
 SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
-# Device, shape, mode, checkpointed layers, and how the update is cut.
+# Device, shape, mode, gradient checkpointing, and the sizes of the update.
 UPDATES = [
     ("cpu", "small", "fp32", False, WHOLE),
     ("cpu", "untied", "fp32", True, ONE_PROMPT),
@@ -122,12 +122,12 @@ UPDATES = [
     ("cuda", "small", "fp16", False, WHOLE),
     ("cuda", "untied", "fp16", True, ONE_PROMPT),
 ]
-QUICK = (3, 8)  # half precision, checkpointed and not, both shapes
+QUICK = (3, 8)  # half precision, with and without checkpointing, both shapes
 
 
 @pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
 def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeypatch):
-    """In chunks of logits so small that the layers and the gradients decide; the next test is about the logits."""
+    """With small chunks of logits, layers and gradients determine the peak; in the next test the logits do."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
     L = cut.pop("L")
@@ -141,7 +141,7 @@ def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeyp
 )
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
 def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
-    """In chunks of 64 tokens (96 on a card), or in one piece."""
+    """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check(device, "small", mode, config, 8, monkeypatch)
@@ -149,7 +149,7 @@ def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch
 
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
 def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monkeypatch):
-    """Two gradients of a tied embedding live at its end, and no third: one is added to the other in place."""
+    """At the end, two gradients of a tied embedding are alive but no sum, as one is added to the other in place."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", mode, config, 4)
@@ -158,7 +158,7 @@ def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monke
 
 @pytest.mark.parametrize("T", [4, 32])
 def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch):
-    """By every allocation of torch, with logits in one piece and in chunks."""
+    """The peak counts every allocation of torch; the logits are made all at once, or in chunks."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     config = make_config(T=T, G=2, B=2, b=2)
@@ -169,7 +169,7 @@ def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch
 
 def check(device, shape, mode, config, L, monkeypatch):
     if device == "cuda":
-        like_a_card(monkeypatch)
+        like_a_gpu(monkeypatch)
     update, logprobs = update_and_logprobs(shape, mode, config, L)
     memory_plan = planned(shape, mode, config, L, device)
     assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
@@ -178,7 +178,7 @@ def check(device, shape, mode, config, L, monkeypatch):
 
 @pytest.mark.parametrize(("mode",), mostly_slow([(mode,) for mode in PRECISIONS], quick=(0,)))
 def test_an_optimizer_step(mode):
-    """The 8-bit one makes tensors that no operation returns; it works number by number, as any processor does it."""
+    """The 8-bit optimizer makes tensors that no operation returns; as it works elementwise, a CPU needs the same."""
     model = random_policy("small", dtype=PRECISIONS[mode].weights)
     optimizer = PolicyOptimizer(model, make_config(precision=mode))
 

@@ -1,4 +1,4 @@
-"""The plan of a run's memory: parts against real tensors, advice, tables, and what may never shrink."""
+"""The plan of a run's memory: its parts equal real tensors, and it never shrinks when a setting grows."""
 
 from dataclasses import replace
 from functools import cache
@@ -10,8 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
+from grpo_lab import memory
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import GIB, MODES, MemoryPlan, all_candidates, choice, parts, phases, plan, shape_of
+from grpo_lab.memory import (
+    GIB,
+    MODES,
+    MemoryPlan,
+    all_candidates,
+    choose_candidate,
+    parts,
+    phases,
+    plan_memory,
+    shape_of,
+)
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
@@ -63,7 +74,7 @@ def test_what_stays_of_a_reference(settings):
     config = make_config(**settings)
     for device, expected in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         with_reference = replace(config, ref_model_device=device)
-        memory_plan = plan(shape_config("small"), with_reference, prompt_length=16, precision="bf16")
+        memory_plan = plan_memory(shape_config("small"), with_reference, prompt_length=16, precision="bf16")
         assert all(part["reference"] == expected * part["weights"] for part in memory_plan.phases.values())
         computed = "head" in memory_plan.phases["logprobs"] or "activations" in memory_plan.phases["logprobs"]
         assert computed == (bool(expected) or config.log_kl), "to measure the KL, the policy reads here too"
@@ -75,8 +86,8 @@ def test_what_stays_of_a_reference(settings):
 
 @cache
 def base() -> MemoryPlan:
-    """The plan for Qwen2-0.5B, whose sizes take a while to find."""
-    return plan(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
+    """The plan for Qwen2-0.5B, cached because finding its sizes takes time."""
+    return plan_memory(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 
 def qwen(mode="bf16", **changes) -> MemoryPlan:
@@ -100,7 +111,7 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
         assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
-        chosen, lines = choice(memory_plan, budget * GIB, MODES[True])
+        chosen, lines = choose_candidate(memory_plan, budget * GIB, MODES[True])
         every = [way.with_rollout_within(budget * GIB) for way in every]
         fitting = [way for way in every if way.plan.fits(budget * GIB)]
         assert chosen == (fitting or every)[0 if fitting else -1]
@@ -111,7 +122,7 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
     memory_plan = planned("qwen2", "bf16", config, 256, "cuda")
-    way, lines = choice(memory_plan, 24 * GIB, ("bf16",))
+    way, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
     parts = way.plan.run.rollout_parts
     assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
     assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
@@ -132,9 +143,11 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4]),
     st.integers(1, 600),
-    st.integers(221, 600),  # so many that the logits are made in chunks
+    st.integers(221, 600),  # from 221 tokens on, the logits are made in chunks
 )
-@pytest.mark.parametrize("longest", [0, 10**6])  # no row has a mask, or every one; where it ends less is taken
+@pytest.mark.parametrize(
+    "longest", [0, 10**6]
+)  # either no row has a mask or every row; between the two, a longer row may take less
 def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts, rows, L, T):
     with patch.object(phases, "LONGEST_MASKED", longest):
         less = peak_of(mode, checkpointing, prompts, rows, L, T)
@@ -142,6 +155,12 @@ def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts
         assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
         assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
         assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
-        if 2 * rows < 4 * prompts:  # a whole update at once finds no gradients from before
+        if 2 * rows < 4 * prompts:  # with the whole update in one micro-batch there are no earlier gradients
             assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
         assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)
+
+
+@pytest.mark.parametrize(("old", "new"), [("plan", "plan_memory"), ("choice", "choose_candidate")])
+def test_an_old_name_warns_and_is_the_function_of_the_new_one(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
+        assert getattr(memory, old) is getattr(memory, new)

@@ -1,4 +1,4 @@
-"""An update of Qwen2-0.5B at its true size on fake tensors, counted operation by operation, and its plan."""
+"""The plan of an update of Qwen2-0.5B equals a count, operation by operation, of fake tensors of its true size."""
 
 import json
 

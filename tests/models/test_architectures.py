@@ -1,7 +1,7 @@
-"""Every architecture is sampled and read as it says itself, or refused when it is loaded; none wrong, none cryptic.
+"""Every architecture is sampled and scored with the model's own probabilities, or refused with a clear error.
 
-The oracle is the model's own forward pass over each row alone, whole, without padding and without a cache. What came
-out stands in grpo_lab/models/ARCHITECTURES.md.
+The oracle is the model's own forward pass over each whole row by itself, without padding and without a cache. The
+results are listed in grpo_lab/models/ARCHITECTURES.md.
 """
 
 from pathlib import Path
@@ -21,7 +21,11 @@ from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
 from tests.support.tape import Tape, no_question
 
-PROMPTS = [[{"role": "user", "content": "1+1=?0123"}], "abc?+ef0", "d"]  # ragged, and two beyond a window of 6
+PROMPTS = [
+    [{"role": "user", "content": "1+1=?0123"}],
+    "abc?+ef0",
+    "d",
+]  # different lengths, two of which exceed a window of 6
 T, G = 5, 3
 QUICK = ("qwen2 (windows)", "llama", "gemma2", "granite", "gpt2", "opt", "mamba", "rwkv")
 REFUSED = {"recurrent_gemma", "minimax", "rwkv", "xlnet"}
@@ -32,7 +36,7 @@ def mostly_slow(names, quick=QUICK):
 
 
 def own_logp(model, rollout):
-    """Literally: each row alone, and the softmax in float64; of the tokens under the mask, row by row."""
+    """The log-probabilities of the tokens under the mask, from each row by itself, with a softmax in float64."""
     logps = []
     for b in range(len(rollout.mask)):
         prompt, completion = tokens_of(rollout, b)
@@ -43,7 +47,7 @@ def own_logp(model, rollout):
 
 @torch.no_grad()
 def distance_to_own_forward(model, rollout, logp):
-    """How far from the model's own log-probabilities, at the worst token."""
+    """The largest difference of a token from the model's own log-probabilities."""
     return (logp[rollout.mask] - own_logp(model, rollout)).abs().max().item()
 
 

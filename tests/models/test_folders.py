@@ -1,4 +1,4 @@
-"""Every way to name a model: words, folders, caches in every layout, the hub. Nothing touches the network."""
+"""Every way to name a model: short names, folders, caches in every layout, the hub. No test uses the network."""
 
 from pathlib import Path
 

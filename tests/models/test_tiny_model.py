@@ -1,4 +1,4 @@
-"""The embedded model: small, a plain Qwen2 checkpoint, takes any text, and a base that has everything left to learn."""
+"""The shipped model is small, is a plain Qwen2 checkpoint, encodes any text, and has still much to learn."""
 
 import random
 import re
@@ -17,7 +17,9 @@ from tests.support.scripts import load_script
 
 maker, corpus = (load_script(f"notebooks/runs/{name}.py") for name in ("make_tiny_qwen2", "tiny_corpus"))
 FOLDER = maker.FOLDER
-any_text = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which are not text
+any_text = st.text(
+    st.characters(exclude_categories=["Cs"])
+)  # all characters but lone surrogates, which are invalid in a text
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_it_is_a_small_qwen2_in_float32(model, tokenizer):
 
 @given(text=any_text)
 def test_any_text_survives_the_round_trip(tokenizer, text):
-    # Qwen2 brings text into Unicode's composed form (NFC) first; beyond that nothing is lost.
+    # Qwen2's tokenizer first converts a text to Unicode's composed form (NFC); nothing else is lost.
     assert tokenizer.decode(tokenizer(text).input_ids) == unicodedata.normalize("NFC", text)
 
 

@@ -1,4 +1,4 @@
-"""A database that is only read: what is answered, and what is refused, ended or cut."""
+"""A database that can only be read: which queries are answered, refused, stopped or shortened."""
 
 import itertools
 import sqlite3
@@ -32,7 +32,7 @@ def test_the_model_is_told_the_tables(shop):
 
 
 def test_another_database_is_another_tool(shop):
-    """A run that goes on with it is compared by this text."""
+    """A resumed run compares the tool by this fingerprint."""
     first = sqlite_tool(shop)
     assert sqlite_tool("shop.db").fingerprint == first.fingerprint
     with closing(sqlite3.connect("shop.db")) as connection:
@@ -81,8 +81,8 @@ def test_what_does_not_only_read_is_refused(sql, shop):
 
 
 def test_the_file_alone_refuses_a_write(shop, monkeypatch):
-    """Were the authorizer to let everything through."""
-    monkeypatch.setattr(database, "READING", range(1000))
+    """The file is read-only even if the authorizer permits every action."""
+    monkeypatch.setattr(database, "READ_ACTIONS", range(1000))
     with pytest.raises(QueryError, match="attempt to write a readonly database"):
         sqlite_tool(shop)(REFUSED[0])
 
@@ -97,7 +97,9 @@ def test_the_file_alone_refuses_a_write(shop, monkeypatch):
 )
 def test_a_query_without_an_end_is_ended(sql, shop, monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(database.time, "monotonic", lambda: next(ticks) / 10)  # no test waits for the clock
+    monkeypatch.setattr(
+        database.time, "monotonic", lambda: next(ticks) / 10
+    )  # simulates the clock, so that the test need not wait
     with pytest.raises(QueryError, match="stopped after 2 seconds: ask for less"):
         sqlite_tool(shop)(sql)
 

@@ -1,4 +1,4 @@
-"""Programs behind the walls: what they print comes back, what else they try does not; without walls none runs."""
+"""Programs in the sandbox: their output is returned, other effects are prevented; without a sandbox none runs."""
 
 import functools
 import os
@@ -32,7 +32,7 @@ from tests.support.bubblewrap import needs_bubblewrap
 )
 def test_what_is_printed_comes_back_and_what_is_wrong_in_one_line(code, expected):
     output = run_python(code)
-    assert output == expected or ("NameError" in expected and output in expected)  # Python 3.11 gives no advice
+    assert output == expected or ("NameError" in expected and output in expected)  # Python 3.11 suggests no other name
 
 
 @needs_bubblewrap
@@ -110,10 +110,10 @@ def test_a_megabyte_is_cut():
     ids=["loops", "ignores the signal", "sleeps", "closes its output", "leaves a child"],
 )
 def test_what_does_not_end_is_ended(code, monkeypatch):
-    if "sleep" in code:  # the others use up their seconds
-        monkeypatch.setattr(python, "CLOCK", 1.0)
+    if "sleep" in code:  # the other programs reach the limit of CPU time
+        monkeypatch.setattr(python, "CLOCK_FACTOR", 1.0)
     execution = execute(code, seconds=1.0)
-    if "fork" in code:  # with its first process goes all that it has left
+    if "fork" in code:  # the end of its first process ends all others
         assert execution == Execution("", "", 0, "")
     else:
         assert execution.stopped == "it ran longer than 1 seconds"
@@ -121,7 +121,7 @@ def test_what_does_not_end_is_ended(code, monkeypatch):
 
 
 def running() -> list[str]:
-    """Programs of this process that are still there."""
+    """The programs of this process that are still running."""
     own = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
     return [line for line in own.splitlines() if "bwrap" in line and "defunct" not in line]
 
@@ -290,7 +290,7 @@ def test_the_strongest_wall_that_works_is_taken_and_the_reasons_are_kept(monkeyp
 
 
 def test_a_container_is_started_with_the_program_and_ended_by_name(monkeypatch, tmp_path):
-    """Not run here: no engine."""
+    """Only the command is checked; no container is started."""
     command, settings = walls.behind("docker", "name", tmp_path, "run()", tmp_path, [], ("-s",))
     assert command[:2] == ["docker", "run"] and settings == {} and f"{tmp_path}:/package:ro" in command
     assert command[command.index(walls.IMAGE) :][:3] == [walls.IMAGE, "python", "-s"] and command[-1].endswith("run()")

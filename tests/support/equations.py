@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.formulas import Equation, equations
+from grpo_lab.formulas import Equation, read_equations
 
 PACKAGE = Path(grpo_lab.__file__).parent
 
@@ -33,5 +33,7 @@ def formula_map() -> dict[str, Equation]:
                 inspect.unwrap(value) for value in vars(importlib.import_module(name)).values() if callable(value)
             )
             own = [value for value in values if inspect.isfunction(value) and value.__module__ == name]
-            by_tag |= {e.tag: e for function in own if function.__name__ != "<lambda>" for e in equations(function)}
+            by_tag |= {
+                e.tag: e for function in own if function.__name__ != "<lambda>" for e in read_equations(function)
+            }
     return dict(sorted(by_tag.items(), key=lambda item: tag_key(item[0])))

@@ -168,7 +168,7 @@ def watch_gradients(model) -> set[str]:
 
 def plan_for(spec: dict) -> planning.MemoryPlan:
     machine = {"precision": spec["mode"], "device_type": spec["device"]}
-    return planning.plan(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
+    return planning.plan_memory(shape_config(spec["shape"]), make_config(spec), prompt_length=spec["prompt"], **machine)
 
 
 def skip_unless_possible(mode: str) -> None:

@@ -2,7 +2,7 @@
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
-from grpo_lab.memory import MemoryPlan, plan
+from grpo_lab.memory import MemoryPlan, plan_memory
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
@@ -28,7 +28,7 @@ def make_config(T=48, G=4, B=8, b=8, **others):
 
 
 def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPlan:
-    return plan(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
+    return plan_memory(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
 
 
 def during(memory_plan: MemoryPlan, phase: str) -> int:

@@ -183,7 +183,9 @@ def test_a_folder_with_an_adapter_is_loaded_merged_evaluated_and_asked(adapter, 
         assert "is merged into its weights" in capsys.readouterr().out and not has_adapter(loaded)
         assert all(p.requires_grad for p in loaded.parameters()) and len(loaded.state_dict()) < len(model.state_dict())
         torch.testing.assert_close(loaded(ids).logits, model.eval()(ids).logits, rtol=1e-5, atol=1e-5)
-    measured = evaluate(loaded, tokenizer, CHATS, num_generations=2, max_completion_length=4, correct=letter_reward)
+    measured = evaluate(
+        loaded, tokenizer, CHATS, num_generations=2, max_completion_length=4, reward_funcs=letter_reward
+    )
     assert measured["n"] == 4 and isinstance(reply(loaded, tokenizer, "1+1=?", 4), str)
     theirs = peft.PeftModel.from_pretrained(load_policy(named, precision="fp32")[0], folder)
     torch.testing.assert_close(theirs(ids).logits, model(ids).logits)

@@ -84,9 +84,19 @@ def compute_logprobs(
 
 
 def _head_logits(head, hidden: Float[Tensor, "1 N D"]) -> Float[Tensor, "1 N V"]:
-    autocast = torch.is_autocast_enabled(hidden.device.type)
-    is_large = type(head) is torch.nn.Linear and head.bias is None and len(head.weight) > LARGE_VOCABULARY
-    return _LargeHead.apply(hidden, head.weight) if is_large and not autocast else head(hidden)
+    is_linear = type(head) is torch.nn.Linear and head.bias is None
+    if is_linear and adds_head_gradient_in_place(len(head.weight), torch.is_autocast_enabled(hidden.device.type)):
+        return _LargeHead.apply(hidden, head.weight)
+    return head(hidden)
+
+
+def adds_head_gradient_in_place(vocab_size: int, autocast: bool) -> bool:
+    """True if logits that are not made in chunks are made by `_LargeHead`.
+
+    Autograd adds the weight's gradient of `_LargeHead` in place to that of a tied embedding. The plan of a run's memory
+    depends on it (memory/phases.py).
+    """
+    return vocab_size > LARGE_VOCABULARY and not autocast
 
 
 class _LargeHead(torch.autograd.Function):

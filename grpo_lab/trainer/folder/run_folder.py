@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import METRICS, SETTINGS_FILE
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
-from grpo_lab.models.adapters import CONFIG_FILE, WEIGHTS_FILE
+from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
@@ -36,8 +36,13 @@ CHANGING_FILES = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.
 MANIFEST_KEYS = {"settings", "ingredients", "checkpoints", "trained"}
 # Files of a saved model or adapter; a run is refused if its folder holds such a file already.
 MODEL_FILES = (
-    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE,
-)  # fmt: skip
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    ADAPTER_CONFIG_FILE,
+    ADAPTER_WEIGHTS_FILE,
+)
 _COMPARED_SETTINGS = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}  # settings that a resumed run may not change
 
 

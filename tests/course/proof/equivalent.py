@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.formulas import equations
+from grpo_lab.formulas import read_equations
 from tests.course.proof.mutants import AnswerMutant
 from tests.mutants.equivalent import EQUIVALENT as OF_LINES
 from tests.mutants.equivalent import listed, without_names
@@ -32,7 +32,7 @@ def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
     explanation = next(
         (text for text in entries_of(exercise) if text in mutant_names or without_names(text) in mutant_names), ""
     )
-    lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in equations(exercise.function)}
+    lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in read_equations(exercise.function)}
     explanation = explanation or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
     was_detached = mutant.original.replace(".detach()", "") == mutant.replacement
     detached = was_detached or mutant.replacement.endswith(".detach()")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.memory import GIB, plan
+from grpo_lab.memory import GIB, plan_memory
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.teaching import plots
 from grpo_lab.toys.worlds import SmallWorld
@@ -87,7 +87,8 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
 def test_a_step_over_time_has_the_peaks_of_its_plans():
     several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
     plans = {
-        name: plan(shape_config("qwen2"), several, prompt_length=64, precision=name) for name in ("fp32-master", "bf16")
+        name: plan_memory(shape_config("qwen2"), several, prompt_length=64, precision=name)
+        for name in ("fp32-master", "bf16")
     }
     for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
         assert f"{memory_plan.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
