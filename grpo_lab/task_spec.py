@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, any_reads_tags, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
@@ -186,7 +186,7 @@ def _system_prompt(option: str, task: Task, names: tuple[str, ...], small: bool)
     if option == BY_REWARDS:
         if small:  # warmed up on bare problems: before an instruction it gets no sum right
             return None
-        return THINK[task.language] if read_tags(names) else task.system_prompt
+        return THINK[task.language] if any_reads_tags(names) else task.system_prompt
     if not option.strip():
         raise InputError("system_prompt", option, "expected a text, or none for nothing")
     return None if option.lower() == "none" else option

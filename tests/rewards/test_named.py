@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, any_reads_tags, short_name
 
 FILES = {
     "mine": """
@@ -107,9 +107,11 @@ def test_what_cannot_be_had_is_named(workdir, name, kind, message):
 
 def test_who_looks_for_tags():
     assert all(
-        read_tags([name]) for name in REWARD_FUNCTIONS if name not in ("contains", "last", "code", "pass_rate", "sql")
+        any_reads_tags([name])
+        for name in REWARD_FUNCTIONS
+        if name not in ("contains", "last", "code", "pass_rate", "sql")
     )
-    assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
+    assert not any_reads_tags(["contains", "last", "mine:short"]) and any_reads_tags(["mine:short", "format_reward"])
 
 
 ROWS = [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]
