@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, any_reads_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_columns, find_rewards, short_name
 from grpo_lab.rewards.scoring import check_weights
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, any_reads_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_columns, find_rewards, short_name
 
 FILES = {
     "mine": """
