@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from grpo_lab.rewards.functions import innermost_function
+
 
 def is_async(function: Callable) -> bool:
     """Return True for an `async def`, for an object whose `__call__` is one, and for a partial of either."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = innermost_function(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

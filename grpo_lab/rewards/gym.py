@@ -4,8 +4,8 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import after_thinking, check_setting, completion_text, extract_answer
+from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
@@ -34,7 +34,7 @@ def gym_reward(
         (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = WORKER.run_batch("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
+    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
     if late_answers := [question[-1] for question in questions if scores[question] is None]:
         summary = f"gym_reward: {len(late_answers)} of {len(questions)} answers were not scored"
         limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"

@@ -115,7 +115,7 @@ def any_reads_tags(names: Iterable[str]) -> bool:
     return any(entry is not None and entry.reads_tags for entry in entries)
 
 
-def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
+def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
     """Raise InputError, which is a ValueError, if the rewards cannot be computed from the columns of the rows.
 
     A column that a reward needs may be missing. An `answer` may be None or empty, or no number although a reward

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_columns, find_rewards, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 
 FILES = {
     "mine": """
@@ -122,12 +122,12 @@ def with_answer(value):
 
 
 def test_rows_that_the_rewards_can_be_given(workdir):
-    check_columns(["accuracy", "format"], ROWS)
-    check_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
-    check_columns(["number", "last"], with_answer(2))
-    check_columns(["math"], with_answer("x+1"))
-    check_columns(["mine:short"], [{"prompt": "a"}])
-    check_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])  # what it takes is its own affair
+    check_reward_columns(["accuracy", "format"], ROWS)
+    check_reward_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
+    check_reward_columns(["number", "last"], with_answer(2))
+    check_reward_columns(["math"], with_answer("x+1"))
+    check_reward_columns(["mine:short"], [{"prompt": "a"}])
+    check_reward_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])  # what it takes is its own affair
 
 
 @pytest.mark.parametrize(
@@ -144,6 +144,6 @@ def test_rows_that_the_rewards_can_be_given(workdir):
 )
 def test_rows_that_a_reward_could_do_nothing_with_are_named(workdir, names, rows, message):
     with pytest.raises(ValueError, match=message):
-        check_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
+        check_reward_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
     with pytest.raises(ValueError, match="row 1: answer is 'two'"):
-        check_columns(["last"], with_answer("two"))
+        check_reward_columns(["last"], with_answer("two"))

@@ -9,9 +9,9 @@ import pytest
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rewards import code_reward, pass_rate_reward, programs, sql_reward
-from grpo_lab.rewards.named import check_columns, find_rewards
+from grpo_lab.rewards.functions import check_signatures
+from grpo_lab.rewards.named import check_reward_columns, find_rewards
 from grpo_lab.rewards.programs import Case, last_block, read_tests
-from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.sandbox import python
 from tests.support.bubblewrap import needs_bubblewrap
 
@@ -77,7 +77,7 @@ def test_what_is_no_test_is_named_with_its_place(tests, monkeypatch):
         read_tests(tests)
     rows = [{"prompt": "?", "tests": ["assert 1"]}, {"prompt": "?", "tests": tests}]
     with pytest.raises(InputError, match=r"^mine.jsonl, line 2: tests (is|has) .*; expected statements, or pairs"):
-        check_columns(["code"], rows, ["mine.jsonl, line 1", "mine.jsonl, line 2"])
+        check_reward_columns(["code"], rows, ["mine.jsonl, line 1", "mine.jsonl, line 2"])
 
 
 def test_calls_of_a_function_are_written_as_asserts():
@@ -88,8 +88,8 @@ def test_calls_of_a_function_are_written_as_asserts():
 def test_rows_without_the_column_are_named(monkeypatch):
     monkeypatch.setattr(python, "wall", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="reward_funcs has 'code', which needs the column 'tests'; row 0 lacks it"):
-        check_columns(["code"], [{"prompt": "?", "answer": "1"}])
-    check_columns(["pass_rate"], [{"prompt": "?", "tests": None}, {"prompt": "?", "tests": "assert 1"}])
+        check_reward_columns(["code"], [{"prompt": "?", "answer": "1"}])
+    check_reward_columns(["pass_rate"], [{"prompt": "?", "tests": None}, {"prompt": "?", "tests": "assert 1"}])
 
 
 @needs_bubblewrap
@@ -135,7 +135,7 @@ def test_without_walls_it_is_refused_before_anything_else(name, monkeypatch):
     monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     words = f"reward_funcs has '{name}_reward'; what a model writes is run in a sandbox only, .*Install bubblewrap"
     with pytest.raises(RunError, match=words):
-        check_columns([name], [{"prompt": "?"}])
+        check_reward_columns([name], [{"prompt": "?"}])
     with pytest.raises(RunError, match=words):
         check_signatures(find_rewards([name]), ["tests"])
     with pytest.raises(RunError, match="sandbox is missing"):
@@ -200,6 +200,6 @@ def test_a_statement_has_to_be_in_a_block(shop):
 )
 def test_rows_that_nothing_could_be_compared_with_are_named(row, words, shop):
     rows = [{"prompt": "?", "sql": "SELECT name FROM things", "database": "shop.db"}] * 2
-    check_columns(["sql"], rows)
+    check_reward_columns(["sql"], rows)
     with pytest.raises(InputError, match=words):
-        check_columns(["sql"], [rows[0], rows[1] | row])
+        check_reward_columns(["sql"], [rows[0], rows[1] | row])

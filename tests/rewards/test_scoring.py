@@ -24,8 +24,9 @@ from grpo_lab.rewards import (
     reward_names,
     score_completions,
 )
+from grpo_lab.rewards.functions import check_signatures
 from grpo_lab.rewards.gym import gym_reward
-from grpo_lab.rewards.scoring import RewardError, check_signatures
+from grpo_lab.rewards.scoring import RewardError
 from tests.support.agreement import many
 
 GOOD, BAD = "<think>a</think><answer>4</answer>", "4"

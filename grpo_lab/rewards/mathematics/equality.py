@@ -10,8 +10,8 @@ from typing import Any
 
 from grpo_lab.rewards.mathematics.quantities import LONGEST_ANSWER, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import check_setting, completion_text, expected_texts, loose_text
+from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
 _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4e00-\u9fff]{1,8})?")
@@ -102,7 +102,7 @@ def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[t
     expressions = dict.fromkeys(outcome for outcome in outcomes.values() if not isinstance(outcome, bool))
     # Comparisons that look slow come last, so that they cannot use up the time of the others.
     in_order = sorted(expressions, key=lambda pair: (pair[1].count("^") + pair[1].count("!"), len(pair[1])))
-    verdicts: dict = WORKER.run_batch("compare", in_order, time_limit, batch_time_limit)
+    verdicts: dict = VERIFIER_PROCESS.run_batch("compare", in_order, time_limit, batch_time_limit)
     verdicts |= {True: "equal", False: "different"}
     return {pair: verdicts[outcome] or "timeout" for pair, outcome in outcomes.items()}
 

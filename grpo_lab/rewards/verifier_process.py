@@ -26,7 +26,7 @@ from typing import Any
 MEMORY_LIMIT = 4 * 2**30  # bytes of address space of the child process
 
 
-class Worker:
+class VerifierProcess:
     """The child process, which is started for the first batch, and again after a timeout or crash.
 
     It computes one batch at a time.
@@ -101,7 +101,7 @@ class Worker:
                 process.kill()
 
     def detach_after_fork(self) -> None:
-        """Reset the worker in a forked process.
+        """Reset the object in a forked process.
 
         There the child process belongs to the parent, and the lock may be held by a thread that does not exist.
         """
@@ -110,10 +110,10 @@ class Worker:
         self._lock = threading.Lock()
 
 
-WORKER = Worker()
-atexit.register(WORKER.end)
+VERIFIER_PROCESS = VerifierProcess()
+atexit.register(VERIFIER_PROCESS.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=WORKER.detach_after_fork)
+    os.register_at_fork(after_in_child=VERIFIER_PROCESS.detach_after_fork)
 
 
 # The code below runs in the child process.
