@@ -49,9 +49,9 @@ def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatc
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert sentence in str(errors._missing("a")) and unknown in str(errors._missing("z"))
+    assert sentence in str(errors._where_defined("a")) and unknown in str(errors._where_defined("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
-    assert errors._missing("a") == ""
+    assert errors._where_defined("a") == ""
 
 
 @pytest.mark.slow

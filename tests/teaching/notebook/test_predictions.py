@@ -55,7 +55,7 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
     for sent, guess in ((hour[2], (0.0, 1.0)), (hour[0], (0.2, 0.3)), (None, (0.0, 1.0))):
         forget_predictions()
         prediction = answered(predict("Which share?", 0, 1), guess)
-        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        monkeypatch.setattr(prediction, "_shown_at", hour[1])
         monkeypatch.setattr(predictions, "_sent_at", lambda sent=sent: sent)
         prediction.truth(0.25)
     assert "Run All" not in printed(capsys)
@@ -64,10 +64,10 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
     shown = []
     for question in ("Which share?", "And then?"):
         prediction = answered(predict(question, 0, 1), (0.0, 1.0))
-        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        monkeypatch.setattr(prediction, "_shown_at", hour[1])
         prediction.display_handle = SimpleNamespace(update=lambda text: shown.append(text.data))
         prediction.truth(0.25)
-        assert prediction.closed and prediction.guess() is None
+        assert prediction.is_closed and prediction.guess() is None
     text = printed(capsys)
     assert text.count("Run All") == 1 and text.index("Run All") < text.index("Truth: 0.25.")
     assert len(shown) == 2 and all("Restart Kernel" in warning for warning in shown)
