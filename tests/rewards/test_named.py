@@ -1,4 +1,4 @@
-"""Rewards by name: those of the package, your own, and what they need of the rows."""
+"""Rewards by name: the rewards of the package, your own, and the columns that they need."""
 
 import importlib
 import sys
@@ -35,7 +35,7 @@ LIMIT = 3
 
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
-    """A current folder with modules of one's own, one of a name in the standard library; other tests see none."""
+    """A current folder with your own modules, one of them named as in the standard library; removed after the test."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
@@ -123,11 +123,13 @@ def with_answer(value):
 
 def test_rows_that_the_rewards_can_be_given(workdir):
     check_reward_columns(["accuracy", "format"], ROWS)
-    check_reward_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
+    # A row without an answer is rewarded for its format alone.
+    check_reward_columns(["accuracy", "format"], with_answer(None))
     check_reward_columns(["number", "last"], with_answer(2))
     check_reward_columns(["math"], with_answer("x+1"))
     check_reward_columns(["mine:short"], [{"prompt": "a"}])
-    check_reward_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])  # what it takes is its own affair
+    # An answer that is a float is allowed for your own reward.
+    check_reward_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])
 
 
 @pytest.mark.parametrize(

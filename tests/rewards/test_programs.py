@@ -1,4 +1,4 @@
-"""Rewards of programs and of statements of SQL: which block is taken, what passes, and what the columns may hold."""
+"""Rewards for programs and SQL statements: which block is read, what passes, and what the columns may contain."""
 
 import functools
 import json
@@ -119,15 +119,15 @@ def test_a_program_that_loops_earns_nothing_and_costs_its_limit():
 
 
 def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
-    run = []
+    executed = []
 
     def execute(code, stdin, statement, seconds):
-        run.append(statement)
+        executed.append(statement)
         return python.Execution("", "", 1, "")
 
     monkeypatch.setattr(programs, "execute", execute)
-    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and run == ASSERTS[:1]
-    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and run[1:] == ASSERTS
+    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed == ASSERTS[:1]
+    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed[1:] == ASSERTS
 
 
 @pytest.mark.parametrize("name", ["code", "pass_rate"])
@@ -142,7 +142,7 @@ def test_without_walls_it_is_refused_before_anything_else(name, monkeypatch):
         find_rewards([name])[0]([block(DOUBLE)], [ASSERTS])
 
 
-# Statements of SQL.
+# SQL statements
 
 
 @pytest.fixture

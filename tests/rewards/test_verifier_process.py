@@ -1,4 +1,4 @@
-"""The process behind `math_reward`: bounded in time, replaced when it is gone, and nothing left behind."""
+"""The process of verifiers: it keeps its time limits, is replaced if it ends, and leaves no process behind."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from grpo_lab.rewards import math_reward
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
-# Math-Verify reads it at once and would compare it for ever, inside one integer power.
+# Math-Verify parses this quickly, but would compare it for ever, within one integer power.
 ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
 

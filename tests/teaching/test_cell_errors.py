@@ -1,4 +1,4 @@
-"""An interrupt is one line, and a cell out of order says which cell to run; both stay errors."""
+"""Errors of cells: an interrupt is shown as one line, and an undefined name with the cell to run; both stay errors."""
 
 import json
 
@@ -21,7 +21,7 @@ SOURCES = [
         ("t", "import torch as t"),
         ("f", "def f(x, e=[g for g in ()]):"),
         *((name, "a, (b, *c) = f(t)") for name in "abcd"),
-        ("h", "h = g = 1"),  # that of `f` is its own, as is the g of its comprehension
+        ("h", "h = g = 1"),  # the h inside `f`, and the g inside its comprehension, do not count
         ("g", "h = g = 1"),
         ("K", "h = g = 1"),
         ("m", None),

@@ -1,4 +1,4 @@
-"""Mathematical equality: as a good teacher marks it, whatever a policy may write in its place."""
+"""Mathematical equality: as a good teacher marks it, and safe against any text that a policy may write."""
 
 import functools
 import re
@@ -16,7 +16,7 @@ from grpo_lab.rewards.mathematics.quantities import quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from tests.support.agreement import many
 
-# A comparison takes a millisecond; on a busy machine that may last.
+# A comparison takes a millisecond, but much longer on a busy machine: hence the long time limits.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0, batch_time_limit=600.0)
 LINE = re.compile(r"(?m)^(right|wrong)  (.+) == (.+)$")
 EVERY, DEPARTURES = (
@@ -126,7 +126,7 @@ def test_powers_of_ten_are_exact(mantissa, power):
         assert quantity_in(tidy(form))[0] == value
 
 
-# What a policy may write
+# Texts that a policy may write
 
 
 pieces = st.sampled_from(

@@ -49,8 +49,29 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequen
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
     axis_end = 1.13 * max([*totals, *gpu_sizes])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches = {}
-    labelled = set()
+    patches, labelled = _draw_pieces(ax, rows, axis_end)
+    for row, total in enumerate(totals):
+        text = f"{total:.1f}" if total else ""
+        ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=TEXT_BACKGROUND)
+    for gpu_size in gpu_sizes:
+        ax.axvline(gpu_size, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
+        position = {"x": gpu_size + 0.01 * axis_end, "y": 1, "transform": ax.get_xaxis_transform(), "va": "bottom"}
+        ax.text(**position, s=f"{gpu_size:g} GB GPU", fontsize=9)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+    _name_below(fig, patches, labelled)
+    return fig
+
+
+def _draw_pieces(ax, rows: Mapping[str, Mapping[str, int | float]], axis_end: float) -> tuple[dict, set[str]]:
+    """Draw the pieces of each bar, with the name of a piece on the first bar in which it is wide enough.
+
+    Returns:
+        The name of a piece -> a patch with its look; and the names that are written on a bar.
+    """
+    patches, labelled = {}, set()
     offsets = np.zeros(len(rows))
     for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
         sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
@@ -66,25 +87,7 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequen
         patches[piece], offsets = bars[0], offsets + sizes
         if is_wide.any():
             labelled.add(piece)
-    for row, total in enumerate(totals):
-        text = f"{total:.1f}" if total else ""
-        ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=TEXT_BACKGROUND)
-    for gpu_size in gpu_sizes:
-        ax.axvline(gpu_size, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
-        ax.text(
-            gpu_size + 0.01 * axis_end,
-            1,
-            f"{gpu_size:g} GB GPU",
-            transform=ax.get_xaxis_transform(),
-            va="bottom",
-            fontsize=9,
-        )
-    ax.set_yticks(range(len(rows)), rows)
-    ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
-    _name_below(fig, patches, labelled)
-    return fig
+    return patches, labelled
 
 
 def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[float]):
@@ -101,22 +104,15 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[fl
 
     tops = [1.1 * max(plan.peak / GIB, *gpu_sizes[:1]) for plan in plans.values()]
     fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
-    patches, labelled = {}, set()
+    patches: dict = {}
+    labelled: set[str] = set()
     for ax, top, (name, plan) in zip(axes[:, 0], tops, plans.items(), strict=True):
         times, table = _corners(plan)
         fill, hatch = zip(*map(_look, table), strict=True)
         areas = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
         patches |= {piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > LEAST_VISIBLE}
         heights = np.cumsum(list(table.values()), axis=0)
-        for (piece, sizes), height in zip(table.items(), heights, strict=True):
-            corners_at_largest = np.flatnonzero(np.array(sizes) > 0.9 * max(sizes))
-            is_thick = max(sizes) > 0.05 * sum(tops)
-            # If the name is in a panel above, too, a thinner piece is enough, if it keeps its size for some time.
-            is_thick_enough = max(sizes) > 0.025 * sum(tops) and len(corners_at_largest) > 2
-            if is_thick or (piece in labelled and is_thick_enough):
-                corner = corners_at_largest[(len(corners_at_largest) - 1) // 4]
-                ax.text(times[corner], height[corner] - sizes[corner] / 2, piece, **CENTRED, fontsize=9)
-                labelled.add(piece)
+        _name_pieces(ax, times, table, heights, sum(tops), labelled)
         corner, peak = heights[-1].argmax(), heights[-1].max()
         ax.text(times[corner], peak + 0.2, f"{peak:.1f}", ha="center", va="bottom", weight="bold")
         for gpu_size in (size for size in gpu_sizes if size < top):
@@ -128,6 +124,30 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[fl
         ax.tick_params(labelbottom=True)  # on each panel, since matplotlib labels only the last of a shared axis
     _name_below(fig, patches, labelled)
     return fig
+
+
+def _name_pieces(
+    ax, times: list[float], table: dict[str, list[float]], heights: np.ndarray, total_height: float, labelled: set[str]
+) -> None:
+    """Write the names of the pieces of a panel on those that are thick enough, and add them to `labelled`.
+
+    Args:
+        ax: The matplotlib axes of the panel.
+        times: The times of the corners.
+        table: The name of a piece -> its size at each corner, in GiB.
+        heights: The upper edge of each piece at each corner, in GiB.
+        total_height: The height of all panels together, in GiB.
+        labelled: The names that are already written in this panel or a panel above.
+    """
+    for (piece, sizes), height in zip(table.items(), heights, strict=True):
+        corners_at_largest = np.flatnonzero(np.array(sizes) > 0.9 * max(sizes))
+        is_thick = max(sizes) > 0.05 * total_height
+        # A piece that is already named in a panel above may be thinner, if it keeps its size for some time.
+        is_thick_enough = max(sizes) > 0.025 * total_height and len(corners_at_largest) > 2
+        if is_thick or (piece in labelled and is_thick_enough):
+            corner = corners_at_largest[(len(corners_at_largest) - 1) // 4]
+            ax.text(times[corner], height[corner] - sizes[corner] / 2, piece, **CENTRED, fontsize=9)
+            labelled.add(piece)
 
 
 def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
