@@ -155,12 +155,12 @@ def _checked_result(function: Callable, name: str, get_result: Callable[[], Any]
         is_bug_of_this_package = is_of_this_package(function) and not location
         if is_bug_of_this_package and not isinstance(error, InputError | OSError):
             raise  # not wrapped, so that the traceback is shown
-        hint = _MESSAGES_HINT if _expected_text(error, completions) else ""
+        hint = _MESSAGES_HINT if _failed_on_messages(error, completions) else ""
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}", hint) from error
     return _checked_rewards(rewards, name, len(completions))
 
 
-def _expected_text(error: BaseException, completions: Sequence) -> bool:
+def _failed_on_messages(error: BaseException, completions: Sequence) -> bool:
     """Return True if a function seems to have failed because a completion is a list of messages and not a text."""
     if not completions or not isinstance(completions[0], list):
         return False

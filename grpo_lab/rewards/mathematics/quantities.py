@@ -21,7 +21,7 @@ _UNITS = {name: names[0] for names in _UNIT_LINES for name in names}
 # Text before a unit, text behind it, and the power of the unit that they mean.
 _POWERS = (("平方", "", 2), ("square ", "", 2), ("", "^2", 2), ("立方", "", 3), ("cubic ", "", 3), ("", "^3", 3))
 _UNITS |= {
-    before + name + behind: f"{unit}^{power}" for name, unit in _UNITS.items() for before, behind, power in _POWERS
+    prefix + name + suffix: f"{unit}^{power}" for name, unit in _UNITS.items() for prefix, suffix, power in _POWERS
 }
 _COUNTED_THING = re.compile(r" [a-z]{3,}s| ?[\u4e00-\u9fff]{1,12}")
 # Words behind a number that change the number, or express a doubt about it.
@@ -34,7 +34,7 @@ _NOT_COUNTED = re.compile(
 _DIGITS = "零一二三四五六七八九"
 
 
-def _in_words(n: int) -> str:
+def _chinese_words(n: int) -> str:
     """Return a number below 10,000 in Chinese words, in the full form: 117 is 一百一十七, and 105 is 一百零五."""
     thousands, hundreds, tens, units = (n // 10**power % 10 for power in (3, 2, 1, 0))
     text = (_DIGITS[thousands] + "千") * (thousands > 0)
@@ -45,7 +45,9 @@ def _in_words(n: int) -> str:
 
 # The usual Chinese words of each number up to 9999 (三, 十七, 三十, 一百零五), with the number.
 _CHINESE_NUMBERS = (
-    {_in_words(n): n for n in range(1, 10_000)} | {_in_words(n)[1:]: n for n in range(10, 20)} | {"零": 0, "两": 2}
+    {_chinese_words(n): n for n in range(1, 10_000)}
+    | {_chinese_words(n)[1:]: n for n in range(10, 20)}
+    | {"零": 0, "两": 2}
 )
 # 千 before 米 or 克 belongs to the unit: 五千克 is 5 kg.
 _NUMERALS = f"(?:[{_DIGITS}两十百万]|千(?![米克]))+"
@@ -55,7 +57,7 @@ _NUMBER = re.compile(
     r"(?:(?P<whole>[0-9]+)(?: ?又 ?| ))?(?P<top>[+-]?[0-9]+) ?[/:] ?(?P<bottom>[+-]?0*[1-9][0-9]*)"
     r"|(?P<start>[0-9]*\.[0-9]*)(?:\\overline *\{ *|\\dot *\{|\()(?P<repeated>[0-9]{1,20}) *[)}]"
     r"|(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)|"
-    rf"(?P<spoken>(?:{_NUMERALS}又)?{_NUMERALS}分之{_NUMERALS}|{_NUMERALS}点[{_DIGITS}]+|{_NUMERALS}))"
+    rf"(?P<chinese>(?:{_NUMERALS}又)?{_NUMERALS}分之{_NUMERALS}|{_NUMERALS}点[{_DIGITS}]+|{_NUMERALS}))"
     r"(?P<percent> ?[%‰])?(?P<tail>.*)"
 )
 # Separated thousands: 1,234,567 and 1 234 567.
@@ -145,8 +147,8 @@ def _value_of(match: re.Match) -> Fraction | None:
         digits = match["start"].partition(".")[2]  # decimals before the repeating digits
         period = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(digits))
         return Fraction(match["start"].rstrip(".") or 0) + period
-    if spoken := match["spoken"]:
-        return _value_of_chinese(spoken)
+    if chinese := match["chinese"]:
+        return _value_of_chinese(chinese)
     return _mixed(int(match["whole"] or 0), Fraction(int(match["top"]), int(match["bottom"])))
 
 
