@@ -8,8 +8,8 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
-from grpo_lab.rewards.scoring import check_weights
+from grpo_lab.rewards.functions import check_weights
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
@@ -114,12 +114,12 @@ class TaskSpec:
         check_choice("split", split, SPLITS)
         rows, own = self.task.rows(split, n, seed), self.task.own
         if own is None:
-            check_columns(list(self.reward_names), rows)
+            check_reward_columns(list(self.reward_names), rows)
         else:
             # All splits: who trains learns of the fault, not who measures later.
             for name, own_rows in own.rows_by_split.items():
                 if own_rows:
-                    check_columns(list(self.reward_names), own_rows, own.locations_by_split[name])
+                    check_reward_columns(list(self.reward_names), own_rows, own.locations_by_split[name])
         rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
 
@@ -186,7 +186,7 @@ def _system_prompt(option: str, task: Task, names: tuple[str, ...], small: bool)
     if option == BY_REWARDS:
         if small:  # warmed up on bare problems: before an instruction it gets no sum right
             return None
-        return THINK[task.language] if read_tags(names) else task.system_prompt
+        return THINK[task.language] if any_reads_tags(names) else task.system_prompt
     if not option.strip():
         raise InputError("system_prompt", option, "expected a text, or none for nothing")
     return None if option.lower() == "none" else option

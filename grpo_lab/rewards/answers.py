@@ -1,7 +1,7 @@
 """Rewards that compare numbers exactly and without a library: 0.5 is 1/2, and "4 or 5" is not 4.
 
-They stand between `accuracy_reward`, which compares texts, and `math_reward`, which reads any expression. They differ
-in where the number may stand: alone in the answer block, or anywhere as the last number.
+`accuracy_reward` compares texts, and `math_reward` any mathematical expression; the rewards here compare numbers.
+`number_reward` expects the number alone in the answer block. `last_number_reward` takes the last number of the text.
 """
 
 import re
@@ -17,30 +17,31 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
 
 def same_number(answer: str, expected: str) -> bool:
-    r"""True if two texts are the same number, exactly: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
+    r"""Return True if two texts are exactly the same number: "0.5" and "1/2" are, "0.3333" and "1/3" are not.
 
-    The whole text has to be one finished number, in any notation that `math_reward` reads: "007", "-.5", "1,000",
-    "1e3", "10^3", "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". Nothing else may stand beside it, no unit either, and
-    what is no number is equal to nothing, not even to itself.
+    Each text has to be a single number, in any notation that `math_reward` reads: "007", "-.5", "1,000", "1e3", "10^3",
+    "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". It may contain nothing else, not even a unit. A text that is not
+    such a number is equal to no text, not even to itself.
     """
     a, b = _number_in(answer), _number_in(expected)
     return a is not None and a == b
 
 
 def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    r"""1.0 if the last answer block after the thinking is the expected number, however it is written, else 0.0.
+    r"""Return 1.0 if the last answer block after the thinking is the expected number in any notation, else 0.0.
 
     r_{\mathrm{number}}(y, a) = \mathbb{1}[\hat a(y) =_{\mathbb{Q}} a] \tag{6.2}
 
-    A text that was cut off, in its thinking or in a later block, gives no answer.
+    A completion that was cut off in its thinking, or in a later answer block, has no answer and earns 0.0.
 
     Args:
         completions: y, strings or lists of chat messages.
-        answer: a, the expected numbers as texts or ints, one per completion. The reward does not apply (None) where it
-            is None.
+        answer: a, the expected numbers as texts or ints, one per completion. If an entry is None, the reward does not
+            apply to that completion, and None is returned for it.
+        kwargs: Other columns, unused.
 
     Raises:
-        ValueError: if an expected text is no number; the message names the row.
+        ValueError: if an expected text is not a number; the message names the row.
     """
     numbers = _expected_numbers("number_reward", completions, answer)
     rewards: list[float | None] = []
@@ -52,22 +53,25 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
 
 
 def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:
-    """1.0 if the last number in the text is the expected one, else 0.0: for a model that never saw a tag.
+    """Return 1.0 if the last number in the completion is the expected number, else 0.0.
 
-    It is read in every notation in which `math_reward` reads a number (`last_number`): 1/2, 9,500, -$5, 1.5e3, 10^6.
-    What stands behind it, such as a unit, does not count, and so 25% is both 25 and 1/4. "20 - 3" and "20-3" end with
-    3: after a number or a closing bracket a minus sign is an operation. Arguments and errors are those of
-    `number_reward`.
+    This reward is for a model that was never trained on answer tags. `last_number` reads the number, in every notation
+    in which `math_reward` reads one: 1/2, 9,500, -$5, 1.5e3, 10^6. Text behind the number, such as a unit, is ignored;
+    so 25% matches both 25 and 1/4. "20 - 3" and "20-3" end with 3: after a number or a closing bracket a minus sign is
+    an operation. Arguments and errors are the same as for `number_reward`.
     """
     numbers = _expected_numbers("last_number_reward", completions, answer)
     pairs = zip(completions, numbers, strict=True)
-    return [None if a is None else float(_number_in(a) in _values_of(completion_text(y))) for y, a in pairs]
+    return [None if a is None else float(_number_in(a) in _last_values(completion_text(y))) for y, a in pairs]
 
 
-def _values_of(text: str) -> list[Fraction]:
+def _last_values(text: str) -> list[Fraction]:
+    """Return the values that the last number of a text may have: two for a percentage, none without a number."""
     number = last_number(text)
     value, _ = quantity_in(number) or (None, "")
-    return [] if value is None else [value, value * 100] if "%" in number else [value]
+    if value is None:
+        return []
+    return [value, value * 100] if "%" in number else [value]
 
 
 def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str | None]:
@@ -82,4 +86,6 @@ def _number_in(text: str) -> Fraction | None:
     plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
     if len(plain) > LONGEST_ANSWER:
         return None
-    return Fraction(plain) if _NUMBER.fullmatch(plain) else number_alone(text)  # most are plain: that is quick
+    if _NUMBER.fullmatch(plain):  # true for most texts, and quick
+        return Fraction(plain)
+    return number_alone(text)

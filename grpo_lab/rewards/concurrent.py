@@ -1,4 +1,7 @@
-"""Rewards that are coroutines (`async def`): all of a batch wait at the same time, for judges or sandboxes say."""
+"""Reward functions that are coroutines (`async def`): those of a batch run concurrently.
+
+Such functions typically wait for a server, for example for a judge or a sandbox.
+"""
 
 import asyncio
 import functools
@@ -8,23 +11,29 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from grpo_lab.rewards.functions import innermost_function
+
 
 def is_async(function: Callable) -> bool:
-    """True for an `async def`, and for an object whose `__call__` is one."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    """Return True for an `async def`, for an object whose `__call__` is one, and for a partial of either."""
+    function = innermost_function(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def start(coroutine: Coroutine) -> Future:
-    """Begin to run it beside the caller, on one event loop for the whole process, as clients of servers need it."""
+    """Start a coroutine in the background and return its future.
+
+    All coroutines run on one event loop per process, since many clients of servers can only be used on one loop.
+    """
     return asyncio.run_coroutine_threadsafe(coroutine, _loop())
 
 
 class Pending(Sequence):
-    """The rewards that a function will return, as a list that waits for them when it is read.
+    """The rewards of a function that may still be running, as a sequence that waits for them when it is read.
 
-    finish: waits, and returns the list, or raises what is to be raised.
+    Args:
+        finish: A function that waits for the rewards and returns them, or raises the error of the reward function. It
+            is called once, when the sequence is first read.
     """
 
     def __init__(self, finish: Callable[[], list[float]]):
@@ -39,7 +48,7 @@ class Pending(Sequence):
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """An event loop in a thread of its own: a notebook's own loop is busy with the cell that waits."""
+    """Start an event loop in a thread of its own; the loop of a notebook is busy with the cell that waits."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="grpo_lab rewards").start()
     return loop

@@ -1,25 +1,32 @@
-"""The reward of the tasks "gym:...": what reasoning-gym's own verifier of a problem gives for an answer."""
+"""The reward of the tasks "gym:...": the score that reasoning-gym's verifier of a problem gives an answer."""
 
 import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.worker import WORKER
 from grpo_lab.rewards.text import after_thinking, check_setting, completion_text, extract_answer
+from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
-_CLAIMED = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
+_STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
 
 def gym_reward(
     completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
 ) -> list[float]:
-    """The verifier's score, from 0 to 1; some generators give parts of it to what is nearly right or well-formed.
+    """Return the score that the verifier of reasoning-gym gives each answer, from 0 to 1.
 
-    The answer is what the last answer block holds. Where there is no block, it is what follows the last "answer is" or
-    "answer:" on its line, else all that stands after the thinking: a model that never saw a tag can begin. Some
-    verifiers evaluate it as Python: what takes longer than a time limit, in seconds, earns 0, with a warning.
+    Some verifiers give partial credit to an answer that is nearly right or well-formed. The answer is the text of the
+    last answer block. Without a block, it is the rest of the line after the last "answer is" or "answer:", or else the
+    whole text after the thinking. So a model that was never trained on answer tags can earn rewards from the start.
 
-    gym: which problem each completion answers, as in the rows of `grpo_lab.tasks.gym.gym_problems`.
+    Args:
+        completions: Strings or lists of chat messages.
+        gym: The problem of each completion: a dict with "generator", "options" and "index", as in the rows of
+            `grpo_lab.tasks.gym.gym_problems`.
+        time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
+            Python. An answer that takes longer earns 0, and a warning counts it.
+        batch_time_limit: The seconds for all answers together. The answers that are left then earn 0, too.
+        kwargs: Other columns, unused.
     """
     check_setting("gym_reward: time_limit", time_limit)
     check_setting("gym_reward: batch_time_limit", batch_time_limit)
@@ -27,10 +34,11 @@ def gym_reward(
         (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = WORKER.ask("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
-    if late := [question[-1] for question in questions if scores[question] is None]:
-        count = f"gym_reward: {len(late)} of {len(questions)} answers were not scored within {time_limit:g} s each"
-        message = f"{count} and {batch_time_limit:g} s together, and earn 0; first: {late[0][:80]!r}"
+    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
+    if late_answers := [question[-1] for question in questions if scores[question] is None]:
+        summary = f"gym_reward: {len(late_answers)} of {len(questions)} answers were not scored"
+        limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
+        message = f"{summary} within {limits}, and earn 0; first: {late_answers[0][:80]!r}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return [scores[question] or 0.0 for question in questions]
 
@@ -39,5 +47,6 @@ def _answer(text: str) -> str:
     reply = after_thinking(text).strip()
     if "</answer>" in reply:
         return extract_answer(reply) or ""
-    *_, claimed = ["", *_CLAIMED.findall(reply)]
-    return claimed.rstrip(" .*_$") or reply
+    stated_answers = _STATED_ANSWER.findall(reply)
+    last_stated = stated_answers[-1].rstrip(" .*_$") if stated_answers else ""
+    return last_stated or reply

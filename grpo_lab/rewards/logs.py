@@ -1,4 +1,4 @@
-"""What reward functions log beside their rewards, by TRL's arguments `log_metric`, `log_extra`, `trainer_state`."""
+"""TRL's arguments of reward functions: `log_metric` and `log_extra` to log, `trainer_state` to read."""
 
 import json
 import math
@@ -12,10 +12,11 @@ from grpo_lab.base.checks import InputError, RunError
 
 
 class RewardLog:
-    """Collects what the reward functions of one batch log.
+    """Collects the numbers and columns that the reward functions of one batch log.
 
-    trainer_state: how far the run is, as transformers says it (`global_step`, `max_steps`); None outside of a run,
-        where no reward gets one.
+    Args:
+        trainer_state: The progress of the run, with the attributes of transformers' TrainerState (`global_step`,
+            `max_steps`). None outside a run: then the argument `trainer_state` is not passed to reward functions.
     """
 
     def __init__(self, trainer_state: Any = None):
@@ -24,12 +25,12 @@ class RewardLog:
         self._columns: dict[str, list] = {}
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments for the reward functions."""
+        """Return the keyword arguments that reward functions receive for logging."""
         state = {} if self._state is None else {"trainer_state": self._state}
         return state | {"log_metric": self.log_metric, "log_extra": self.log_extra}
 
     def log_metric(self, name: str, value: float) -> None:
-        """Log a number, which stands in `metrics.jsonl` under this name; of several, their mean."""
+        """Log a number under this name in `metrics.jsonl`; of several numbers in a batch, the mean is written."""
         number = value.item() if hasattr(value, "item") else value
         if not isinstance(name, str) or not isinstance(number, numbers.Real):
             problem = f"was called with {name!r:.60} and {value!r:.60}"
@@ -37,7 +38,7 @@ class RewardLog:
         self._values.setdefault(name, []).append(float(number))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        """Log a value for each completion, which stands in `completions.jsonl` under this name."""
+        """Log a value for each completion under this name in `completions.jsonl`."""
         try:
             values = values.tolist() if hasattr(values, "tolist") else list(values)
             json.dumps([column, *values])
@@ -48,14 +49,22 @@ class RewardLog:
         self._columns.setdefault(str(column), []).extend(values)
 
     def metrics(self, trainer_names: Iterable[str] = ()) -> dict[str, float | None]:
-        """Return the mean of each number, None for NaN; RunError for a name that is among `trainer_names`."""
+        """Return the mean of each logged number, or None instead of NaN.
+
+        Raises:
+            RunError: if a name is among `trainer_names`, the metrics that the trainer logs itself.
+        """
         if clash := sorted(self._values.keys() & set(trainer_names)):
             raise RunError("log_metric", clash[0], "expected another name, since this metric is the trainer's")
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
         return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
 
     def columns(self, count: int) -> "Columns":
-        """The values of each column; RunError unless there is one for each of `count` completions."""
+        """Return the logged columns.
+
+        Raises:
+            RunError: if a column does not have `count` values, one for each completion.
+        """
         for name, values in self._columns.items():
             if len(values) != count:
                 problem = f"got {len(values)} values for {name!r}"
@@ -64,7 +73,7 @@ class RewardLog:
 
 
 class Columns:
-    """Columns of values, one per completion; `columns[rows]` are those of some rows."""
+    """Columns with one value per completion; `columns[rows]` returns the columns of a selection of rows."""
 
     def __init__(self, values: dict[str, list]):
         self.values = values
@@ -77,5 +86,5 @@ class Columns:
         return Columns({name: [values[index] for index in indices] for name, values in self.values.items()})
 
     def row(self, index: int) -> dict[str, Any]:
-        """The value of each column in this row."""
+        """Return the value of each column in this row."""
         return {name: values[index] for name, values in self.values.items()}

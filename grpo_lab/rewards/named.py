@@ -1,4 +1,4 @@
-"""Reward functions by name, for the commands: those of this package, and your own as FILE:function."""
+"""Reward functions by name, for the commands: the rewards of this package, and your own as FILE:function."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,29 +19,34 @@ from grpo_lab.tasks import Row, has_thinking
 
 
 def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
-    """1.0 for a think block that is not empty, else 0.0. With weight 0 it is no reward; its mean is reported."""
+    """Return 1.0 for each completion with a think block that is not empty, else 0.0.
+
+    With weight 0 it has no effect on training, and its mean is still reported.
+    """
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
 def _check_tests(row: Row) -> None:
-    """Raise InputError for tests that cannot be read."""
+    """Raise InputError if the tests of a row cannot be read."""
     if row["tests"] is not None:
         read_tests(row["tests"])
 
 
 def _check_sql(row: Row) -> None:
-    """Raise InputError for a statement without a result in its database."""
+    """Raise InputError if the statement of a row has no result in its database."""
     if row["sql"] is not None:
         expected_result(row["database"], row["sql"])
 
 
 @dataclass(frozen=True)
 class NamedReward:
-    """An entry of `NAMED_REWARDS`: everything that a reward of this package is.
+    """An entry of `NAMED_REWARDS`: a reward function of this package, and what it expects of completions and rows.
 
-    reads_tags: whether it looks for think or answer tags.
-    compares_numbers: whether the column `answer` has to be a number.
-    check_row: raises InputError for columns of a row that it cannot read.
+    Attributes:
+        function: The reward function.
+        reads_tags: Whether the function looks for think or answer tags in a completion.
+        compares_numbers: Whether the column `answer` has to be a number.
+        check_row: A function that raises InputError if the columns of a row cannot be read; None for no such check.
     """
 
     function: Callable
@@ -68,16 +73,22 @@ REWARD_FUNCTIONS: dict[str, Callable] = {name: entry.function for name, entry in
 
 
 def short_name(name: str) -> str:
-    """The name in `REWARD_FUNCTIONS`: "accuracy" for "accuracy_reward", as TRL calls it; another one stays as it is."""
+    """Return the name in `REWARD_FUNCTIONS` for a function's name: "accuracy" for "accuracy_reward".
+
+    Any other name is returned unchanged.
+    """
     short_names = {function.__name__: short for short, function in REWARD_FUNCTIONS.items()}
     return short_names.get(name, name)
 
 
 def find_rewards(names: Iterable[str]) -> list[Callable]:
-    """The reward functions of these names.
+    """Return the reward functions with these names.
 
-    A name is one of `REWARD_FUNCTIONS` (or its function's own), or "FILE:function", or "module:function": the module is
-    looked for in the current folder first, then among those that are installed. An InputError names what cannot be had.
+    A name is a key of `REWARD_FUNCTIONS`, the name of such a function, "FILE:function" or "module:function". A module
+    is looked for in the current folder first, then among the installed modules.
+
+    Raises:
+        InputError: if a name is unknown, occurs twice, or cannot be imported.
     """
     short_names = [short_name(name) for name in names]
     if duplicate := next((name for name in short_names if short_names.count(name) > 1), None):
@@ -95,18 +106,29 @@ def _own_reward(name: str) -> Callable:
     return function
 
 
-def read_tags(names: Iterable[str]) -> bool:
-    """True if one of these rewards looks for think or answer tags; of one's own it is not known, so it does not."""
+def any_reads_tags(names: Iterable[str]) -> bool:
+    """Return True if one of these rewards looks for think or answer tags.
+
+    For a reward of your own this is not known, and it counts as one that does not.
+    """
     entries = (NAMED_REWARDS.get(short_name(name)) for name in names)
     return any(entry is not None and entry.reads_tags for entry in entries)
 
 
-def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
-    """Raise ValueError if a reward needs what the rows do not have; the message says where, if `locations` are given.
+def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
+    """Raise InputError, which is a ValueError, if the rewards cannot be computed from the columns of the rows.
 
-    Also for an `answer` that no reward can compare with: none at all, and for numbers a text that is none; and for
-    tests, or statements of SQL, that cannot be read. All of it is said at once. Where a reward runs programs and there
-    are no walls, that is said before anything else.
+    A column that a reward needs may be missing. An `answer` may be None or empty, or no number although a reward
+    compares numbers. Tests or statements of SQL may be unreadable. One error reports all of these.
+
+    Args:
+        names: The names of the rewards, as in `find_rewards`.
+        rows: The rows of the dataset.
+        locations: The file and line of each row, for the message. None for rows that do not come from the user's file:
+            then the message gives the index of the row.
+
+    Raises:
+        RunError: if a reward runs programs and no sandbox is available. This is checked first.
     """
     is_own_data = locations is not None
     locations = locations or [f"row {index}" for index in range(len(rows))]
@@ -114,7 +136,7 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
     for function in functions:
         check_walls("reward_funcs", function)
     needs = {short_name(name): _required_parameters(function) for name, function in zip(names, functions, strict=True)}
-    # Whether there are environments is seen later, where the environment is known.
+    # Counted as available: whether a run has environments is checked later, when the environment is loaded.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
     errors = _missing_columns(needs, available, rows[0], locations[0], is_own_data)
     if not errors:
@@ -127,22 +149,22 @@ def check_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str
 def _missing_columns(
     needs: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_own_data: bool
 ) -> list[InputError]:
-    """Errors for the columns that rewards need and the rows, such as the first one, do not have."""
+    """Return an error for each reward that needs a column which the first row does not have."""
     errors = []
     for name, columns in needs.items():
         if missing := sorted(columns - available):
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
             other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
-            lack = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
+            explanation = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
             if is_own_data and "answer" in missing:
-                lack += "; another column with the answers is named as --answer_column"
-            errors.append(InputError("reward_funcs", name, lack, found=need))
+                explanation += "; another column with the answers is named as --answer_column"
+            errors.append(InputError("reward_funcs", name, explanation, found=need))
     return errors
 
 
 def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
-    """Errors for the columns that rewards of programs and of statements read; of each row the first."""
-    # Each check once, in the order of the table.
+    """Return the first error of each row whose tests, or statement of SQL, cannot be read."""
+    # Two rewards may share a check: each check runs once, in the order of NAMED_REWARDS.
     entries = (entry for name, entry in NAMED_REWARDS.items() if name in names)
     checks = dict.fromkeys(entry.check_row for entry in entries if entry.check_row is not None)
     errors: list[InputError] = []
@@ -159,24 +181,27 @@ def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Seque
 
 
 def _answer_errors(needs: dict[str, set[str]], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
-    """Errors for expected answers with which no reward can compare."""
-    comparing = [name for name, columns in needs.items() if name in REWARD_FUNCTIONS and "answer" in columns]
-    others_apply = any("answer" not in columns for columns in needs.values())
+    """Return an error for each expected answer that a reward of this package cannot compare with a completion."""
+    comparing_names = [name for name, columns in needs.items() if name in REWARD_FUNCTIONS and "answer" in columns]
+    has_reward_without_answer = any("answer" not in columns for columns in needs.values())
     errors: list[InputError] = []
-    checked: set[str] = set()  # answers, of which 100,000 rows may have few: each costs as much as a reward
+    # A check costs as much as a reward, and 100,000 rows may have few distinct answers.
+    checked_answers: set[str] = set()
     for index, row in enumerate(rows):
-        if "answer" in row and (answer := repr(row["answer"])) not in checked:
+        if "answer" in row and (answer := repr(row["answer"])) not in checked_answers:
             try:
-                _check_answer(row["answer"], locations[index], comparing, others_apply)
-                checked.add(answer)
+                _check_answer(row["answer"], locations[index], comparing_names, has_reward_without_answer)
+                checked_answers.add(answer)
             except InputError as error:
                 errors.append(error)
     return errors
 
 
-def _check_answer(answer: Any, location: str, names: list[str], others_apply: bool) -> None:
-    """An expected answer against the rewards of the package that will compare with it."""
-    if (answer is None and not others_apply) or (names and str(answer).strip() == ""):
+def _check_answer(answer: Any, location: str, names: list[str], has_reward_without_answer: bool) -> None:
+    """Raise InputError if one of the named rewards cannot compare this expected answer with a completion."""
+    has_no_reward = answer is None and not has_reward_without_answer
+    is_never_right = bool(names) and str(answer).strip() == ""
+    if has_no_reward or is_never_right:
         raise InputError(f"{location}: answer", answer, "expected a text, since nothing could be right")
     for name in names:
         try:
@@ -189,9 +214,9 @@ def _check_answer(answer: Any, location: str, names: list[str], others_apply: bo
 
 
 def _required_parameters(function: Callable) -> set[str]:
-    """The parameters that a call has to give."""
+    """Return the names of the parameters that have no default and so must be passed."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # written in C, or otherwise without a signature
+    except (TypeError, ValueError):  # no signature is available, for example for a function written in C
         return set()
     return {p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

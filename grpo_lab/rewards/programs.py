@@ -1,9 +1,12 @@
-"""Rewards for a program, which runs behind the walls of `grpo_lab.sandbox`, and for a SELECT statement of SQLite.
+"""Rewards for a program, which runs in the sandbox of `grpo_lab.sandbox`, and for a SELECT statement of SQLite.
 
-What is rewarded is the last closed block of a completion, between lines of three backquotes. The column `tests` has one
-of the forms that data sets of programs have: statements such as "assert double(2) == 4", a text or a list of texts
-(MBPP); pairs of what the program reads and prints, as [{"input": "2", "output": "4"}, ...] or as {"inputs": ["2", ...],
-"outputs": ["4", ...]} (APPS, TACO, verl); or either as a text of JSON.
+The program or statement is the last closed code block of a completion, between lines of three backquotes. The column
+`tests` has one of the forms that datasets of programs use:
+
+- statements such as "assert double(2) == 4", as one text or a list of texts (MBPP);
+- pairs of input and expected output, as [{"input": "2", "output": "4"}, ...] or as {"inputs": ["2", ...], "outputs":
+  ["4", ...]} (APPS, TACO, verl);
+- either of the two as JSON text.
 """
 
 import json
@@ -21,13 +24,13 @@ from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
 from grpo_lab.sandbox.python import SECONDS, execute, needs_walls
 
-MOST_ROWS = 10_000  # of the result of a query that a reward compares
+MOST_ROWS = 10_000  # limit on the rows of a query result that is compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
+_EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 
 
 class Case(NamedTuple):
-    """One test: a statement that is run after the program, or what the program reads and has to print."""
+    """One test: a statement that runs after the program, or an input and the output that the program has to print."""
 
     statement: str | None
     stdin: str = ""
@@ -36,59 +39,78 @@ class Case(NamedTuple):
 
 @needs_walls
 def code_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
-    """1.0 if the program in a completion passes all of its tests, else 0.0, as without a program; None without tests.
+    """Return 1.0 for each completion whose program passes all tests, else 0.0; None if a row has no tests.
 
-    seconds: of computing, for each test.
+    Args:
+        completions: Strings or lists of chat messages. A completion without a program earns 0.0.
+        tests: The tests of each completion, in one of the forms above, or None.
+        seconds: The CPU seconds that the program may take for each test.
+        kwargs: Other columns, unused.
     """
-    return _of_each("code", completions, tests, lambda code, cases: float(all(_passes(code, cases, seconds))))
+    return _score_programs("code", completions, tests, lambda code, cases: float(all(_passes(code, cases, seconds))))
 
 
 @needs_walls
 def pass_rate_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
-    """The share of its tests that the program in a completion passes, 0.0 without a program; None without tests.
+    """Return the fraction of the tests that the program of each completion passes; None if a row has no tests.
 
-    seconds: of computing, for each test.
+    Arguments are the same as for `code_reward`. A completion without a program earns 0.0.
     """
-    return _of_each(
+    return _score_programs(
         "pass_rate", completions, tests, lambda code, cases: sum(_passes(code, cases, seconds)) / len(cases)
     )
 
 
 def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list[float | None]:
-    """1.0 if the SELECT in a completion has the result of the one in the column `sql`, else 0.0; None without that.
+    """Return 1.0 if the SELECT of a completion has the same result as the expected statement, else 0.0.
 
-    Both are asked of the SQLite file in the column `database`, which is only read. Rows may come in any order, unless
-    the expected statement says ORDER BY; names of columns do not matter, their order does.
+    The rows of the two results may be in different orders, unless the expected statement has ORDER BY. The names of the
+    result columns may differ, but not their order.
+
+    Args:
+        completions: Strings or lists of chat messages. A completion without a statement earns 0.0.
+        sql: The expected statement of each completion. If an entry is None, the reward does not apply, and None is
+            returned.
+        database: The path of the SQLite file that both statements query; it is only read.
+        kwargs: Other columns, unused.
     """
     for name, column in (("sql", sql), ("database", database)):
         check_column(f"sql: {name}", column, completions)
     expected = cache(expected_result)
     return [
-        None if statement is None else _has_result(completion, database[row], *expected(database[row], statement))
+        None if statement is None else _score_query(completion, database[row], *expected(database[row], statement))
         for row, (completion, statement) in enumerate(zip(completions, sql, strict=True))
     ]
 
 
 def last_block(completion: Any, languages: Iterable[str]) -> str | None:
-    """The text of the last closed block in one of these languages, or in none that is named; None if there is none."""
+    """Return the text of the last closed code block that names one of these languages or none; None without a block."""
     blocks = _BLOCK.findall(completion_text(completion).replace("\r\n", "\n"))
     return next((text for name, text in reversed(blocks) if name.lower() in ("", *languages)), None)
 
 
 def read_tests(tests: Any) -> list[Case]:
-    """The tests in an entry of the column `tests`; InputError for what is none of its forms."""
+    """Return the tests in an entry of the column `tests`.
+
+    Raises:
+        InputError: if the entry has none of the forms above.
+    """
     value = _parsed(tests)
     if isinstance(value, str) and value.strip():
         return [Case(value)]
     if isinstance(value, dict):
         value = _pairs(value)
     if not isinstance(value, list | tuple) or not value:
-        raise InputError("tests", tests, _FORMS, found=f"is {shortened(tests)}")
+        raise InputError("tests", tests, _EXPECTED_FORMS, found=f"is {shortened(tests)}")
     return [_case(test) for test in value]
 
 
 def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
-    """The rows of a statement that is right, and whether their order counts; InputError for one that has none."""
+    """Return the rows that the expected statement selects, and whether their order counts.
+
+    Raises:
+        InputError: if there is no such database, or the statement has no result in it, or a result of too many rows.
+    """
     if not isinstance(database, str) or not Path(database).is_file():
         raise InputFileError("database", database, f"expected a SQLite file; there is none in {Path.cwd()}")
     try:
@@ -100,30 +122,32 @@ def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
     return _comparable(rows), re.search(r"\border\s+by\b", statement, re.IGNORECASE) is not None
 
 
-def _of_each(name: str, completions: Any, tests: Any, reward: Callable[[str, list[Case]], float]) -> list[float | None]:
-    """The reward of each completion's program, as many at a time as there are processors."""
+def _score_programs(
+    name: str, completions: Any, tests: Any, reward: Callable[[str, list[Case]], float]
+) -> list[float | None]:
+    """Return the reward of each completion's program; as many programs run at a time as there are CPUs."""
     check_column(f"{name}: tests", tests, completions)
     cases = [None if entry is None else read_tests(entry) for entry in tests]
     programs = [last_block(completion, ("python", "py", "python3")) for completion in completions]
 
-    def scored(program: str | None, row_cases: list[Case] | None) -> float | None:
+    def score(program: str | None, row_cases: list[Case] | None) -> float | None:
         if row_cases is None:
             return None
         return 0.0 if program is None else reward(program, row_cases)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(scored, programs, cases))
+        return list(threads.map(score, programs, cases))
 
 
 def _passes(code: str, cases: list[Case], seconds: float) -> Iterable[bool]:
-    """Run a program on each test anew; True for those that it passes, one by one."""
+    """Run a program once for each test, and yield whether it passes that test."""
     for case in cases:
         execution = execute(code, case.stdin, case.statement, seconds)
         yield execution.succeeded and (case.statement is not None or _lines(execution.output) == _lines(case.stdout))
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of an output as they are compared, without spaces at their ends and empty lines at the end."""
+    """Return the lines of an output without spaces at their ends and without empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
@@ -131,7 +155,7 @@ def _parsed(tests: Any) -> Any:
     if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(tests)
-        except ValueError:  # then it is a statement that begins so
+        except ValueError:  # not JSON: a statement may begin with a bracket, too
             return tests
     return tests
 
@@ -141,8 +165,8 @@ def _pairs(tests: dict) -> list[dict]:
     if tests.get("fn_name") is not None:
         raise InputError("tests", tests, "write calls of a function as assert statements", found="has an fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise InputError("tests", tests, _FORMS, found=f"is {shortened(tests)}")
-    return [{"input": read, "output": printed} for read, printed in zip(inputs, outputs, strict=True)]
+        raise InputError("tests", tests, _EXPECTED_FORMS, found=f"is {shortened(tests)}")
+    return [{"input": stdin, "output": stdout} for stdin, stdout in zip(inputs, outputs, strict=True)]
 
 
 def _case(test: Any) -> Case:
@@ -152,10 +176,10 @@ def _case(test: Any) -> Case:
         stdin, stdout = test.get("input"), test.get("output")
         if isinstance(stdin, str) and isinstance(stdout, str):
             return Case(None, stdin, stdout)
-    raise InputError("tests", test, _FORMS, found=f"has {shortened(test)}")
+    raise InputError("tests", test, _EXPECTED_FORMS, found=f"has {shortened(test)}")
 
 
-def _has_result(completion: Any, database: str, expected: list[tuple], is_ordered: bool) -> float:
+def _score_query(completion: Any, database: str, expected: list[tuple], is_ordered: bool) -> float:
     statement = last_block(completion, ("sql", "sqlite"))
     if statement is None:
         return 0.0
@@ -168,5 +192,5 @@ def _has_result(completion: Any, database: str, expected: list[tuple], is_ordere
 
 
 def _comparable(rows: list[tuple]) -> list[tuple]:
-    """Sums in another order differ in their last digits, which do not count."""
+    """Round floats to 9 digits: the last digits of a sum depend on the order of its terms."""
     return [tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row) for row in rows]

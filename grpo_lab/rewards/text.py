@@ -1,4 +1,4 @@
-"""What every reward reads first: the text of a completion, the answer in it, and the form in which texts compare."""
+"""Reading completions: their text, the answer in it, and the normal form in which two texts are compared."""
 
 import numbers
 import re
@@ -7,27 +7,31 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
 
-LONGEST_ANSWER = 1000  # characters; a policy may write millions of digits, and arithmetic on them takes long
+# In characters. A policy may write millions of digits, and arithmetic with them takes long.
+LONGEST_ANSWER = 1000
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
-# As the models of several makers mark the end of their thinking, and its beginning.
-_THOUGHT = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
+# The tags that begin and end the thinking in models of several makers.
+_THINKING_TAG = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
-_MARKS = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
-_BESIDE_CHINESE = re.compile(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])")
-# Folding these would change the number: 10² is not 102, and 2½ is not 21/2.
-_KEPT_APART = ("<super>", "<sub>", "<fraction>")
+_PUNCTUATION = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
+_SPACE_BESIDE_CHINESE = re.compile(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])")
+# Kinds of characters that NFKC must not replace, since the number would change: 10² is not 102, and 2½ is not 21/2.
+_NOT_NORMALISED = ("<super>", "<sub>", "<fraction>")
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion, given as a string or as a list of chat messages, of which the assistant's are joined.
+    """Return the text of a completion, which is a string or a list of chat messages.
 
-    A message without a role counts as the assistant's. Anything else is a TypeError.
+    The texts of the assistant's messages are joined by line breaks. A message without a role counts as the assistant's.
+
+    Raises:
+        TypeError: if the completion is neither a string nor such a list.
     """
     return _text_of(completion, "assistant", "completion")
 
 
 def prompt_text(prompt: Any) -> str:
-    """The question in a prompt, given as a string or as a list of chat messages, of which the user's are joined."""
+    """Return the question in a prompt: a string as it is, or the joined texts of the user's messages."""
     return _text_of(prompt, "user", "prompt")
 
 
@@ -43,11 +47,11 @@ def _text_of(value: Any, role: str, argument: str) -> str:
 
 
 def after_thinking(text: str) -> str:
-    """The text after the last `</think>`, or all of a text without thinking; empty where the thinking was cut off.
+    """Return the text after the last `</think>`; the whole text without such tags; "" if the thinking was cut off.
 
     Other tags of thinking count as well: `<thinking>`, `[THINK]`, `◁think▷`.
     """
-    tags = [*_THOUGHT.finditer(text)]
+    tags = [*_THINKING_TAG.finditer(text)]
     if not tags:
         return text
     is_end = "/" in tags[-1].groups()
@@ -55,46 +59,47 @@ def after_thinking(text: str) -> str:
 
 
 def is_cut_off(ending: str, opening: str) -> bool:
-    """True if this much text, after the last closed block, opens another one, or ends amid the word that would."""
+    """Return True if the text after the last closed block opens another block, or ends within an opening tag."""
     return opening in ending or any(ending.endswith(opening[:length]) for length in range(3, len(opening)))
 
 
 def extract_answer(text: str) -> str | None:
-    """The text of the last closed `<answer>...</answer>` block, stripped; None where there is none or it is empty.
+    """Return the text of the last closed `<answer>...</answer>` block, stripped; None if there is no text in it.
 
-    A block reaches from an `<answer>` to the next `</answer>`; of several openings in a row the last one counts. An
-    earlier block never stands in for an empty last one.
+    A block reaches from an `<answer>` to the next `</answer>`. After several `<answer>` in a row, the block begins at
+    the last of them. If no block is closed, or the last one is empty, the result is None: an earlier block does not
+    replace an empty last one.
     """
     blocks = _ANSWER.findall(text)
     return (blocks[-1].strip() or None) if blocks else None
 
 
 def normalise_text(text: str) -> str:
-    """The form in which two texts are compared: NFKC, single spaces, no commas between thousands.
+    """Return a text in the form in which two texts are compared: NFKC, single spaces, no commas between thousands.
 
-    Full-width forms become ordinary ones ("１２！" is "12!"); superscripts, subscripts and fractions stay as they are.
-    Case counts, and so does the way to write a number: "0.5" is not "1/2" here; for `math_reward` they are equal.
+    Full-width characters become ordinary ones ("１２！" becomes "12!"). Superscripts, subscripts and fractions stay
+    unchanged. Case and notation still differ: "0.5" is not "1/2" here, although `math_reward` finds the two equal.
     """
     return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), fold(text))
 
 
 def loose_text(text: str) -> str:
-    """Normalised, in lower case, without the marks that part sentences, and without spaces beside Chinese characters.
+    """Return a normalised text in lower case, without punctuation and without spaces beside Chinese characters.
 
-    "I like machine learning." and "i like machine learning" are the same here, and so are "czq 是神！" and "czq是神".
-    A mark between digits stays: 1.5 is not 15.
+    "I like machine learning." and "i like machine learning" become the same text, and so do "czq 是神！" and "czq是神".
+    Punctuation between digits stays: 1.5 is not 15.
     """
-    plain = _MARKS.sub(" ", normalise_text(text).casefold())
-    return " ".join(_BESIDE_CHINESE.sub("", " ".join(plain.split())).split())
+    plain = _PUNCTUATION.sub(" ", normalise_text(text).casefold())
+    return " ".join(_SPACE_BESIDE_CHINESE.sub("", " ".join(plain.split())).split())
 
 
 def fold(text: str) -> str:
-    """NFKC and single spaces, for a text in which a comma may part the elements of a list."""
-    if text.isascii():  # which NFKC leaves as it is
+    """Return a text in NFKC with single spaces; commas stay, since they may separate the elements of a list."""
+    if text.isascii():  # NFKC does not change ASCII
         return " ".join(text.split())
     folded = "".join(
         character
-        if unicodedata.decomposition(character).startswith(_KEPT_APART)
+        if unicodedata.decomposition(character).startswith(_NOT_NORMALISED)
         else unicodedata.normalize("NFKC", character)
         for character in text
     )
@@ -102,17 +107,23 @@ def fold(text: str) -> str:
 
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
-    """The column `answer` as strings, one per completion; None where the reward does not apply."""
+    """Return the column `answer` as strings, one per completion; None for a completion without an expected answer."""
     check_expected(name, completions, answer)
     return [None if expected is None else str(expected) for expected in answer]
 
 
 def check_expected(name: str, completions: Any, answer: Any) -> None:
-    """Raise unless the column `answer` has a str, an int or None for each completion."""
+    """Raise an error unless the column `answer` has a str, an int or None for each completion.
+
+    Raises:
+        ValueError: if the number of entries is not the number of completions.
+        TypeError: if an entry is anything else; the message gives its row. `name` is the reward, for the message.
+    """
     check_column(f"{name}: answer", answer, completions)
     for row, expected in enumerate(answer):
-        # A float is refused: 42.0 would be compared as "42.0", which no response ever says.
-        if expected is not None and (isinstance(expected, bool) or not isinstance(expected, (str, numbers.Integral))):
+        # A float is refused: 42.0 would be compared as the text "42.0", and a response says "42".
+        is_text_or_int = isinstance(expected, str | numbers.Integral) and not isinstance(expected, bool)
+        if expected is not None and not is_text_or_int:
             description = f"is {shortened(expected)}"
             raise InputTypeError(
                 f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=description
@@ -120,14 +131,14 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
 
 
 def check_setting(name: str, value: Any) -> None:
-    """A setting of a reward is one number; a list is a column of the data that has its name."""
+    """Raise TypeError unless the setting of a reward is a number; a column of the dataset may have the same name."""
     if not isinstance(value, numbers.Real):
         expected = "expected a number; a column of the data must have another name than this setting"
         raise InputTypeError(name, value, expected, found=f"is {shortened(value)}")
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
-    """A column that reward functions get has one entry per completion; `name` is for the message."""
+    """Raise ValueError unless a column has one entry per completion; the message names it `name`."""
     is_no_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
     if is_no_list or len(values) != len(completions):
         description = f"is {shortened(values)}" if is_no_list else f"has {len(values)} entries"
@@ -137,6 +148,6 @@ def check_column(name: str, values: Any, completions: Any) -> None:
 
 
 def shortened(value: Any) -> str:
-    """Type and beginning of a value, for messages."""
+    """Return the type and the first 80 characters of a value, for messages."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

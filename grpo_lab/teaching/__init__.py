@@ -1,1 +1,1 @@
-"""Tools that only lessons use: how a notebook begins, predictions, plots, planted bugs, how probable a beginning is."""
+"""Tools that only lessons use: the beginning of a notebook, predictions, plots, planted bugs, prefix probabilities."""

@@ -1,6 +1,7 @@
-"""Errors that say in one sentence what to do: an interrupt, a cell that stops, and a name of a cell that has not run.
+"""Errors in a notebook that tell the reader in one sentence what to do.
 
-`begin` of a lesson asks for them; `kernel_start.py` lets every kernel of an environment do so before the first cell.
+They are shown for an interrupt, for a cell that stops on purpose, and for a name that a cell defines which has not run
+yet. `begin` of a lesson turns them on; `kernel_start.py` turns them on for every kernel, before its first cell.
 """
 
 import ast
@@ -13,18 +14,18 @@ from pathlib import Path
 from grpo_lab.base.language import _, fill
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_WITH_OWN_NAMES = (
+_NEW_SCOPES = (
     *(*_DEFINITIONS, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 
 
 class CellStopped(Exception):
-    """The end of a cell that waits for its reader; its text says for what."""
+    """Stops a cell that needs something from the reader; the text of the exception tells what."""
 
 
 def explain_errors(shell) -> None:
-    """From now on, show an interrupt as one line, and an undefined name with the cell that defines it."""
+    """Make an IPython shell show an interrupt as one line, and an undefined name with the cell that defines it."""
     shell.set_custom_exc((KeyboardInterrupt, CellStopped, NameError), _show)
 
 
@@ -36,13 +37,15 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
     else:
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
         folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
-        if type(error) is NameError and folder.startswith("ipykernel_"):  # not within a library
-            lines = [*lines, "", str(_missing(error.name))]
+        is_raised_in_cell = folder.startswith("ipykernel_")  # and not in a library
+        if type(error) is NameError and is_raised_in_cell:
+            lines = [*lines, "", str(_where_defined(error.name))]
     shell._showtraceback(kind, error, lines)
 
 
-def _missing(name: str) -> str:
-    sources = _cells(os.environ.get("JPY_SESSION_NAME", ""))  # set by JupyterLab: the path of the notebook
+def _where_defined(name: str) -> str:
+    """Return a sentence on the cell that defines a name; "" if the notebook cannot be read."""
+    sources = _read_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
     first = first_line_that_makes(name, sources)
     if first is None:
         return _(fill("No cell of this notebook defines {0}. Is it spelt correctly?", f"`{name}`")) if sources else ""
@@ -50,8 +53,8 @@ def _missing(name: str) -> str:
                   "(menu Run).", f"`{name}`", f"`{first}`"))  # fmt: skip
 
 
-def _cells(path: str) -> list[str]:
-    """The code of the notebook, as it was last saved; none where it cannot be read."""
+def _read_cells(path: str) -> list[str]:
+    """Return the code cells of a notebook as it was last saved; an empty list if it cannot be read."""
     try:
         cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError, KeyError):
@@ -60,14 +63,18 @@ def _cells(path: str) -> list[str]:
 
 
 def first_line_that_makes(name: str, sources: list[str]) -> str | None:
-    """Return the first line of the first cell that assigns, defines or imports the name, or None.
+    """Return the first line of the first cell that assigns, defines or imports the name; None without such a cell.
 
-    A name within a function, a class or a comprehension of a cell is no name of the notebook.
+    Names inside a function, a class or a comprehension do not count, since other cells cannot use them.
+
+    Args:
+        name: The name.
+        sources: The code of the cells, in order.
     """
     for source in sources:
         try:
-            nodes = list(_of_the_cell(ast.parse(source)))
-        except SyntaxError:  # a cell with `%` or `!`
+            nodes = list(_nodes_of_cell(ast.parse(source)))
+        except SyntaxError:  # the cell has a magic command (`%`) or a shell command (`!`)
             continue
         names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         names |= {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
@@ -78,9 +85,9 @@ def first_line_that_makes(name: str, sources: list[str]) -> str | None:
     return None
 
 
-def _of_the_cell(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk through a cell; of what has names of its own (a function, a class, a comprehension) only its own node."""
+def _nodes_of_cell(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a cell, without the nodes inside functions, classes and comprehensions."""
     yield node
-    if not isinstance(node, _WITH_OWN_NAMES):
+    if not isinstance(node, _NEW_SCOPES):
         for child in ast.iter_child_nodes(node):
-            yield from _of_the_cell(child)
+            yield from _nodes_of_cell(child)

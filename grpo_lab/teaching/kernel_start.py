@@ -1,7 +1,8 @@
-"""What a kernel does when it starts: a cell that is run before the first one says which cell to run.
+"""An extension of IPython that explains errors from the start of a kernel on.
 
-`python -m grpo_lab.teaching.kernel_start` (in `make setup`) writes the configuration that asks for it, for every kernel
-of the environment. Nothing heavy is imported here: it would delay each of them.
+If a cell is run too early, the error names the cell to run first. `python -m grpo_lab.teaching.kernel_start` (in
+`make setup`) writes the configuration that loads this extension in every kernel of the environment. Nothing heavy is
+imported here, since it would delay the start of each kernel.
 """
 
 import sys
@@ -16,15 +17,19 @@ c.InteractiveShellApp.extensions.append("grpo_lab.teaching.kernel_start")
 
 
 def load_ipython_extension(shell) -> None:
-    """Explain errors from the start of a kernel on, in the language of the folder that it starts in."""
+    """Explain errors in the language of the folder in which the kernel starts; IPython calls this function."""
     speak_language_of_folder(Path.cwd())
     explain_errors(shell)
 
 
 def explain_errors_in_every_kernel(environment: Path) -> Path | None:
-    """Write the configuration by which each kernel of a Python environment begins with this extension.
+    """Write the configuration that loads this extension in every kernel of a Python environment.
 
-    None, and nothing is written, where another configuration stands there.
+    Args:
+        environment: The folder of the environment (`sys.prefix`).
+
+    Returns:
+        The configuration file. None if another configuration is already there: then nothing is written.
     """
     file = environment / "etc" / "ipython" / "ipython_kernel_config.py"
     if file.exists() and file.read_text(encoding="utf-8") != CONFIGURATION:
@@ -35,5 +40,5 @@ def explain_errors_in_every_kernel(environment: Path) -> Path | None:
 
 
 if __name__ == "__main__":
-    written = explain_errors_in_every_kernel(Path(sys.prefix))
-    print(written or f"{sys.prefix} has an ipython_kernel_config.py of its own, which stays as it is")
+    configuration_file = explain_errors_in_every_kernel(Path(sys.prefix))
+    print(configuration_file or f"{sys.prefix} has an ipython_kernel_config.py of its own, which stays as it is")

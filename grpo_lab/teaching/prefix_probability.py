@@ -1,7 +1,8 @@
-"""The probability that a completion begins in a certain way, and whether that pays: read from logits, not sampled.
+"""The probability that a completion begins with a given prefix, and that the prefix leads to the right number.
 
-The tiny model decides with one token whether it thinks, `evaluate.thinking_probability`. A model that speaks English
-begins with several tokens, such as writing a sum out before its result: "8 + 9 = 17" where "17" was asked for.
+Both are computed from logits, without sampling. The tiny model decides with one token whether it thinks
+(`evaluate.thinking_probability`). For a model that writes English, a beginning has several tokens: asked for the number
+17, it may write out the sum first, "8 + 9 = 17".
 """
 
 import torch
@@ -14,33 +15,38 @@ from grpo_lab.rollout import encode_prompts, evaluating
 
 @torch.no_grad()
 def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str) -> tuple[float, float]:
-    """The probability that a completion begins in this way, and that the number which follows is the right one.
+    """Compute the probability that a completion begins with a prefix, and that the right number follows.
 
     Args:
-        row: a problem with "prompt".
-        beginning: the prefix, such as "8 + 9 = "; "" for none.
-        number: the right number, such as "17".
+        model: A causal language model of transformers.
+        tokenizer: The tokenizer of the model.
+        row: A problem with the key "prompt".
+        beginning: The prefix, such as "8 + 9 = "; "" for no prefix.
+        number: The right number, such as "17".
 
     Returns:
-        P(beginning), and P(the number is `number`, and no further digit | beginning, and then a digit).
+        Two probabilities. The first is P(beginning). The second is conditional: given the beginning and that a digit
+        follows, the probability that the next characters are `number`, and then no further digit.
 
     Raises:
-        ValueError: if number is not made of digits.
+        ValueError: if `number` does not consist of digits.
     """
     if not number.isdigit():
         raise InputError("number", number, "expected digits")
     prompt, mask = encode_prompts(tokenizer, [row["prompt"]])
-    begins, digits = _ids(tokenizer, beginning), _ids(tokenizer, number)
-    ids = torch.cat([prompt[0], begins, digits])[None].to(model.device)
-    mask = torch.cat([mask, mask.new_ones(1, len(begins) + len(digits))], dim=1).to(model.device)
+    prefix_ids, number_ids = _ids(tokenizer, beginning), _ids(tokenizer, number)
+    ids = torch.cat([prompt[0], prefix_ids, number_ids])[None].to(model.device)
+    mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
     with evaluating(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
-    probabilities = logits.float().softmax(-1).cpu()  # those of each token after the prompt, and of one more
-    is_digit = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
-    chosen = probabilities[:-1].gather(1, torch.cat([begins, digits])[:, None])[:, 0]
-    a_digit = probabilities[len(begins), is_digit].sum()
-    right = chosen[len(begins) :].prod() / a_digit * (1 - probabilities[-1, is_digit].sum())
-    return chosen[: len(begins)].prod().item(), right.item()
+    probabilities = logits.float().softmax(-1).cpu()  # one row for each token after the prompt, and one for the next
+    ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
+    token_probabilities = probabilities[:-1].gather(1, torch.cat([prefix_ids, number_ids])[:, None])[:, 0]
+    p_beginning = token_probabilities[: len(prefix_ids)].prod()
+    p_number = token_probabilities[len(prefix_ids) :].prod()
+    p_any_digit = probabilities[len(prefix_ids), ids_of_digits].sum()
+    p_no_further_digit = 1 - probabilities[-1, ids_of_digits].sum()
+    return p_beginning.item(), (p_number / p_any_digit * p_no_further_digit).item()
 
 
 def _ids(tokenizer, text: str) -> Tensor:

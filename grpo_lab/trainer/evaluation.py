@@ -13,8 +13,9 @@ from transformers import TrainerState
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
+from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
+from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.experience import Experience

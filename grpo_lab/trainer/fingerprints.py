@@ -23,7 +23,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
-from grpo_lab.rewards.scoring import as_list
+from grpo_lab.rewards.functions import as_list
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.inputs import RunInputs
 

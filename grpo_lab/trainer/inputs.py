@@ -14,7 +14,7 @@ from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import load_tokenizer, pick_device
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
-from grpo_lab.rewards.scoring import check_signatures, check_weights
+from grpo_lab.rewards.functions import check_signatures, check_weights
 from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.forward.attention import attention_dtype

@@ -6,8 +6,9 @@ A comment such as `# [rows]` labels a line that exercises and mutation tests bre
 from collections.abc import Callable
 
 from grpo_lab.rewards import score_completions
+from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards, as_list_or_empty
+from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
 

@@ -1,4 +1,4 @@
-"""Rewards that compare numbers: what a number is, and where it may stand in a completion."""
+"""Rewards that compare numbers: which texts are numbers, and where the number may be in a completion."""
 
 from decimal import Decimal
 
@@ -66,14 +66,14 @@ CUT_OFF = [
 
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
 def test_a_text_that_was_cut_off_answers_nothing(reward):
-    if reward is last_number_reward:  # a tag that is opened alone says nothing to it
+    if reward is last_number_reward:  # it ignores a single tag that is not closed
         assert reward(CUT_OFF[:-1], answer=["5"] * 5) == [0.0] * 5
     else:
         assert reward(CUT_OFF, answer=["5"] * 6) == [0.0] * 6
 
 
 def test_comparisons_know_the_same_notations():
-    """An answer is the expected number for both rewards, whichever of the two is written how."""
+    """Both rewards find an answer equal to the expected number, in whichever notation each of the two is written."""
     notations = {
         "1000": ["1,000", "1e3", "10^3", r"10^{3}", "1 000", "1'000", r"1{,}000", "2000/2", r"\frac{-1000}{-1}"],
         "-3/4": ["-0.75", r"\frac{3}{-4}", r"-\frac{3}{4}", "3/-4", "-75%", "-7.5e-1", r"$-\tfrac34$", "6/-8"],
@@ -85,7 +85,7 @@ def test_comparisons_know_the_same_notations():
         for notation in equal_notations
         for a, b in ((number, notation), (notation, number))
     ]
-    pairs = [(a, b) for a, b in pairs if "三" not in b]  # an expected text has to be a number
+    pairs = [(a, b) for a, b in pairs if "三" not in b]  # expected texts in digits only
     texts, expected = [answered(a) for a, _ in pairs], [b for _, b in pairs]
     by_number, by_mathematics = number_reward(texts, expected), math_reward(texts, expected, time_limit=60.0)
     assert by_number == by_mathematics

@@ -1,4 +1,4 @@
-"""Rewards from another model, with fake ones: how a reply is read, and what is left out."""
+"""Rewards from another model, tested with fake models: how replies are read, and which completions get no reward."""
 
 import pytest
 
@@ -14,8 +14,8 @@ REPLIES = {
     None: ["yes/no", "yes and no", "maybe", "I know yesterday's news", "", "是否", "也许"],
 }  # fmt: skip
 
-# Of a third reader: what is said of the expected answer, what follows a yes, other signs than a colon.
-OF_A_THIRD_READER = {
+# Replies about the expected answer, replies that go on after a yes, and replies with other signs than a colon.
+LONGER_REPLIES = {
     "yes": [
         "The response is in agreement with the expected answer.", "Both are 7, so yes.", "verdict=yes",
         "The response's answer, 7, equals the expected answer.", "I agree that the response is correct.",
@@ -46,7 +46,7 @@ OF_A_THIRD_READER = {
     ],
 }  # fmt: skip
 
-# What stands before the word counts, in both languages; what is not clear is no verdict.
+# Replies in which the words before the verdict word count, in both languages. An unclear reply has no verdict.
 IN_CONTEXT = {
     "yes": [
         "Correct ✅", "✅", "✔️ The response is right", "The answer matches the reference answer.", "It matches.",
@@ -117,7 +117,7 @@ def test_a_judges_reply_is_read_or_left():
 
 @pytest.mark.parametrize("verdict", IN_CONTEXT)
 def test_a_verdict_is_read_with_what_stands_before_it(verdict):
-    replies = IN_CONTEXT[verdict] + OF_A_THIRD_READER[verdict]
+    replies = IN_CONTEXT[verdict] + LONGER_REPLIES[verdict]
     assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
 
 
@@ -160,9 +160,9 @@ def test_a_judges_mistakes_are_named():
 
 
 def test_reward_model_reward():
-    seen = []
-    reward = reward_model_reward(lambda *texts: seen.append(texts) or float(len(texts[1])), name="length")
+    scored_texts = []
+    reward = reward_model_reward(lambda *texts: scored_texts.append(texts) or float(len(texts[1])), name="length")
     completions = [[{"role": "assistant", "content": "four"}], "ab"]
     assert reward(completions, prompts=[[{"role": "user", "content": "q"}], "r"], answer=["", ""]) == [4.0, 2.0]
-    assert seen == [("q", "four"), ("r", "ab")]
+    assert scored_texts == [("q", "four"), ("r", "ab")]
     assert reward.__name__ == "length"

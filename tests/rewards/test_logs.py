@@ -1,4 +1,4 @@
-"""TRL's extra arguments of rewards, and rewards that are coroutines: what one written for TRL 1.16 gives and logs."""
+"""TRL's extra arguments of rewards, and coroutines: a reward written for TRL 1.16 returns and logs the same here."""
 
 import asyncio
 import functools
@@ -27,7 +27,7 @@ PROMPTS = [[{"role": "user", "content": "q"}]] * 4
 
 
 def curriculum(prompts, completions, completion_ids, answer, trainer_state, log_extra=None, log_metric=None):
-    """As the documentation of TRL shows it: a text of each, two metrics, and a weight that grows with the run."""
+    """A reward as in TRL's documentation: it logs two columns and two metrics, and its weight grows during the run."""
     lengths = [len(completion[0]["content"]) for completion in completions]
     log_extra("length", lengths)
     log_extra("right", [str(text) for text in answer])
@@ -39,22 +39,22 @@ def curriculum(prompts, completions, completion_ids, answer, trainer_state, log_
 
 async def waits(completions, log_metric, **kwargs):
     await asyncio.sleep(0)
-    log_metric("of the coroutine", 0.25)
+    log_metric("coroutine", 0.25)
     return [None if len(completion[0]["content"]) == 1 else 2.0 for completion in completions]
 
 
 class Judge:
-    """An object whose call is a coroutine, with the columns and TRL's arguments in **kwargs."""
+    """An object whose `__call__` is a coroutine, and takes the columns and TRL's arguments as **kwargs."""
 
     async def __call__(self, completions, **kwargs):
         assert kwargs["answer"] == ["1"] * 4 and kwargs["trainer_state"].global_step == 6
         return [1.0] * len(completions)
 
 
-def of_trl(functions):
-    """What TRL's own lines give and log for them: rewards (B, F), metrics and columns."""
+def computed_by_trl(functions):
+    """Return the rewards (B, F), the metrics and the columns that TRL's code computes with these functions."""
     module = pytest.importorskip("trl.trainer.grpo_trainer")
-    pytest.importorskip("accelerate").PartialState()  # its logger asks for it
+    pytest.importorskip("accelerate").PartialState()  # TRL's logger needs it
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -67,24 +67,24 @@ def of_trl(functions):
     stub._log_metric = functools.partial(module.GRPOTrainer._log_metric, stub)
     stub._log_completion_extra = functools.partial(module.GRPOTrainer._log_completion_extra, stub)
     inputs = [{"prompt": prompt, "answer": "1"} for prompt in PROMPTS]
-    run = module.GRPOTrainer._calculate_rewards.__wrapped__
-    rewards = run(stub, inputs, PROMPTS, COMPLETIONS, [[1]] * 4)
+    calculate_rewards = module.GRPOTrainer._calculate_rewards.__wrapped__
+    rewards = calculate_rewards(stub, inputs, PROMPTS, COMPLETIONS, [[1]] * 4)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
-    # How its trainer goes on: the sum of what was logged by its number.
+    # As in TRL's trainer, a metric is the mean of the logged values.
     metrics = {name: float(sum(values) / len(values)) for name, values in stub._pending_metrics.items()}
     return rewards, metrics, dict(stub._pending_extra_logs)
 
 
 def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     functions = [curriculum, waits, Judge(), functools.partial(waits, another=1)]
-    theirs, metrics, columns = of_trl(functions)
+    theirs, metrics, columns = computed_by_trl(functions)
     log = RewardLog(TrainerState(global_step=6, max_steps=8))
     keywords = {"answer": ["1"] * 4} | log.arguments()
     _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
     assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
-    assert set(metrics) == {"length/mean", "twice", "of the coroutine"} and metrics["twice"] == 1.5
+    assert set(metrics) == {"length/mean", "twice", "coroutine"} and metrics["twice"] == 1.5
     assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0] and names == ["curriculum", "waits", "Judge", "waits_2"]
 
 
@@ -93,7 +93,10 @@ def score(functions):
 
 
 def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
-    """Each waits for the other, so one after the other they would never end; also inside a loop, as in a notebook."""
+    """Each coroutine waits for the other, so they end only if they run concurrently.
+
+    They are called inside a running event loop, as in a notebook.
+    """
     events = [threading.Event(), threading.Event()]
 
     def meets(mine, other):
@@ -137,7 +140,7 @@ def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
 
 
 def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
-    """Two updates per step: as in TRL, steps count updates, and an evaluation has "eval/" before the name."""
+    """The run has two updates per step. As in TRL, `global_step` counts updates, and evaluations log under "eval/"."""
     config = make_config(
         output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3
     )

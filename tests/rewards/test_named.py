@@ -1,4 +1,4 @@
-"""Rewards by name: those of the package, your own, and what they need of the rows."""
+"""Rewards by name: the rewards of the package, your own, and the columns that they need."""
 
 import importlib
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab import rewards
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, check_columns, find_rewards, read_tags, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 
 FILES = {
     "mine": """
@@ -35,7 +35,7 @@ LIMIT = 3
 
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
-    """A current folder with modules of one's own, one of a name in the standard library; other tests see none."""
+    """A current folder with your own modules, one of them named as in the standard library; removed after the test."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
@@ -107,9 +107,11 @@ def test_what_cannot_be_had_is_named(workdir, name, kind, message):
 
 def test_who_looks_for_tags():
     assert all(
-        read_tags([name]) for name in REWARD_FUNCTIONS if name not in ("contains", "last", "code", "pass_rate", "sql")
+        any_reads_tags([name])
+        for name in REWARD_FUNCTIONS
+        if name not in ("contains", "last", "code", "pass_rate", "sql")
     )
-    assert not read_tags(["contains", "last", "mine:short"]) and read_tags(["mine:short", "format_reward"])
+    assert not any_reads_tags(["contains", "last", "mine:short"]) and any_reads_tags(["mine:short", "format_reward"])
 
 
 ROWS = [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]
@@ -120,12 +122,14 @@ def with_answer(value):
 
 
 def test_rows_that_the_rewards_can_be_given(workdir):
-    check_columns(["accuracy", "format"], ROWS)
-    check_columns(["accuracy", "format"], with_answer(None))  # there the format alone is rewarded
-    check_columns(["number", "last"], with_answer(2))
-    check_columns(["math"], with_answer("x+1"))
-    check_columns(["mine:short"], [{"prompt": "a"}])
-    check_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])  # what it takes is its own affair
+    check_reward_columns(["accuracy", "format"], ROWS)
+    # A row without an answer is rewarded for its format alone.
+    check_reward_columns(["accuracy", "format"], with_answer(None))
+    check_reward_columns(["number", "last"], with_answer(2))
+    check_reward_columns(["math"], with_answer("x+1"))
+    check_reward_columns(["mine:short"], [{"prompt": "a"}])
+    # An answer that is a float is allowed for your own reward.
+    check_reward_columns(["mine:cost"], [{"prompt": "a", "price": 3, "answer": 1.5}])
 
 
 @pytest.mark.parametrize(
@@ -142,6 +146,6 @@ def test_rows_that_the_rewards_can_be_given(workdir):
 )
 def test_rows_that_a_reward_could_do_nothing_with_are_named(workdir, names, rows, message):
     with pytest.raises(ValueError, match=message):
-        check_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
+        check_reward_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
     with pytest.raises(ValueError, match="row 1: answer is 'two'"):
-        check_columns(["last"], with_answer("two"))
+        check_reward_columns(["last"], with_answer("two"))

@@ -1,4 +1,4 @@
-"""Rewards of programs and of statements of SQL: which block is taken, what passes, and what the columns may hold."""
+"""Rewards for programs and SQL statements: which block is read, what passes, and what the columns may contain."""
 
 import functools
 import json
@@ -9,9 +9,9 @@ import pytest
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rewards import code_reward, pass_rate_reward, programs, sql_reward
-from grpo_lab.rewards.named import check_columns, find_rewards
+from grpo_lab.rewards.functions import check_signatures
+from grpo_lab.rewards.named import check_reward_columns, find_rewards
 from grpo_lab.rewards.programs import Case, last_block, read_tests
-from grpo_lab.rewards.scoring import check_signatures
 from grpo_lab.sandbox import python
 from tests.support.bubblewrap import needs_bubblewrap
 
@@ -77,7 +77,7 @@ def test_what_is_no_test_is_named_with_its_place(tests, monkeypatch):
         read_tests(tests)
     rows = [{"prompt": "?", "tests": ["assert 1"]}, {"prompt": "?", "tests": tests}]
     with pytest.raises(InputError, match=r"^mine.jsonl, line 2: tests (is|has) .*; expected statements, or pairs"):
-        check_columns(["code"], rows, ["mine.jsonl, line 1", "mine.jsonl, line 2"])
+        check_reward_columns(["code"], rows, ["mine.jsonl, line 1", "mine.jsonl, line 2"])
 
 
 def test_calls_of_a_function_are_written_as_asserts():
@@ -88,8 +88,8 @@ def test_calls_of_a_function_are_written_as_asserts():
 def test_rows_without_the_column_are_named(monkeypatch):
     monkeypatch.setattr(python, "wall", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="reward_funcs has 'code', which needs the column 'tests'; row 0 lacks it"):
-        check_columns(["code"], [{"prompt": "?", "answer": "1"}])
-    check_columns(["pass_rate"], [{"prompt": "?", "tests": None}, {"prompt": "?", "tests": "assert 1"}])
+        check_reward_columns(["code"], [{"prompt": "?", "answer": "1"}])
+    check_reward_columns(["pass_rate"], [{"prompt": "?", "tests": None}, {"prompt": "?", "tests": "assert 1"}])
 
 
 @needs_bubblewrap
@@ -119,15 +119,15 @@ def test_a_program_that_loops_earns_nothing_and_costs_its_limit():
 
 
 def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
-    run = []
+    executed = []
 
     def execute(code, stdin, statement, seconds):
-        run.append(statement)
+        executed.append(statement)
         return python.Execution("", "", 1, "")
 
     monkeypatch.setattr(programs, "execute", execute)
-    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and run == ASSERTS[:1]
-    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and run[1:] == ASSERTS
+    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed == ASSERTS[:1]
+    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed[1:] == ASSERTS
 
 
 @pytest.mark.parametrize("name", ["code", "pass_rate"])
@@ -135,14 +135,14 @@ def test_without_walls_it_is_refused_before_anything_else(name, monkeypatch):
     monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     words = f"reward_funcs has '{name}_reward'; what a model writes is run in a sandbox only, .*Install bubblewrap"
     with pytest.raises(RunError, match=words):
-        check_columns([name], [{"prompt": "?"}])
+        check_reward_columns([name], [{"prompt": "?"}])
     with pytest.raises(RunError, match=words):
         check_signatures(find_rewards([name]), ["tests"])
     with pytest.raises(RunError, match="sandbox is missing"):
         find_rewards([name])[0]([block(DOUBLE)], [ASSERTS])
 
 
-# Statements of SQL.
+# SQL statements
 
 
 @pytest.fixture
@@ -200,6 +200,6 @@ def test_a_statement_has_to_be_in_a_block(shop):
 )
 def test_rows_that_nothing_could_be_compared_with_are_named(row, words, shop):
     rows = [{"prompt": "?", "sql": "SELECT name FROM things", "database": "shop.db"}] * 2
-    check_columns(["sql"], rows)
+    check_reward_columns(["sql"], rows)
     with pytest.raises(InputError, match=words):
-        check_columns(["sql"], [rows[0], rows[1] | row])
+        check_reward_columns(["sql"], [rows[0], rows[1] | row])

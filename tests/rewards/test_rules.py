@@ -1,4 +1,4 @@
-"""Rewards by rule: every way to earn them, and every way that should not."""
+"""Rewards by rule: the completions that earn them, and the completions that must not."""
 
 import functools
 import unicodedata
@@ -184,7 +184,7 @@ def test_a_wrong_answer_column_is_named(reward):
 
 
 def test_the_overlong_penalty_is_the_papers_and_trls():
-    from trl.rewards import get_soft_overlong_punishment as of_trl
+    from trl.rewards import get_soft_overlong_punishment as trl_overlong_punishment
 
     def literal(length, limit, cache):
         if length <= limit - cache:
@@ -195,7 +195,7 @@ def test_the_overlong_penalty_is_the_papers_and_trls():
         ids = [[0] * length for length in range(limit + 4)]
         rewards = get_soft_overlong_punishment(limit, cache)(completion_ids=ids, completions=[""] * len(ids))
         assert rewards == pytest.approx([literal(len(completion_ids), limit, cache) for completion_ids in ids])
-        assert rewards == pytest.approx(of_trl(limit, cache)(completion_ids=ids))
+        assert rewards == pytest.approx(trl_overlong_punishment(limit, cache)(completion_ids=ids))
     for sizes, name in (((5, 0), "soft_punish_cache"), ((5, 6), "max_completion_len")):
         with pytest.raises(ValueError, match=name):
             get_soft_overlong_punishment(*sizes)

@@ -1,4 +1,4 @@
-"""Several reward functions, one reward: what is added up, what is refused, and that TRL does the same."""
+"""Several reward functions, one reward: the sum, the errors, and agreement with TRL."""
 
 import functools
 import math
@@ -24,8 +24,9 @@ from grpo_lab.rewards import (
     reward_names,
     score_completions,
 )
+from grpo_lab.rewards.functions import check_signatures
 from grpo_lab.rewards.gym import gym_reward
-from grpo_lab.rewards.scoring import RewardError, check_signatures
+from grpo_lab.rewards.scoring import RewardError
 from tests.support.agreement import many
 
 GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
@@ -54,7 +55,7 @@ values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), 
 def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
     table = data.draw(st.lists(st.lists(values, min_size=B, max_size=B), min_size=F, max_size=F))
     weights = data.draw(st.lists(st.floats(-2, 2, width=32), min_size=F, max_size=F))
-    # One function that always applies: rows where none does are for another test.
+    # The last function always applies; another test has rows to which no function applies.
     functions = [*map(returns, table), returns([0.25] * B)]
     rewards, per_func, names = score(functions, ["y"] * B, {}, [*weights, 2.0])
     assert rewards.shape == (B,) and per_func.shape == (B, F + 1) and len(set(names)) == F + 1
@@ -68,17 +69,18 @@ def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
 
 
 def test_each_function_gets_the_batch_by_keyword_as_lists():
-    seen = {}
+    received = {}
 
     def witness(prompts, completions, completion_ids, answer, level, **kwargs):
-        seen.update(locals())
+        received.update(locals())
         return [1.0, 2.0]
 
     columns = {"prompt": ["dropped"] * 2, "answer": ("a", "b"), "level": torch.tensor([1, 2])}
     rewards, per_func, names = score_completions(witness, ["p", "q"], ["x", "y"], [[1], [2, 3]], columns)
     assert rewards.tolist() == [1.0, 2.0] and per_func.dtype == torch.float32 and names == ["witness"]
-    assert seen["prompts"] == ["p", "q"] and seen["completions"] == ["x", "y"] and seen["answer"] == ["a", "b"]
-    assert seen["completion_ids"] == [[1], [2, 3]] and seen["level"] == [1, 2] and seen["kwargs"] == {}
+    assert received["prompts"] == ["p", "q"] and received["completions"] == ["x", "y"]
+    assert received["answer"] == ["a", "b"] and received["level"] == [1, 2]
+    assert received["completion_ids"] == [[1], [2, 3]] and received["kwargs"] == {}
 
 
 def test_numbers_in_any_container_and_of_one_function_without_a_list():
@@ -132,7 +134,7 @@ def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
     def searches(completions, **kwargs):
         return [float(bool(re.search("4", completion))) for completion in completions]
 
-    def of_its_own(completions, **kwargs):
+    def has_own_bug(completions, **kwargs):
         return [1 + "4"]
 
     messages, hint = [[{"role": "assistant", "content": "4"}]], r'; .*completion\[0\]\["content"\] is the text'
@@ -143,7 +145,7 @@ def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
             score(function, [None])
         assert "messages" not in str(caught.value)
     with pytest.raises(RewardError) as caught:
-        score(of_its_own, messages)
+        score(has_own_bug, messages)
     assert "messages" not in str(caught.value)
 
 
@@ -237,7 +239,7 @@ def test_names():
 
 def test_what_a_function_changes_in_place_reaches_nobody_else():
     prompts, completions = [[{"role": "user", "content": "q"}]], [[{"role": "assistant", "content": GOOD}]]
-    columns, seen = {"answer": ["4"], "level": [torch.ones(2)], "size": [np.ones(2)]}, {}
+    columns, received = {"answer": ["4"], "level": [torch.ones(2)], "size": [np.ones(2)]}, {}
 
     def spoiler(prompts, completions, answer, level, size, **kwargs):
         prompts[0][0]["content"] = completions[0][0]["content"] = "spoilt"
@@ -245,13 +247,13 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
         return [0.0]
 
     def witness(**kwargs):
-        seen.update(kwargs)
+        received.update(kwargs)
         return [1.0]
 
     score_completions([spoiler, witness], prompts, completions, [[1]], columns, None)
-    for got in (seen, columns | {"prompts": prompts, "completions": completions}):
-        assert got["prompts"][0][0]["content"] == "q" and got["completions"][0][0]["content"] == GOOD
-        assert got["answer"] == ["4"] and got["level"][0].sum() == got["size"][0].sum() == 2
+    for arguments in (received, columns | {"prompts": prompts, "completions": completions}):
+        assert arguments["prompts"][0][0]["content"] == "q" and arguments["completions"][0][0]["content"] == GOOD
+        assert arguments["answer"] == ["4"] and arguments["level"][0].sum() == arguments["size"][0].sum() == 2
 
 
 def test_gradients_that_a_function_switches_off_are_on_again():
@@ -296,7 +298,7 @@ def test_a_completion_to_which_nothing_applies_has_no_reward():
 
 def test_trl_computes_the_same():
     trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
-    pytest.importorskip("accelerate").PartialState()  # its logger asks for it
+    pytest.importorskip("accelerate").PartialState()  # TRL's logger needs it
     table = [[1.0, None, 0.5, True], [None, None, 2, -1.5]]
     functions = [returns(column, name) for column, name in zip(table, "fg", strict=True)]
     weights, completions = torch.tensor([0.3, 2.0]), ["y"] * 4
@@ -310,7 +312,7 @@ def test_trl_computes_the_same():
     with pytest.warns(RuntimeWarning, match=r"returned None for 1 of 4"):
         rewards, per_func, _ = score(functions, completions, {}, weights)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
-    # The two lines with which its trainer goes on.
+    # The next two lines of TRL's trainer.
     total = (theirs * weights.unsqueeze(0)).nansum(dim=1)
     total[theirs.isnan().all(dim=1)] = torch.nan
     torch.testing.assert_close(rewards, total, rtol=0, atol=0, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Planted bugs: each changes what its instrument reads, the live source says what differs, and nothing of it stays."""
+"""Planted bugs: each changes the reading of its instrument, is shown as a diff, and is removed again."""
 
 import pytest
 import torch

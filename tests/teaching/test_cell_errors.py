@@ -1,4 +1,4 @@
-"""An interrupt is one line, and a cell out of order says which cell to run; both stay errors."""
+"""Errors of cells: an interrupt is shown as one line, and an undefined name with the cell to run; both stay errors."""
 
 import json
 
@@ -21,7 +21,7 @@ SOURCES = [
         ("t", "import torch as t"),
         ("f", "def f(x, e=[g for g in ()]):"),
         *((name, "a, (b, *c) = f(t)") for name in "abcd"),
-        ("h", "h = g = 1"),  # that of `f` is its own, as is the g of its comprehension
+        ("h", "h = g = 1"),  # the h inside `f`, and the g inside its comprehension, do not count
         ("g", "h = g = 1"),
         ("K", "h = g = 1"),
         ("m", None),
@@ -49,9 +49,9 @@ def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatc
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert sentence in str(errors._missing("a")) and unknown in str(errors._missing("z"))
+    assert sentence in str(errors._where_defined("a")) and unknown in str(errors._where_defined("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
-    assert errors._missing("a") == ""
+    assert errors._where_defined("a") == ""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""From the start of a kernel on, a cell that is run too early says which cell to run first."""
+"""From the start of a kernel on, an error of a cell that is run too early names the cell to run first."""
 
 import shutil
 
@@ -30,7 +30,8 @@ def test_a_kernel_says_which_cell_to_run_before_any_cell_has_run(folder, sentenc
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "home"))
     profile = tmp_path / "home" / "profile_default"
     profile.mkdir(parents=True)
-    shutil.copy(file, profile)  # where a kernel looks, too: that of the environment is not ours to write to
+    # A kernel reads this folder, too. A test must not write into the folder of the environment.
+    shutil.copy(file, profile)
     only_second = nbformat.v4.new_notebook(cells=cells[1:])
     client = nbclient.NotebookClient(only_second, allow_errors=True, kernel_name="python3")
     client.execute(cwd=str(lesson.parent))

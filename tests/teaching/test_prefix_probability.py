@@ -1,4 +1,4 @@
-"""The probability of a prefix, against the plain product over tokens."""
+"""The probability of a prefix, compared with the plain product over tokens."""
 
 import pytest
 import torch
@@ -9,7 +9,10 @@ from grpo_lab.teaching.prefix_probability import prefix_probability
 
 
 def by_hand(model, tokenizer, row, text):
-    """Probability of a text after the prompt, a forward pass a token; and the distribution after it."""
+    """Return the probability of a text after the prompt, and the distribution of the next token.
+
+    Each token has a forward pass of its own.
+    """
     ids, probability = encode_prompts(tokenizer, [row["prompt"]])[0], 1.0
     for token in tokenizer(text, add_special_tokens=False).input_ids:
         with torch.no_grad():
@@ -23,17 +26,17 @@ def test_it_is_the_product_over_tokens(tiny):
     model, tokenizer = tiny
     row = addition_problems("test", 1, seed=1)[0]
     for beginning in ("<answer>", "<think>12+3="):
-        of_prefix, right = prefix_probability(model, tokenizer, row, beginning, row["answer"])
-        begins, then = by_hand(model, tokenizer, row, beginning)
-        of_both, of_answer = by_hand(model, tokenizer, row, beginning + row["answer"])
+        p_beginning, p_right = prefix_probability(model, tokenizer, row, beginning, row["answer"])
+        p_prefix, after_prefix = by_hand(model, tokenizer, row, beginning)
+        p_both, after_number = by_hand(model, tokenizer, row, beginning + row["answer"])
         digits = [tokenizer(digit, add_special_tokens=False).input_ids[0] for digit in "0123456789"]
-        by_tokens = of_both / begins / then[digits].sum().item() * (1 - of_answer[digits].sum().item())
-        assert (of_prefix, right) == (pytest.approx(begins, rel=1e-4), pytest.approx(by_tokens, rel=1e-3))
+        p_number = p_both / p_prefix / after_prefix[digits].sum().item() * (1 - after_number[digits].sum().item())
+        assert (p_beginning, p_right) == (pytest.approx(p_prefix, rel=1e-4), pytest.approx(p_number, rel=1e-3))
 
 
 def test_without_a_prefix_nothing_has_to_happen_and_a_number_is_made_of_digits(tiny):
     row = addition_problems("test", 1, seed=1)[0]
-    of_prefix, right = prefix_probability(*tiny, row, "", row["answer"])
-    assert of_prefix == 1.0 and 0 <= right <= 1
+    p_beginning, p_right = prefix_probability(*tiny, row, "", row["answer"])
+    assert p_beginning == 1.0 and 0 <= p_right <= 1
     with pytest.raises(ValueError, match="number is '-3'; expected digits"):
         prefix_probability(*tiny, row, "", "-3")

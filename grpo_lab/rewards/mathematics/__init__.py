@@ -1,3 +1,3 @@
-"""Equality of mathematical answers: the forms they may have; numbers compared exactly; the rest by Math-Verify."""
+"""Equality of mathematical answers: numbers are compared exactly, and other expressions by Math-Verify."""
 
 from grpo_lab.rewards.mathematics.equality import math_reward

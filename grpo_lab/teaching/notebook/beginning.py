@@ -1,4 +1,4 @@
-"""The beginning of every notebook: one line about the machine, one seed, one look, one pace."""
+"""The beginning of every notebook: the seed, the look of figures, the profile, and a line about the machine."""
 
 import contextlib
 import os
@@ -16,13 +16,15 @@ from grpo_lab.teaching.notebook.predictions import forget_predictions
 from grpo_lab.teaching.notebook.prints import print_in_own_language, translated_print
 
 PROFILES = ("fast", "full")
-HIDDEN, RESULT = "hide-output", "The result:"  # the tag of a cell whose output is folded, and what stands on the fold
+HIDDEN = "hide-output"  # tag of a cell whose output is folded
+RESULT = "The result:"  # line that is shown in place of a folded output
 
 
 def profile() -> str:
-    """The profile, which says how long notebooks may take: "full" for readers, "fast" for tests, on any machine.
+    """Return the profile, which determines how long notebooks may take: "full" for readers, "fast" for tests.
 
-    GRPO_LAB_PROFILE chooses. Where it is not set, a notebook that pytest runs (nbmake) is fast, and any other full.
+    The environment variable GRPO_LAB_PROFILE sets the profile. If it is not set, a notebook that pytest runs (by
+    nbmake) has the profile "fast", and any other notebook "full".
     """
     chosen = os.environ.get("GRPO_LAB_PROFILE", "fast" if "PYTEST_CURRENT_TEST" in os.environ else "full")
     check_choice("GRPO_LAB_PROFILE", chosen, PROFILES)
@@ -30,14 +32,17 @@ def profile() -> str:
 
 
 def fast_or_full(fast, full):
-    """The first value in the fast profile, the second in the full one: for sample sizes, steps, seeds and models."""
+    """Return the first value in the fast profile and the second in the full one, for example a number of steps."""
     return fast if profile() == "fast" else full
 
 
 def begin(seed: int = 0) -> None:
-    """Set the look of the plots, of errors, the seed and one thread of torch, and print versions and device.
+    """Set the look of plots and errors, the seed and one thread for torch, and print versions and device.
 
-    One thread is right for models as small as those of the series: two spend their time waiting for each other.
+    The models of the series are so small that one thread is faster than two, which would mostly wait for each other.
+
+    Args:
+        seed: The seed of torch's random numbers.
     """
     from grpo_lab.teaching.plots import use_style
 
@@ -63,17 +68,23 @@ def begin(seed: int = 0) -> None:
 
 
 def _begin_hidden_results() -> None:
-    """Begin folded results, from the next cell on, with a neutral line: JupyterLab shows the first one of a fold."""
+    """Print a neutral line before each folded output, from the next cell on.
+
+    JupyterLab shows the first line of a folded output, which would otherwise give the result away.
+    """
     from IPython import get_ipython
 
     shell = get_ipython()
-    with contextlib.suppress(ValueError):  # not there yet
+    with contextlib.suppress(ValueError):  # the function is not registered yet
         shell.events.unregister("pre_run_cell", _say_result)
     shell.events.register("pre_run_cell", _say_result)
 
 
 def _say_result(info) -> None:
-    """Print the neutral line of a folded result. JupyterLab sends the tags of a cell; an unattended run does not."""
+    """Print the neutral line if the output of the running cell is folded.
+
+    Only JupyterLab sends the tags of a cell; in an unattended run nothing is printed.
+    """
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)

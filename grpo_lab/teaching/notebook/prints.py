@@ -1,8 +1,8 @@
-"""What a lesson prints, in the reader's language, from po/LANGUAGE/prints.po.
+"""Translation of the lines that a lesson prints, from po/LANGUAGE/prints.po.
 
-A line is looked up cell by cell: cells of a table stand two spaces apart, any other line is one cell. Numbers are {0},
-{1}, ... in a message, so that it is found whatever a run measures. What is not in the file stays as it is: what a model
-wrote, code, names of functions.
+A line is split at gaps of two or more spaces into the cells of a table, and each cell is looked up. A line without such
+gaps is one cell. Messages contain {0}, {1}, ... in place of numbers, so a message is found whatever a run measures.
+Text that is not in the file is printed unchanged: the text of a model, code, and names of functions.
 """
 
 import builtins
@@ -13,45 +13,48 @@ import unicodedata
 from grpo_lab.base.language import PRINTS, display_catalogue, language
 from grpo_lab.teaching.plots.labels import WORD, label_message, looked_up
 
-GAP = re.compile(r"( {2,}|^ +)")  # between the cells of a line, and before the first one
+GAP = re.compile(r"( {2,}|^ +)")  # spaces between the cells of a line, and before the first cell
 
 
 def catalogue(target: str) -> dict[str, str]:
-    """Printed cells by their English, in the language `target`; empty where Babel or the file is missing."""
+    """Return the translations into `target` by English cell; empty if Babel or the file is missing."""
     return display_catalogue(PRINTS, target)
 
 
 def cells(text: str) -> list[str]:
-    """The messages of a printed text that have a word in them, each once."""
+    """Return the distinct messages of a printed text that contain a word."""
     messages = [label_message(cell)[0] for line in text.split("\n") for cell in GAP.split(line)]
     return list(dict.fromkeys(message for message in messages if WORD.search(message)))
 
 
 def translated_print(text: str, target: str) -> str:
-    """The printed text in the language `target`, its columns where they are in English as far as there is room."""
-    return "\n".join(_line(line, target) for line in text.split("\n"))
+    """Return a printed text in the language `target`, with its columns in the same places as far as there is room."""
+    return "\n".join(_translated_line(line, target) for line in text.split("\n"))
 
 
-def _line(line: str, target: str) -> str:
-    translation, column = "", 0  # so far, and the column that the English line has reached
-    for part in GAP.split(line):
-        column += len(part)
-        if not part.strip():
-            translation += " " * max(min(len(part), 1), column - width(translation))
+def _translated_line(line: str, target: str) -> str:
+    translation = ""
+    english_column = 0  # column that the English line has reached
+    for cell_or_gap in GAP.split(line):
+        english_column += len(cell_or_gap)
+        if cell_or_gap.strip():
+            translation += looked_up(cell_or_gap, catalogue(target))
         else:
-            translation += looked_up(part, catalogue(target))
+            fewest_spaces = min(len(cell_or_gap), 1)
+            translation += " " * max(fewest_spaces, english_column - width(translation))
     return translation
 
 
 def width(text: str) -> int:
-    """Columns of a text in a font of fixed width, where a Chinese character takes two."""
+    """Return the number of columns of a text in a fixed-width font, in which a Chinese character takes two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def print_in_own_language(namespace: dict) -> None:
-    """Let `print` of a lesson's cells speak the reader's language; in English nothing changes.
+    """Make `print` in the cells of a lesson translate into the reader's language; in English nothing changes.
 
-    namespace: the variables of the cells, where a function named `print` goes before Python's own.
+    Args:
+        namespace: The variables of the notebook. A function `print` in it replaces Python's own in the cells.
     """
     target = language()
     if target == "en":

@@ -1,4 +1,4 @@
-"""A moving picture, as a recorded animation below a play button, and as a strip of frames for those who only read."""
+"""Animations: a recorded animation behind a play button, and a strip of frames for printed and static pages."""
 
 import base64
 import html
@@ -10,17 +10,22 @@ from grpo_lab.base.language import _, language
 from grpo_lab.teaching.plots.labels import translate_labels
 from grpo_lab.teaching.plots.style import finish
 
-SECONDS, LAST = 0.12, 1.5  # that a frame stays, and that the last one stays
+SECONDS_PER_FRAME = 0.12
+SECONDS_OF_LAST_FRAME = 1.5
 DPI = 80
 
 
 def animate(draw: Callable, name: str, values: Sequence, frames: Sequence, *, caption: str, alt: str, **look) -> None:
-    """Show the strip of `frames` and, below it, a play button that opens the drawings of all `values` one by one.
+    """Show a strip of some frames and, below it, a play button that opens the animation of all frames.
 
     Args:
-        draw, name, frames, look: as in `strip`.
-        values: of all frames of the animation.
-        caption, alt: as in `finish`, for the strip.
+        draw: The function that draws a frame; see `strip`.
+        name: The name of the value that changes; see `strip`.
+        values: The value of each frame of the animation.
+        frames: The values whose frames are in the strip, at most 4.
+        caption: The sentence below the strip that says what to see.
+        alt: A description of the strip for readers who cannot see it.
+        look: Further arguments of `strip`: `ylabel`, `height`, `width`.
     """
     finish(strip(draw, name, frames, **look), caption=caption, alt=alt)
     if in_ipython():
@@ -33,14 +38,16 @@ def animate(draw: Callable, name: str, values: Sequence, frames: Sequence, *, ca
 def strip(
     draw: Callable, name: str, frames: Sequence, ylabel: str | None = None, height: float = 2.7, width: float = 7.2
 ):
-    """A figure of these frames side by side, each titled "name = value".
+    """Make a figure of some frames side by side, each with the title "name = value".
 
     Args:
-        draw: called as draw(ax, value); draws one frame and names its x axis. The limits of both axes are its business.
-        name: of what changes from frame to frame, with its unit.
-        frames: the values that are drawn, at most 4.
-        ylabel: of the leftmost frame.
-        height, width: of the figure, in inches.
+        draw: A function that is called as draw(ax, value). It draws one frame, and sets the label of the x axis and the
+            limits of both axes.
+        name: The name of the value that changes from frame to frame, with its unit.
+        frames: The values that are drawn, at most 4.
+        ylabel: The label of the y axis, shown on the leftmost frame.
+        height: The height of the figure in inches.
+        width: The width of the figure in inches.
     """
     import matplotlib.pyplot as plt
 
@@ -53,23 +60,25 @@ def strip(
 
 
 def _gif(draw: Callable, name: str, values: Sequence, ylabel: str | None) -> str:
+    """Return the animation as a GIF in base64."""
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    pictures, whole = [], io.BytesIO()
+    pictures: list[Image.Image] = []
     for value in values:
-        fig, raw = strip(draw, name, [value], ylabel, 3.6, width=4.8), io.BytesIO()
+        fig, png_file = strip(draw, name, [value], ylabel, 3.6, width=4.8), io.BytesIO()
         if language() != "en":
             translate_labels(fig, language())
-        fig.savefig(raw, format="png", dpi=DPI)
+        fig.savefig(png_file, format="png", dpi=DPI)
         plt.close(fig)
-        pictures.append(Image.open(raw).convert("RGB"))
-    # One palette for all, so that a frame holds only what differs from the one before.
-    sheet = Image.new("RGB", (pictures[0].width, sum(picture.height for picture in pictures)))
+        pictures.append(Image.open(png_file).convert("RGB"))
+    # With one palette for all frames, a frame stores only the pixels that differ from the frame before.
+    all_pictures = Image.new("RGB", (pictures[0].width, sum(picture.height for picture in pictures)))
     for position, picture in enumerate(pictures):
-        sheet.paste(picture, (0, position * picture.height))
-    palette = sheet.quantize(48, dither=Image.Dither.NONE)
+        all_pictures.paste(picture, (0, position * picture.height))
+    palette = all_pictures.quantize(48, dither=Image.Dither.NONE)
     pictures = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
-    times = [int(1000 * SECONDS)] * (len(pictures) - 1) + [int(1000 * LAST)]
-    pictures[0].save(whole, format="gif", save_all=True, append_images=pictures[1:], duration=times, loop=0)
-    return base64.b64encode(whole.getvalue()).decode("ascii")
+    milliseconds = [int(1000 * SECONDS_PER_FRAME)] * (len(pictures) - 1) + [int(1000 * SECONDS_OF_LAST_FRAME)]
+    gif_file = io.BytesIO()
+    pictures[0].save(gif_file, format="gif", save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0)
+    return base64.b64encode(gif_file.getvalue()).decode("ascii")

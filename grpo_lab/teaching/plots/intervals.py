@@ -4,8 +4,8 @@ import numpy as np
 
 from grpo_lab.base.checks import InputError
 
-# t by degrees of freedom, as textbooks print it. A table rather than scipy, a download of 35 MB, because this is the
-# one number that the course would take from there.
+# The 97.5 % quantile of Student's t by degrees of freedom, as in textbooks. A table is used because this would be the
+# only use of scipy, which is a download of 35 MB.
 T_TABLE = {
     1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645, 5: 2.57058, 6: 2.44691, 7: 2.36462, 8: 2.30600, 9: 2.26216,
     10: 2.22814, 11: 2.20099, 12: 2.17881, 13: 2.16037, 14: 2.14479, 15: 2.13145, 16: 2.11991, 17: 2.10982, 18: 2.10092,
@@ -15,12 +15,16 @@ T_TABLE = {
 
 
 def as_array(values) -> np.ndarray:
-    """Numbers in lists, arrays or tensors (with a gradient or on a GPU, too) as a float array."""
+    """Return numbers in a list, an array or a tensor (also with a gradient or on a GPU) as a float array."""
     return np.asarray(values.detach().double().cpu() if hasattr(values, "detach") else values, dtype=float)
 
 
 def finite(name: str, values) -> np.ndarray:
-    """Numbers as a float array, refused unless all are finite; `name` is the argument's, for the message."""
+    """Return numbers as a float array.
+
+    Raises:
+        ValueError: unless all numbers are finite; the message contains `name`, the name of the argument.
+    """
     array = as_array(values)
     if not np.isfinite(array).all():
         raise InputError(name, array, "expected finite numbers", found="holds NaN or infinity")
@@ -28,10 +32,14 @@ def finite(name: str, values) -> np.ndarray:
 
 
 def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over runs and half the width of its 95 % confidence interval (Student's t), at every point.
+    """Compute the mean over runs, and half the width of its 95 % confidence interval (Student's t), at every point.
 
     Args:
-        runs: numbers of shape (runs, points), at least two runs: one run says nothing about its spread.
+        runs: The values of each run at each point, shape (runs, points). At least two runs are needed to estimate the
+            spread.
+
+    Returns:
+        The means and the half widths, shape (points) each.
     """
     runs = finite("runs", runs)
     if runs.ndim != 2 or len(runs) < 2:
@@ -40,9 +48,10 @@ def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def t_quantile(df: int) -> float:
-    """The t that encloses 95 % of Student's distribution, between -t and t, to within 0.0001.
+    """Return the t for which 95 % of Student's distribution with `df` degrees of freedom lie between -t and t.
 
-    Beyond 30 degrees of freedom it lies between two of the table, where t is almost linear in 1 / df.
+    The result is exact to 0.0001. Above 30 degrees of freedom it is interpolated between entries of the table; t is
+    almost linear in 1 / df.
     """
     inverse_df = [1 / degrees for degrees in T_TABLE]
     return float(np.interp(1 / df, inverse_df[::-1], list(T_TABLE.values())[::-1]))
@@ -52,12 +61,16 @@ def band(ax, x, runs, label: str, *, clip: tuple | None = None, **line):
     """Draw the mean over runs as a line, and its 95 % confidence interval as a band in the same colour.
 
     Args:
-        ax: matplotlib axes.
-        x: positions of the points.
-        runs: shape (runs, points), as `mean_interval` takes it.
-        label: for the legend.
-        clip: the least and the greatest value that can be, such as (0, 1) for a share: the band ends there.
-        line: further settings for the line. Colour and dashes come from the style's cycle otherwise.
+        ax: The matplotlib axes.
+        x: The positions of the points on the x axis.
+        runs: The values of each run at each point, shape (runs, points); at least two runs.
+        label: The label of the line in the legend.
+        clip: The least and the greatest possible value, at which the band ends, such as (0, 1) for a fraction. None for
+            a band without such ends.
+        line: Further settings of the line, as in `Axes.plot`. Without them, colour and dashes come from the style.
+
+    Returns:
+        The line.
     """
     mean, half = mean_interval(runs)
     (line_drawn,) = ax.plot(as_array(x), mean, label=label, **line)

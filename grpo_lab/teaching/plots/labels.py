@@ -1,7 +1,7 @@
-"""The labels of figures in the reader's language, from po/LANGUAGE/figures.po.
+"""Translation of the labels of figures, from po/LANGUAGE/figures.po.
 
-A label is looked up as the figure is drawn, with {0}, {1}, ... in the places of its numbers. What is not in the file,
-such as the name of a loss, stays as it is.
+A label is looked up when the figure is drawn, with {0}, {1}, ... in place of its numbers. A label that is not in the
+file, such as the name of a loss, is not translated.
 """
 
 import re
@@ -14,36 +14,38 @@ NO_WORDS = re.compile(r"\$[^$]*\$|<answer>.*|<think>.*")  # formulas, and comple
 
 
 def label_message(text: str) -> tuple[str, list[str]]:
-    """The label with {0}, {1}, ... in the places of its numbers, and the numbers."""
+    """Return a label with {0}, {1}, ... in place of its numbers, and the list of these numbers."""
     numbers: list[str] = []
 
-    def slot(number: re.Match) -> str:
+    def placeholder(number: re.Match) -> str:
         numbers.append(number[0])
         return f"{{{len(numbers) - 1}}}"
 
-    return NUMBER.sub(slot, text), numbers
+    return NUMBER.sub(placeholder, text), numbers
 
 
 def catalogue(target: str) -> dict[str, str]:
-    """Labels by their English, in the language `target`; empty where Babel or the file is missing."""
+    """Return the translations into `target` by English label; empty if Babel or the file is missing."""
     return display_catalogue(FIGURES, target)
 
 
-def looked_up(text: str, known: dict[str, str]) -> str:
-    """The text as `known` has it, with its own numbers; one that is not there stays as it is."""
+def looked_up(text: str, translations: dict[str, str]) -> str:
+    """Return the translation of a text, with the numbers of the text put in; an unknown text is returned unchanged."""
+    if text in translations:
+        return translations[text]
     message, numbers = label_message(text)
-    if text in known or message not in known:
-        return known.get(text, text)
-    return SLOT.sub(lambda slot: numbers[int(slot[1])], known[message])
+    if message not in translations:
+        return text
+    return SLOT.sub(lambda slot: numbers[int(slot[1])], translations[message])
 
 
 def translated_label(text: str, target: str) -> str:
-    """The label in the language `target`; one that is not in the catalogue stays as it is."""
+    """Return the label in the language `target`; a label that is not in the catalogue is returned unchanged."""
     return looked_up(text, catalogue(target))
 
 
 def figure_labels(fig) -> list[str]:
-    """All texts with a word in them that a figure shows once it has been drawn, each once."""
+    """Return the distinct texts of a drawn figure that contain a word."""
     from matplotlib.text import Text
 
     texts = [text.get_text() for text in fig.findobj(Text) if text.get_visible()]
@@ -51,13 +53,13 @@ def figure_labels(fig) -> list[str]:
 
 
 def translate_labels(fig, target: str) -> None:
-    """Put all texts of the figure into the language `target`: titles, axes, ticks, legends and what stands in it."""
+    """Translate all texts of a figure into the language `target`: titles, axes, ticks, legends and other texts."""
     from matplotlib.text import Text
 
     for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
         ticks = [label.get_text() for label in axis.get_majorticklabels()]
-        ours = [translated_label(text, target) for text in ticks]
-        if ours != ticks:  # an axis writes its ticks anew at each drawing, so it has to know the words
-            axis.set_ticks(axis.get_majorticklocs(), ours)
+        translated_ticks = [translated_label(text, target) for text in ticks]
+        if translated_ticks != ticks:  # the axis itself needs the labels, since it writes its ticks at each drawing
+            axis.set_ticks(axis.get_majorticklocs(), translated_ticks)
     for text in fig.findobj(Text):
         text.set_text(translated_label(text.get_text(), target))

@@ -1,7 +1,7 @@
-"""Three words as a picture: a plane for changes of their logits, and a triangle for their probabilities.
+"""Figures for three words: a plane for changes of their logits, and a triangle for their probabilities.
 
-The numbers of a score add up to zero, and so do those of every mean of scores: all of them lie in one plane. In it A is
-above, B on the left and C on the right.
+The three numbers of a score function add up to zero, and so do those of a mean of scores. So all of these vectors lie
+in one plane. In the figures A is above, B is on the left and C is on the right.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,18 @@ import numpy as np
 from grpo_lab.teaching.plots.intervals import as_array
 from grpo_lab.teaching.plots.style import CENTRED, GREY
 
-DIRECTIONS = np.array([[0, 2 / 6**0.5], [-(0.5**0.5), -1 / 6**0.5], [0.5**0.5, -1 / 6**0.5]])  # of A, B and C
+# The directions of the words A, B and C in the plane; also the corners of the triangle.
+DIRECTIONS = np.array([[0, 2 / 6**0.5], [-(0.5**0.5), -1 / 6**0.5], [0.5**0.5, -1 / 6**0.5]])
 
 
 def on_plane(vectors) -> np.ndarray:
-    """Project vectors of three numbers on the plane of those that add up to zero.
+    """Project vectors of three numbers on the plane in which the numbers add up to zero.
 
     Args:
-        vectors: shape (..., 3); probabilities become points of the triangle.
+        vectors: The vectors, shape (..., 3). Probabilities become points of the triangle.
 
     Returns:
-        shape (..., 2), to the right and up.
+        The coordinates in the plane, to the right and up, shape (..., 2).
     """
     return as_array(vectors) @ DIRECTIONS
 
@@ -30,10 +31,10 @@ def plane_arrows(ax, vectors, names: Sequence[str], **look) -> None:
     """Draw vectors of three numbers as arrows from the origin of the plane, each with its name beyond its tip.
 
     Args:
-        ax: the axes, which lose their frame and their ticks.
-        vectors: shape (N, 3); the numbers of each add up to zero.
-        names: N texts.
-        look: of the arrows, as in `Axes.quiver`.
+        ax: The matplotlib axes. Their frame and ticks are removed.
+        vectors: The vectors, shape (N, 3); the three numbers of each add up to zero.
+        names: The N texts beyond the tips.
+        look: Settings of the arrows, as in `Axes.quiver`.
     """
     tips = on_plane(vectors)
     start = np.zeros(len(tips))
@@ -46,11 +47,11 @@ def plane_arrows(ax, vectors, names: Sequence[str], **look) -> None:
 
 
 def triangle(ax, names: Sequence[str]) -> None:
-    """Draw the triangle of all policies over three words: the likelier a word, the nearer its corner.
+    """Draw the triangle of all policies over three words: the more probable a word, the nearer its corner.
 
     Args:
-        ax: the axes, which lose their frame and their ticks.
-        names: what stands at the corners above, on the left and on the right.
+        ax: The matplotlib axes. Their frame and ticks are removed.
+        names: The texts at the upper, the left and the right corner.
     """
     ax.fill(*DIRECTIONS.T, facecolor="#EEF3F7", edgecolor=GREY, linewidth=0.8)
     for name, (x, y) in zip(names, DIRECTIONS, strict=True):

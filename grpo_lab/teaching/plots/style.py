@@ -1,8 +1,8 @@
-"""The look of every figure, and how one is shown: as a picture with its words.
+"""The look of every figure, and showing a figure with its caption and alternative text.
 
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart, and a line differs from its neighbours in
-its dashes as well. The background is light and opaque, so that a figure stays readable in a dark theme. Matplotlib is
-imported on first use: the package works without it.
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Lines differ in their dashes, too.
+The background is light and opaque, so that a figure is readable in a dark theme. Matplotlib is imported on first use,
+so that the package works without it.
 """
 
 import base64
@@ -28,37 +28,40 @@ BACKGROUND = "#FCFCFC"
 GREY = "#9A9A9A"
 CENTRED = {"ha": "center", "va": "center"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-DPI = 200  # two pixels of the picture for one of the page: sharp on a screen of today and when one zooms in
-CHINESE_FONT = Path(__file__).with_name("fonts") / "NotoSansCJKsc-subset.otf"  # its licence lies beside it
-CHINESE = "Noto Sans CJK SC Regular"  # what matplotlib calls it
-COLOURS = 64
-IN = "GRPO_LAB_FIGURES_IN"  # a language in which `notebooks/build.py` wants each figure drawn, too
+DPI = 200  # two pixels of the image for each CSS pixel of the page, for sharp figures on high-resolution screens
+CHINESE_FONT = Path(__file__).with_name("fonts") / "NotoSansCJKsc-subset.otf"  # the licence is in the same folder
+CHINESE_FONT_NAME = "Noto Sans CJK SC Regular"  # name of the font in matplotlib
+PNG_COLOURS = 64  # number of colours of an image
+# Environment variable: a second language in which `notebooks/build.py` has each figure drawn.
+IN = "GRPO_LAB_FIGURES_IN"
 LOOK = Path(__file__).with_name("series.mplstyle")
 
 
 def use_style() -> None:
-    """Give every figure from here on the look of the series."""
+    """Set the look of the series for all figures that are made from now on."""
     import matplotlib.pyplot as plt
     from cycler import cycler
     from matplotlib.font_manager import fontManager, get_font_names
 
-    if CHINESE not in get_font_names():
+    if CHINESE_FONT_NAME not in get_font_names():
         fontManager.addfont(CHINESE_FONT)
-        fontManager.ttflist.append(replace(fontManager.ttflist[-1], weight=700))  # there is no bold one: take it, too
-    fonts = {"font.family": ["DejaVu Sans", CHINESE]}  # for each sign the first that has it
+        # The font has no bold variant: register it as its own bold variant.
+        fontManager.ttflist.append(replace(fontManager.ttflist[-1], weight=700))
+    # Matplotlib takes each character from the first of these fonts that has it.
+    fonts = {"font.family": ["DejaVu Sans", CHINESE_FONT_NAME]}
     plt.style.use(LOOK)
     plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
 
 
 def finish(fig, *, caption: str, alt: str) -> None:
-    """Show the figure in the notebook, its alternative text stored with it and its caption below, and close it.
+    """Show the figure in the notebook with its caption below, store its alternative text, and close it.
 
-    In a shell the caption is printed and the figure stays open, for `plt.show()` or `fig.savefig()`.
+    In a shell the caption is printed, and the figure stays open for `plt.show()` or `fig.savefig()`.
 
     Args:
-        fig: matplotlib figure.
-        caption: one sentence that says what to see.
-        alt: what the figure shows, for those who cannot see it.
+        fig: The matplotlib figure.
+        caption: One sentence that says what to see.
+        alt: A description of the figure for readers who cannot see it.
     """
     if in_ipython():
         display(*picture(fig, alt))
@@ -66,10 +69,10 @@ def finish(fig, *, caption: str, alt: str) -> None:
 
 
 def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
-    """(MIME bundle, metadata) of the figure as a PNG in the reader's language; closes it.
+    """Return the MIME bundle and the metadata of a figure as a PNG in the reader's language, and close the figure.
 
-    The metadata say how wide a page shows it, in CSS pixels. While the notebooks are built they also hold the labels,
-    and under the name of a language the picture with its labels in that language.
+    The metadata contain the alternative text and the width on the page in CSS pixels. While notebooks are built, they
+    also contain the labels of the figure and, under the name of the second language, the image with translated labels.
     """
     import matplotlib.pyplot as plt
 
@@ -81,21 +84,21 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
         metadata["labels"] = figure_labels(fig)
         translate_labels(fig, target)
         metadata[target] = png(fig)
-    plt.close(fig)  # the notebook would show an open figure a second time
+    plt.close(fig)  # a notebook shows every figure that is open at the end of a cell
     return content | {"text/plain": alt}, {"image/png": metadata}
 
 
 def png(fig) -> str:
-    """The figure as a PNG of few colours, which takes a third of the space; in base64."""
+    """Return the figure as a PNG in base64, with so few colours that it takes a third of the space."""
     from PIL import Image
 
-    raw, small = io.BytesIO(), io.BytesIO()
-    fig.savefig(raw, format="png", dpi=DPI)
-    # With this method no colour ends far from its own: others merge thin lines with bands, or one band with another.
-    whole = Image.open(raw).convert("RGB")
-    few_colours = whole.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
-    few_colours.save(small, format="png", optimize=True)
-    return base64.b64encode(small.getvalue()).decode("ascii")
+    full_png, small_png = io.BytesIO(), io.BytesIO()
+    fig.savefig(full_png, format="png", dpi=DPI)
+    image = Image.open(full_png).convert("RGB")
+    # This method keeps each colour close to its original; others merge thin lines with bands, or two bands.
+    few_colours = image.quantize(PNG_COLOURS, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE)
+    few_colours.save(small_png, format="png", optimize=True)
+    return base64.b64encode(small_png.getvalue()).decode("ascii")
 
 
 def show_caption(caption: str) -> None:
@@ -109,7 +112,7 @@ def arrow(ax, start: tuple, end: tuple) -> None:
 
 
 def without_grid(ax, *spines: str) -> None:
-    """Axes without their grid and without these spines, which would say nothing here."""
+    """Remove the grid of the axes and the named spines."""
     ax.grid(visible=False)
     for side in spines:
         ax.spines[side].set_visible(False)

@@ -24,7 +24,7 @@ from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.scoring import as_list_or_empty
+from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process

@@ -1,4 +1,4 @@
-"""Mathematical equality: as a good teacher marks it, whatever a policy may write in its place."""
+"""Mathematical equality: as a good teacher marks it, and safe against any text that a policy may write."""
 
 import functools
 import re
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
-from grpo_lab.rewards.mathematics.equality import judge_form
+from grpo_lab.rewards.mathematics.equality import compare_without_library
 from grpo_lab.rewards.mathematics.quantities import quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
 from tests.support.agreement import many
 
-# A comparison takes a millisecond; on a busy machine that may last.
+# A comparison takes a millisecond, but much longer on a busy machine: hence the long time limits.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0, batch_time_limit=600.0)
 LINE = re.compile(r"(?m)^(right|wrong)  (.+) == (.+)$")
 EVERY, DEPARTURES = (
@@ -126,7 +126,7 @@ def test_powers_of_ten_are_exact(mantissa, power):
         assert quantity_in(tidy(form))[0] == value
 
 
-# What a policy may write
+# Texts that a policy may write
 
 
 pieces = st.sampled_from(
@@ -138,14 +138,16 @@ pieces = st.sampled_from(
 @settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(pieces, max_size=25).map("".join), st.lists(pieces, max_size=8).map("".join))
 def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expected):
-    judge_form(expected, given_answer(f"<answer>{given_text}</answer>"))
-    judge_form("4", given_answer(given_text))
-    if judge_form("12345678901", given_text) is True:
+    compare_without_library(expected, given_answer(f"<answer>{given_text}</answer>"))
+    compare_without_library("4", given_answer(given_text))
+    if compare_without_library("12345678901", given_text) is True:
         assert quantity_in(tidy(given_text).split("=")[-1].strip())[0] == 12345678901
 
 
 def test_towers_and_huge_answers_are_refused_at_once():
     towers = ["9^{9^{9^{9}}}", "-9^9^9", "(9^9)!", "((3!)!)!", "2^{9!}", "9" * 1001]
     huge = [piece * 10**5 for piece in ("9", "{", r"\boxed{", "半", "-", "1,", "x=", "$", "**")]
-    assert all(judge_form("4", text) is judge_form("x=4", text) is False for text in [*towers, *huge])
-    assert all(judge_form("x+1", text)[1] == boxed(text) == "" for text in huge)
+    assert all(
+        compare_without_library("4", text) is compare_without_library("x=4", text) is False for text in [*towers, *huge]
+    )
+    assert all(compare_without_library("x+1", text)[1] == boxed(text) == "" for text in huge)

@@ -1,4 +1,4 @@
-"""What a notebook begins with: its profile is that of a reader, unless a test runs it or a variable says otherwise."""
+"""The profile of a notebook: full for readers and fast in tests, unless the environment variable sets it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Predictions: asked as text where nobody can answer, and judged by what they hold where somebody does."""
+"""Predictions: a question as text on static pages, and in a live notebook a guess that is compared with the truth."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ def new_session():
 
 
 def answered(prediction, value):
-    """What a reader does with the widget that a live notebook shows."""
+    """Set the value of the widget, as a reader does in a live notebook."""
     prediction.widget = SimpleNamespace(value=value)
     return prediction
 
@@ -45,17 +45,17 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
         answered(predict("Which share?", 0, 1), guess).truth(0.25)
         assert printed(capsys).endswith(f"You said {guess[0]:.3g} to {guess[1]:.3g}: {verdict}.")
     forget_predictions()
-    answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)  # a slider left alone is no guess
+    answered(predict("Which share?", 0, 1), (0.0, 1.0)).truth(0.25)  # a slider that was not moved is no guess
     assert "You said" not in printed(capsys)
 
 
 def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_question_stood(monkeypatch, capsys):
-    """Nothing is said in a cell that was sent after its question was shown, nor where the question has a guess."""
+    """There is no warning if the cell was sent after its question was shown, or if the question has a guess."""
     hour = [datetime(2026, 1, 1, h, tzinfo=UTC) for h in range(3)]
     for sent, guess in ((hour[2], (0.0, 1.0)), (hour[0], (0.2, 0.3)), (None, (0.0, 1.0))):
         forget_predictions()
         prediction = answered(predict("Which share?", 0, 1), guess)
-        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        monkeypatch.setattr(prediction, "_shown_at", hour[1])
         monkeypatch.setattr(predictions, "_sent_at", lambda sent=sent: sent)
         prediction.truth(0.25)
     assert "Run All" not in printed(capsys)
@@ -64,10 +64,10 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
     shown = []
     for question in ("Which share?", "And then?"):
         prediction = answered(predict(question, 0, 1), (0.0, 1.0))
-        monkeypatch.setattr(prediction, "_asked_at", hour[1])
+        monkeypatch.setattr(prediction, "_shown_at", hour[1])
         prediction.display_handle = SimpleNamespace(update=lambda text: shown.append(text.data))
         prediction.truth(0.25)
-        assert prediction.closed and prediction.guess() is None
+        assert prediction.is_closed and prediction.guess() is None
     text = printed(capsys)
     assert text.count("Run All") == 1 and text.index("Run All") < text.index("Truth: 0.25.")
     assert len(shown) == 2 and all("Restart Kernel" in warning for warning in shown)
@@ -76,7 +76,7 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
 
 
 def test_a_range_includes_its_ends_and_a_choice_is_right_or_wrong(capsys):
-    """The handles stand on a hundredth of the slider, the truth anywhere."""
+    """The handles of a slider are at hundredths of its length, and the truth may be between two of them."""
     for value, is_inside in ((0.334, True), (0.336, False)):
         forget_predictions()
         prediction = answered(predict("How many?", 0, 1), (0.1, 0.33))
@@ -97,10 +97,10 @@ def test_a_truth_that_nobody_could_have_guessed_is_refused():
 
 
 def test_calibration(capsys):
-    """Too narrow: with ranges that hold the truth four times in five, so few would hold it in under one case of ten."""
+    """Ranges are called too narrow if the number of hits is below the 10 % quantile of good calibration."""
     for hits, n, word in [(0, 2, None), (2, 5, "too narrow"), (3, 5, "agrees")]:
         forget_predictions()
-        for index in (*range(n), n - 1):  # a cell that runs twice asks once
+        for index in (*range(n), n - 1):  # a cell that runs twice makes one prediction
             answered(predict(f"Number {index}?", 0, 1), (0.2, 0.3) if index < hits else (0.3, 0.4)).truth(0.25)
         answered(predict("Which?", choices=("a", "b")), "b").truth("a")
         predict("Never answered?", 0, 1).truth(0.5)
@@ -138,7 +138,7 @@ def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
 
 
 def test_a_guess_after_the_truth_does_not_count(capsys):
-    """Neither moved after it, nor in another run of the cell that asks."""
+    """The guess stays when the widget is changed later, and when the cell of the question runs again."""
     share = answered(predict("Which share?", 0, 1), (0.5, 0.6))
     share.truth(0.25)
     share.widget.value = (0.2, 0.3)
@@ -157,6 +157,6 @@ def test_a_guess_after_the_truth_does_not_count(capsys):
 def test_a_guess_may_change_until_the_truth(capsys):
     first = answered(predict("Which share?", 0, 1), (0.5, 0.6))
     first.widget.value = (0.2, 0.3)
-    again = predict("Which share?", 0, 1)  # nothing was told yet
+    again = predict("Which share?", 0, 1)  # the truth has not been shown yet
     answered(again, (0.1, 0.4)).truth(0.25)
     assert "You said 0.1 to 0.4: that holds it." in printed(capsys)

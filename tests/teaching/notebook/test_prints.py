@@ -1,4 +1,4 @@
-"""What lessons print, in Chinese: numbers and columns stay, and no sentence of a lesson's code is left in English."""
+"""Printed lines of lessons in Chinese: numbers and columns stay, and every sentence is translated."""
 
 import ast
 import io
@@ -48,7 +48,7 @@ def test_print_speaks_the_language_of_the_reader(known, monkeypatch, capsys):
     namespace["print"]("rounds", 5, "to", 7, end="\n\n")
     namespace["print"]("right", file=(file := io.StringIO()))
     assert capsys.readouterr().out == "第 5 到 7 轮\n\n"
-    assert file.getvalue() == "right\n"  # a file is written as the code says
+    assert file.getvalue() == "right\n"  # text that is printed into a file is not translated
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     print_in_own_language(namespace)
     assert "print" not in namespace
@@ -60,7 +60,7 @@ def test_every_message_keeps_its_numbers():
 
 
 def sentences(source: str) -> set[str]:
-    """The texts of at least three words in the `print` calls of a cell."""
+    """Return the texts of at least three words in the `print` calls of a cell."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     prints_of_cell = [call for call in calls if getattr(call.func, "id", "") == "print"]
     texts = [node.value for call in prints_of_cell for node in ast.walk(call) if isinstance(node, ast.Constant)]

@@ -1,4 +1,4 @@
-"""Every figure of these tests is drawn in the course's style, without a window, and closed afterwards."""
+"""Figures of these tests are drawn in the style of the course, without a window, and closed afterwards."""
 
 import pytest
 

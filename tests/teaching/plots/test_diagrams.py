@@ -1,4 +1,4 @@
-"""The diagrams: what is coloured and written is what was given or is computed, and what cannot be drawn is named."""
+"""Diagrams: their texts, colours and sizes are those of the numbers that they show."""
 
 import matplotlib.pyplot
 import pytest
@@ -48,7 +48,7 @@ def test_the_picture_of_a_group_has_its_responses_rewards_and_advantages(advanta
 
 
 def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
-    """Binary search over 3 numbers with 2 guesses, and a guess of 1 that is three times rarer than that of 2."""
+    """The first guess is 2, or 1 a third as often; then the policy searches on among three numbers."""
     visits = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.0, 0.25]])
     flows = torch.zeros(1, 3, 2, 3)
     flows[0, 1, 1, 0], flows[0, 1, 0, 2] = 0.5, 0.25
@@ -77,11 +77,12 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
     assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
     for gpu_sizes in ((4, 8), ()):
         fig = plots.memory_bars(BARS, gpu_sizes)
-        on_it = [text.replace("\n", " ") for text in texts(fig.axes[0])]
-        below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
-        assert {"weights", "KV cache", "activations", "head"} <= {*on_it, *below}
-        assert "activations" in on_it and "activations" not in below and "head" in below and "7.0" in on_it
-        assert {f"{size} GB GPU" for size in gpu_sizes} <= {*on_it}
+        names_on_bars = [text.replace("\n", " ") for text in texts(fig.axes[0])]
+        names_below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
+        assert {"weights", "KV cache", "activations", "head"} <= {*names_on_bars, *names_below}
+        assert "activations" in names_on_bars and "activations" not in names_below
+        assert "head" in names_below and "7.0" in names_on_bars
+        assert {f"{size} GB GPU" for size in gpu_sizes} <= {*names_on_bars}
 
 
 def test_a_step_over_time_has_the_peaks_of_its_plans():
@@ -93,4 +94,4 @@ def test_a_step_over_time_has_the_peaks_of_its_plans():
     for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
         assert f"{memory_plan.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
         tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
-        assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last are the four lines between phases
+        assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last four are the lines between phases

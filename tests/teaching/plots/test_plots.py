@@ -1,4 +1,4 @@
-"""Figures: right intervals, a look that everyone can read, and outputs that keep their words."""
+"""Figures: correct intervals, a look that everyone can read, and captions and alternative texts in the output."""
 
 import base64
 import html
@@ -18,7 +18,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 @pytest.fixture
 def shown(monkeypatch) -> list[list]:
-    """Stands for the notebook: bundle and metadata of what is displayed."""
+    """Replace the notebook: record the MIME bundle and the metadata of each displayed object."""
     ipython = pytest.importorskip("IPython")
     displayed = []
 
@@ -83,7 +83,7 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     assert caption["text/markdown"] == "**Figure.** Noise has no trend."
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(base64.b64decode(bundle["image/png"])))
     assert image.size == (1440, 720) and len(bundle["image/png"]) < 60_000
-    assert not plt.fignum_exists(fig.number)  # or the notebook shows it twice
+    assert not plt.fignum_exists(fig.number)  # the notebook would show an open figure again
 
 
 def test_in_a_shell_finish_prints_the_caption(capsys):
@@ -94,7 +94,7 @@ def test_in_a_shell_finish_prints_the_caption(capsys):
 
 
 def words(markup: str) -> list[str]:
-    """The texts of a page."""
+    """Return the texts of an HTML page without its tags."""
     return [html.unescape(text) for text in re.findall("(?:^|>)([^<]+)", markup) if text.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Three words on a plane: scores lie in it, lengths are kept, and corners and arrows are where their names say."""
+"""Figures for three words: the plane keeps lengths, and corners and arrows have their names beside them."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,4 +28,4 @@ def test_arrows_and_corners_have_their_names_beside_them():
     for ax, names in ((left, ["A", "B", "C"]), (right, ["A: 2", "B: 1", "C: 0"])):
         assert [text.get_text() for text in ax.texts] == names
         for text, corner in zip(ax.texts, DIRECTIONS, strict=True):
-            assert np.dot(text.get_position(), corner) > np.dot(corner, corner)  # beyond it
+            assert np.dot(text.get_position(), corner) > np.dot(corner, corner)  # the text is beyond the corner

@@ -1,4 +1,4 @@
-"""Curves of recorded runs: each run's own numbers, marks where it was measured, and none where it was cut off."""
+"""Curves of recorded runs: the numbers of each run, and marks only for measurements that exist."""
 
 import matplotlib.pyplot as plt
 import pytest

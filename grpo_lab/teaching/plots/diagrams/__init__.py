@@ -1,1 +1,1 @@
-"""Pictures where three paragraphs would stand: each takes plain numbers and gives a figure."""
+"""Diagrams of the loop, of policies, of tokens and of memory; each is drawn from plain numbers."""

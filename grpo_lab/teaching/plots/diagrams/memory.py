@@ -1,4 +1,4 @@
-"""The memory of a step: bars of what is alive at the same time, piece on piece, beside the size of a GPU."""
+"""Figures of memory: the pieces that are allocated at the same time, stacked, with the memory of GPUs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from grpo_lab.teaching.plots.style import BACKGROUND, CENTRED, GREY, OKABE_ITO
 if TYPE_CHECKING:
     from grpo_lab.memory import MemoryPlan
 
-# name: colour, of `OKABE_ITO` or its own, and hatch; no two of one hue are both plain. Other pieces: `OTHER`.
+# The colour of each piece of memory (a name in `OKABE_ITO`, or a code) and its hatch. Pieces of similar colour have
+# different hatches. All other pieces look like `OTHER`.
 LOOKS = {
     "weights": ("blue", ""),
     "Adam's moments": ("sky", "//"),
@@ -20,59 +21,42 @@ LOOKS = {
     "activations": ("vermillion", "--"),
     "head": ("orange", ""),
     "autocast cache": ("black", "..."),
-    "KV cache": ("#F0E442", "\\\\"),  # Okabe and Ito's yellow: too pale for a line, right for a bar
+    "KV cache": ("#F0E442", "\\\\"),  # the yellow of Okabe and Ito, which is too pale for lines but not for bars
     "sampling": ("#4D4D4D", ""),
 }
-STRETCHES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
+PHASES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("#7570B3", "")
-FAINT = 0.55  # of a colour: text on a piece stays readable
-CLEAR = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind a text
-ROOM = 0.0125  # of the axis, for one letter of a label
-TOO_THIN = 0.2  # GiB: what is never thicker over a step is not found in the picture, so it is not named below it
+OPACITY = 0.55  # strength of the colours, so weak that text on them is readable
+TEXT_BACKGROUND = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides the line behind a text
+LETTER_WIDTH = 0.0125  # width of a letter of a label, as a fraction of the axis
+# In GiB. A piece that is never larger than this during a step is hardly visible, and so not named below the figure.
+LEAST_VISIBLE = 0.2
 
 
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequence[float] = ()):
-    """A figure with one bar for each row, made of the pieces that are alive together; the total stands at its end.
+    """Make a figure with a bar for each row: the pieces that are allocated at the same time, and their total.
 
-    A piece carries its name on the first bar where it is wide enough; what carries none is named below the bars.
+    The name of a piece is written on the first bar in which it is wide enough; the other pieces are named below the
+    bars.
 
     Args:
-        rows: name of a bar -> piece -> size in GiB. The first row stands on top; one without pieces is a gap.
-        gpu_sizes: memory of GPUs in GB, drawn as lines behind the bars.
+        rows: The name of a bar -> the name of a piece -> its size in GiB. The first row is on top. A row without pieces
+            is a gap.
+        gpu_sizes: The memory of GPUs in GB, drawn as lines behind the bars.
     """
     import matplotlib.pyplot as plt
 
     totals = np.array([sum(pieces.values()) for pieces in rows.values()])
     axis_end = 1.13 * max([*totals, *gpu_sizes])
     fig, ax = plt.subplots(figsize=(7.2, 1.3 + 0.5 * len(rows)))
-    patches = {}
-    labelled = set()
-    offsets = np.zeros(len(rows))
-    for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
-        sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
-        if not sizes.any():
-            continue
-        bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
-        bars = ax.barh(range(len(rows)), sizes, left=offsets, **bar)
-        label = piece.replace(" ", "\n", 1)
-        wide = sizes >= max(map(len, label.split("\n"))) * ROOM * axis_end
-        names = [label if fits and row == wide.argmax() else "" for row, fits in enumerate(wide)]
-        ax.bar_label(bars, names, label_type="center", fontsize=9)
-        patches[piece], offsets = bars[0], offsets + sizes
-        labelled |= {piece} if wide.any() else set()
+    patches, labelled = _draw_pieces(ax, rows, axis_end)
     for row, total in enumerate(totals):
         text = f"{total:.1f}" if total else ""
-        ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=CLEAR)
+        ax.text(total + 0.01 * axis_end, row, text, va="center", fontsize=9, weight="bold", bbox=TEXT_BACKGROUND)
     for gpu_size in gpu_sizes:
         ax.axvline(gpu_size, color=OKABE_ITO["black"], linestyle=":", linewidth=1.2, zorder=0)
-        ax.text(
-            gpu_size + 0.01 * axis_end,
-            1,
-            f"{gpu_size:g} GB GPU",
-            transform=ax.get_xaxis_transform(),
-            va="bottom",
-            fontsize=9,
-        )
+        position = {"x": gpu_size + 0.01 * axis_end, "y": 1, "transform": ax.get_xaxis_transform(), "va": "bottom"}
+        ax.text(**position, s=f"{gpu_size:g} GB GPU", fontsize=9)
     ax.set_yticks(range(len(rows)), rows)
     ax.set(xlim=(0, axis_end), ylim=(len(rows) - 0.5, -0.5), xlabel="GiB alive at the same time")
     ax.grid(axis="y", visible=False)
@@ -81,30 +65,54 @@ def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequen
     return fig
 
 
-def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[float]):
-    """A figure with the step of each plan over time, all on one scale: what is alive, piece on piece, and GPU sizes.
+def _draw_pieces(ax, rows: Mapping[str, Mapping[str, int | float]], axis_end: float) -> tuple[dict, set[str]]:
+    """Draw the pieces of each bar, with the name of a piece on the first bar in which it is wide enough.
 
-    The corners are the plan's moments, drawn at equal distances within a phase; the width of a phase means nothing.
-    Each plan has several micro-batches per update.
+    Returns:
+        The name of a piece -> a patch with its look; and the names that are written on a bar.
+    """
+    patches, labelled = {}, set()
+    offsets = np.zeros(len(rows))
+    for piece in dict.fromkeys([*LOOKS, *(piece for pieces in rows.values() for piece in pieces)]):
+        sizes, (fill, hatch) = np.array([pieces.get(piece, 0.0) for pieces in rows.values()]), _look(piece)
+        if not sizes.any():
+            continue
+        bar = {"height": 0.62, "color": [fill], "hatch": hatch, "edgecolor": "white", "linewidth": 0.8}
+        bars = ax.barh(range(len(rows)), sizes, left=offsets, **bar)
+        label = piece.replace(" ", "\n", 1)
+        is_wide = sizes >= max(map(len, label.split("\n"))) * LETTER_WIDTH * axis_end
+        first_wide_row = is_wide.argmax() if is_wide.any() else None
+        labels = [label if row == first_wide_row else "" for row in range(len(rows))]
+        ax.bar_label(bars, labels, label_type="center", fontsize=9)
+        patches[piece], offsets = bars[0], offsets + sizes
+        if is_wide.any():
+            labelled.add(piece)
+    return patches, labelled
+
+
+def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[float]):
+    """Make a figure of the memory during a training step, with a panel for each plan, all on one scale.
+
+    The allocated pieces are stacked. The moments of a plan are drawn at equal distances within each phase; the width of
+    a phase has no meaning.
+
+    Args:
+        plans: The name of a panel -> its plan, with several micro-batches per update.
+        gpu_sizes: The memory of GPUs in GB, drawn as lines.
     """
     import matplotlib.pyplot as plt
 
     tops = [1.1 * max(plan.peak / GIB, *gpu_sizes[:1]) for plan in plans.values()]
     fig, axes = plt.subplots(len(plans), 1, figsize=(7.2, 6.4), sharex=True, height_ratios=tops, squeeze=False)
-    patches, labelled = {}, set()
+    patches: dict = {}
+    labelled: set[str] = set()
     for ax, top, (name, plan) in zip(axes[:, 0], tops, plans.items(), strict=True):
         times, table = _corners(plan)
         fill, hatch = zip(*map(_look, table), strict=True)
         areas = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
-        patches |= {piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > TOO_THIN}
+        patches |= {piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > LEAST_VISIBLE}
         heights = np.cumsum(list(table.values()), axis=0)
-        for (piece, thick), height in zip(table.items(), heights, strict=True):
-            thickest, known = np.flatnonzero(np.array(thick) > 0.9 * max(thick)), piece in labelled
-            # a name that is known from above fits into less height, where the piece stays as thick for a while
-            if max(thick) > 0.05 * sum(tops) or (known and max(thick) > 0.025 * sum(tops) and len(thickest) > 2):
-                corner = thickest[(len(thickest) - 1) // 4]
-                ax.text(times[corner], height[corner] - thick[corner] / 2, piece, **CENTRED, fontsize=9)
-                labelled.add(piece)
+        _name_pieces(ax, times, table, heights, sum(tops), labelled)
         corner, peak = heights[-1].argmax(), heights[-1].max()
         ax.text(times[corner], peak + 0.2, f"{peak:.1f}", ha="center", va="bottom", weight="bold")
         for gpu_size in (size for size in gpu_sizes if size < top):
@@ -112,23 +120,55 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[fl
             ax.text(5.04, gpu_size, f"{gpu_size:g} GB GPU", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
-        ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], STRETCHES)
-        ax.tick_params(labelbottom=True)  # below each panel, though they share the axis
+        ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], PHASES)
+        ax.tick_params(labelbottom=True)  # on each panel, since matplotlib labels only the last of a shared axis
     _name_below(fig, patches, labelled)
     return fig
 
 
+def _name_pieces(
+    ax, times: list[float], table: dict[str, list[float]], heights: np.ndarray, total_height: float, labelled: set[str]
+) -> None:
+    """Write the names of the pieces of a panel on those that are thick enough, and add them to `labelled`.
+
+    Args:
+        ax: The matplotlib axes of the panel.
+        times: The times of the corners.
+        table: The name of a piece -> its size at each corner, in GiB.
+        heights: The upper edge of each piece at each corner, in GiB.
+        total_height: The height of all panels together, in GiB.
+        labelled: The names that are already written in this panel or a panel above.
+    """
+    for (piece, sizes), height in zip(table.items(), heights, strict=True):
+        corners_at_largest = np.flatnonzero(np.array(sizes) > 0.9 * max(sizes))
+        is_thick = max(sizes) > 0.05 * total_height
+        # A piece that is already named in a panel above may be thinner, if it keeps its size for some time.
+        is_thick_enough = max(sizes) > 0.025 * total_height and len(corners_at_largest) > 2
+        if is_thick or (piece in labelled and is_thick_enough):
+            corner = corners_at_largest[(len(corners_at_largest) - 1) // 4]
+            ax.text(times[corner], height[corner] - sizes[corner] / 2, piece, **CENTRED, fontsize=9)
+            labelled.add(piece)
+
+
 def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
-    """Lay out the moments of a step over time, with the GiB of each piece; the update shows two micro-batches."""
+    """Return the times of the moments of a step, and the size of each piece in GiB at each of these times.
+
+    Of the update, the first micro-batch and a later one are shown.
+    """
     moments = plan.moments
-    full = moments["optimizer"][0] | {"Adam at work": 0}
-    empty, (first, last) = full | {"gradients": 0}, (moments["update"][:5], moments["update"][5:])
+    # What is allocated between phases, with and without gradients.
+    with_gradients = moments["optimizer"][0] | {"Adam at work": 0}
+    without_gradients = with_gradients | {"gradients": 0}
+    first_microbatch, later_microbatch = moments["update"][:5], moments["update"][5:]
+    phases = (
+        (without_gradients, moments["rollout"]),
+        (without_gradients, moments["logprobs"]),
+        (without_gradients, first_microbatch),
+        (with_gradients, later_microbatch),
+        (with_gradients, moments["optimizer"]),
+    )
     times, states = [], []
-    rollout = moments["rollout"]
-    logprobs = moments["logprobs"]
-    optimizer = moments["optimizer"]
-    stretches = (empty, rollout), (empty, logprobs), (empty, first), (full, last), (full, optimizer)
-    for start, (start_state, states_of_phase) in enumerate(stretches):
+    for start, (start_state, states_of_phase) in enumerate(phases):
         times += [start + 0.94 * index / len(states_of_phase) for index in range(len(states_of_phase) + 1)]
         states += [start_state, *states_of_phase]
     pieces = dict.fromkeys([*LOOKS, *(piece for state in states for piece in state)])
@@ -137,14 +177,15 @@ def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
 
 
 def _look(piece: str) -> tuple[tuple, str]:
-    """The fill of a piece, light and opaque, and its hatch."""
+    """Return the fill colour of a piece, which is light and opaque, and its hatch."""
     from matplotlib.colors import to_rgb
 
     colour, hatch = LOOKS.get(piece, OTHER)
-    faint = 0.25 if colour == "black" else FAINT
-    return tuple(1 - faint * (1 - part) for part in to_rgb(OKABE_ITO.get(colour, colour))), hatch
+    opacity = 0.25 if colour == "black" else OPACITY
+    return tuple(1 - opacity * (1 - component) for component in to_rgb(OKABE_ITO.get(colour, colour))), hatch
 
 
 def _name_below(fig, patches: dict, labelled: set[str]) -> None:
+    """Add a legend below the figure for the pieces whose names are not on them."""
     if unlabelled := {piece: patch for piece, patch in patches.items() if piece not in labelled}:
         fig.legend(unlabelled.values(), unlabelled, loc="outside lower center", ncols=4, fontsize=9, handlelength=1.5)

@@ -1,4 +1,4 @@
-"""Pictures of a policy: the tree of its completions, one of its groups, and the tree in which it searches."""
+"""Diagrams of a policy: the tree of its completions, a group of responses, and a tree of guesses."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,65 +7,67 @@ import numpy as np
 from grpo_lab.teaching.plots.intervals import as_array
 from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
 
-THIN, THICK = 0.4, 5.0  # widths of an edge of probability 0 and 1, in points
-BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # behind a text on a line
-LEAST_FLOW = 0.002  # of all that leave a turn; below it no line is drawn
+THINNEST, THICKEST = 0.4, 5.0  # line widths of edges with probability 0 and 1, in points
+TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # hides the line behind a text
+LEAST_FLOW = 0.002  # smallest fraction of the flow out of a turn for which a line is drawn
 NODE = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "grey", "linewidth": 0.6}
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
-    """A figure: the tree of all completions, from the empty prefix on the left to the whole completions on the right.
+    """Make a figure of the tree of all completions, from the empty prefix on the left to full completions on the right.
 
-    An edge is one token. The more likely it is after its prefix, the thicker the edge. A node wears its number.
+    Each edge is a token: the larger its probability after its prefix, the thicker the edge. Inner nodes are numbered.
 
     Args:
-        sequences: all completions, shape (N, T), in lexicographic order, at most 32.
-        token_probabilities: of each token after those before it, shape (N, T).
-        leaf_labels: N texts to the right of the tree.
-        mark: row of `sequences` -> name of a colour in `OKABE_ITO`; the token and its probability are written on each
-            edge of such a path.
+        sequences: All completions, shape (N, T), in lexicographic order, at most 32.
+        token_probabilities: The probability of each token given the tokens before it, shape (N, T).
+        leaf_labels: The N texts to the right of the tree.
+        mark: The row of a completion to highlight -> the name of its colour in `OKABE_ITO`. On the edges of its path
+            the tokens and their probabilities are written.
     """
     import matplotlib.pyplot as plt
 
-    sequences, chances = np.asarray(sequences), as_array(token_probabilities)
+    sequences, probabilities = np.asarray(sequences), as_array(token_probabilities)
     N, T = sequences.shape
     height = _heights(sequences)
     fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.175 * N + 0.5)))
-    order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths on top
+    order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths are drawn last, on top
     for row in order:
         colour = OKABE_ITO[mark[row]] if row in mark else "#B0B0B0"
         for t in range(T):
             ys = height[tuple(sequences[row, :t])], height[tuple(sequences[row, : t + 1])]
-            width = THIN + (THICK - THIN) * chances[row, t]
+            width = THINNEST + (THICKEST - THINNEST) * probabilities[row, t]
             ax.plot([t, t + 1], ys, color=colour, linewidth=width, linestyle="-", solid_capstyle="round", zorder=2)
             if row in mark:
-                words = {"fontsize": 9, "color": colour, "weight": "bold", "zorder": 4, "bbox": BACKING}
-                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {chances[row, t]:.2f}", **CENTRED, **words)
+                look = {"fontsize": 9, "color": colour, "weight": "bold", "zorder": 4, "bbox": TEXT_BACKGROUND}
+                ax.text(t + 0.5, sum(ys) / 2, f"{sequences[row, t]}: {probabilities[row, t]:.2f}", **CENTRED, **look)
         colour, weight = (colour, "bold") if row in mark else ("black", "normal")
-        words = {"va": "center", "fontsize": 9, "color": colour, "weight": weight}
-        ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **words)
-    inner = sorted((prefix for prefix in height if len(prefix) < T), key=lambda prefix: (len(prefix), prefix))
-    for number, prefix in enumerate(inner):  # the root first, then row by row
+        look = {"va": "center", "fontsize": 9, "color": colour, "weight": weight}
+        ax.text(T + 0.06, height[tuple(sequences[row])], leaf_labels[row], **look)
+    inner_prefixes = sorted((prefix for prefix in height if len(prefix) < T), key=lambda prefix: (len(prefix), prefix))
+    for number, prefix in enumerate(inner_prefixes):  # the root first, then column by column
         ax.text(
             len(prefix), height[prefix], f"node {number}", **CENTRED, fontsize=8.5, color="dimgrey", zorder=3, bbox=NODE
         )
     ax.set(xlim=(-0.25, T + 1.6), ylim=(-0.8, N - 0.2), yticks=[])
-    written = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T + 1)]
-    ax.set_xticks(range(T + 1), ["nothing\nwritten", *written])
+    tick_labels = [f"{t} token{'s' if t > 1 else ''}" for t in range(1, T + 1)]
+    ax.set_xticks(range(T + 1), ["nothing\nwritten", *tick_labels])
     without_grid(ax, "left", "bottom")
     return fig
 
 
 def group_picture(probabilities, correct: Sequence[int], responses, rewards, advantages):
-    """A figure: one group of a toy whose answers are a few numbers, from the policy to its advantages.
+    """Make a figure of one group of a toy whose responses are a few numbers: from the policy to its advantages.
 
-    On the left the policy as a heat map, with a frame around the correct number of each position; then the responses
-    with their rewards; on the right their advantages as bars, positive ones blue and negative ones vermillion.
+    On the left is the policy as a heat map, with a frame around the correct number of each position. In the middle are
+    the responses with their rewards, and on the right their advantages as bars: positive blue, negative vermillion.
 
     Args:
-        probabilities: of each number at each position, shape (T, V).
-        correct: T numbers.
-        responses: shape (G, T). rewards, advantages: shape (G).
+        probabilities: The probability of each number at each position, shape (T, V).
+        correct: The T correct numbers.
+        responses: The sampled numbers, shape (G, T).
+        rewards: The reward of each response, shape (G).
+        advantages: The advantage of each response, shape (G).
     """
     import matplotlib.pyplot as plt
 
@@ -73,10 +75,10 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
     probabilities, G = as_array(probabilities), len(rewards)
     T, V = probabilities.shape
     fig, (left, middle, right) = plt.subplots(1, 3, figsize=(7.2, 3.5), width_ratios=(4.6, 3, 2.6))
-    fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # below: the way back
+    fig.set_layout_engine("constrained", rect=(0, 0.08, 1, 0.92))  # leaves space for the text below
     shades = left.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     fig.colorbar(shades, ax=left, label="probability", ticks=(0, 0.5, 1), aspect=30, pad=0.02)
-    for colour, size in (("black", 15), ("white", 12)):  # seen on pale and on dark cells
+    for colour, size in (("black", 15), ("white", 12)):  # visible on pale and on dark cells
         frame = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.5, "markersize": size}
         left.plot(correct, range(T), "s", **frame)
     left.set(xlabel="number", ylabel="position", xticks=range(V), yticks=range(T), yticklabels=range(1, T + 1))
@@ -98,30 +100,32 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
 
 
 def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
-    """Draw on the axes where the guesses of a policy go: a row for each turn, the numbers from left to right.
+    """Draw the tree of a policy's guesses: a row for each turn, with the numbers from left to right.
 
-    A guess is a disc: the more likely, the larger and the darker, against the other guesses of its turn. A line leads
-    to the next guess, the wider, the more often it is taken: solid and blue after "higher", dashed and vermillion
-    after "lower".
+    Each guess is a disc, the larger and darker the more frequent it is in its turn. Lines lead to the next guess, the
+    wider the more frequent: solid and blue after the word "higher", dashed and vermillion after "lower".
 
     Args:
-        visits: how often turn k guesses each number, shape (K, n). flows: how often a guess of turn k, and a word, lead
-            to each next guess, shape (K - 1, n, 2, n). As `grpo_lab.toys.guess.search_tree` counts them.
-        title: above the tree.
+        ax: The matplotlib axes.
+        visits: How often each number is guessed in each turn, shape (K, n), from `grpo_lab.toys.guess.search_tree`.
+        flows: How often each guess of a turn, with each of the two words, is followed by each guess of the next turn;
+            shape (K - 1, n, 2, n), from the same function.
+        title: The title above the tree.
     """
     visits, flows = as_array(visits), as_array(flows)
     turns, numbers = visits.shape
-    for k, last, word, guess in np.argwhere(flows > LEAST_FLOW * flows.sum(axis=(1, 2, 3), keepdims=True)):
-        share = flows[k, last, word, guess] / flows[k].max()
+    for k, guess, word, next_guess in np.argwhere(flows > LEAST_FLOW * flows.sum(axis=(1, 2, 3), keepdims=True)):
+        share = flows[k, guess, word, next_guess] / flows[k].max()
         colour, style = (OKABE_ITO["blue"], "-") if word == 0 else (OKABE_ITO["vermillion"], "--")
         line = {"color": colour, "linestyle": style, "linewidth": 3 * share**0.5, "alpha": 0.15 + 0.85 * share}
-        ax.plot([last + 1, guess + 1], [k, k + 1], zorder=1, **line)
+        ax.plot([guess + 1, next_guess + 1], [k, k + 1], zorder=1, **line)
     for k, guess in np.argwhere(visits > 0):
         share = visits[k, guess] / visits[k].sum()
         size = (share / max(visits[k].max() / visits[k].sum(), 1 / numbers)) ** 0.5
         darkness = 1 - 0.85 * min(1.0, size)
         ax.scatter(guess + 1, k, s=230 * size**2 + 1, color=str(darkness), zorder=2, linewidths=0)
-        if size > (0.6 if guess + 1 < 10 else 0.88):  # the disc is wider than its number
+        is_wider_than_number = size > (0.6 if guess + 1 < 10 else 0.88)
+        if is_wider_than_number:
             ax.text(guess + 1, k - 0.01, guess + 1, **CENTRED, fontsize=9, color="white", zorder=3)
     ax.set(xlim=(0.3, numbers + 0.7), ylim=(turns - 0.6, -0.45), title=title)
     ax.set_yticks(range(turns), [f"guess {k + 1}" for k in range(turns)])
@@ -131,7 +135,7 @@ def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
 
 
 def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
-    """The height of each prefix: the middle of the completions that begin with it, the first of them on top."""
+    """Return the height of each prefix: the mean height of the completions that begin with it; the first is on top."""
     N, T = sequences.shape
     leaf_heights: dict[tuple[int, ...], list[int]] = {}
     for row, sequence in enumerate(sequences):

@@ -1,8 +1,15 @@
-"""Pictures of what instruments read: the logs of several runs side by side."""
+"""Figures of logs: the metrics of several runs side by side."""
 
 
 def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str, str], log_scale: str, beside):
-    """A figure with a column for each log and a row for each metric of `panels`, metric: label; dashed: `beside`."""
+    """Make a figure with a column for each log and a row for each metric.
+
+    Args:
+        logs: The name of a log -> the values of each metric by step.
+        panels: The name of a metric -> the label of its row.
+        log_scale: The name of the metric that is drawn on a logarithmic scale.
+        beside: The values of each metric for comparison, drawn as dashed lines in every column.
+    """
     import matplotlib.pyplot as plt
 
     fig, axes = plt.subplots(len(panels), len(logs), figsize=(7.2, 1.2 * len(panels)), sharex=True, sharey="row")

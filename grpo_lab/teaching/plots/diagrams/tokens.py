@@ -1,4 +1,4 @@
-"""Pictures of tokens: a batch with its weights, what a new token sees."""
+"""Diagrams of tokens: the weights of the tokens of a batch, and the tokens that a new token attends to."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,15 @@ from grpo_lab.teaching.plots.style import GREY, OKABE_ITO, without_grid
 
 
 def ragged_batch(weights: dict, mask, labels: list[str]):
-    """A panel a loss, a row an answer, a box a token: the darker, the more the token weighs; crosses are padding.
+    """Make a figure of the weights of the tokens in a batch, with a panel for each loss.
+
+    Each row is a completion and each box a token: the darker the box, the larger the weight. Crosses are padding.
 
     Args:
-        weights: name of a loss -> the weight of every token, shape (B, T). The weight is written at the end of a row.
-        mask: shape (B, T), true where there is a token.
-        labels: of the rows.
+        weights: The name of a loss -> the weight of every token, shape (B, T). The weight of its first token is written
+            at the end of each row.
+        mask: True for tokens and False for padding, shape (B, T).
+        labels: The B labels of the rows.
     """
     import matplotlib.pyplot as plt
 
@@ -41,12 +44,14 @@ def ragged_batch(weights: dict, mask, labels: list[str]):
 
 
 def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence[str]):
-    """A figure: for each drawn token, a row, which tokens before it are seen: left with the cache, right without it.
+    """Make a figure of the tokens that each sampled token attends to, with the KV cache (left) and without it (right).
+
+    Each row is a sampled token; filled boxes are the earlier tokens to which it attends.
 
     Args:
-        prompt: the tokens of the prompt, or a few words that stand for them.
-        healthy: the tokens drawn with the cache.
-        broken: as many tokens, drawn where each sees only the one before it.
+        prompt: The tokens of the prompt, or a few words that stand for them.
+        healthy: The tokens that were sampled with the cache.
+        broken: The tokens that were sampled without the cache, equally many. Each attends only to the token before it.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
@@ -58,13 +63,15 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
         for row, token in enumerate(completion):
             position = len(prompt) + row
             for column in range(len(tokens)):
-                seen = column < position if completion is healthy or row == 0 else column == position - 1
-                look = {"facecolor": OKABE_ITO[colour], "alpha": 0.75} if seen else {"facecolor": "#FFFFFF"}
+                has_all_before = completion is healthy or row == 0
+                is_seen = column < position if has_all_before else column == position - 1
+                look = {"facecolor": OKABE_ITO[colour], "alpha": 0.75} if is_seen else {"facecolor": "#FFFFFF"}
                 look |= {"edgecolor": GREY, "linewidth": 0.6, "linestyle": "-" if column < position else ":"}
                 ax.add_patch(Rectangle((column, row - 0.38), 0.9, 0.76, **look))
             ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=9, color=OKABE_ITO[colour])
         for column, token in enumerate(tokens):
-            alignment = {"rotation": 60, "ha": "left"} if token != "-" else {"ha": "center"}  # turned, it is a comma
+            # A rotated "-" would look like a comma.
+            alignment = {"ha": "center"} if token == "-" else {"rotation": 60, "ha": "left"}
             ax.text(column + 0.45, -0.65, token, va="bottom", fontsize=9, **alignment)
         ax.set(xlim=(-0.1, len(tokens) + 2.6), ylim=(len(healthy) - 0.4, -2.6))
         ax.set_title(title, fontsize=10, color=OKABE_ITO[colour])

@@ -1,4 +1,4 @@
-"""The process behind `math_reward`: bounded in time, replaced when it is gone, and nothing left behind."""
+"""The process of verifiers: it keeps its time limits, is replaced if it ends, and leaves no process behind."""
 
 import os
 import subprocess
@@ -8,9 +8,9 @@ import time
 import pytest
 
 from grpo_lab.rewards import math_reward
-from grpo_lab.rewards.mathematics.worker import WORKER
+from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
-# Math-Verify reads it at once and would compare it for ever, inside one integer power.
+# Math-Verify parses this quickly, but would compare it for ever, within one integer power.
 ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"
 
 
@@ -34,10 +34,10 @@ def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
 @pytest.mark.slow
 def test_a_process_that_is_killed_or_interrupted_is_replaced(monkeypatch):
     rewarded("x", "x")
-    WORKER.process.kill()
-    WORKER.process.wait()
+    VERIFIER_PROCESS.process.kill()
+    VERIFIER_PROCESS.process.wait()
     assert rewarded("x", "x") == [1.0]
-    interrupted = WORKER.process
+    interrupted = VERIFIER_PROCESS.process
 
     class Interrupted:
         close = interrupted.stdout.close
@@ -70,7 +70,7 @@ def verify(expected, given, **kwargs):
 def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
     def use(source):
         (tmp_path / "math_verify.py").write_text(source, encoding="utf-8")
-        WORKER.end()
+        VERIFIER_PROCESS.end()
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     use("raise ImportError('no Math-Verify here')")
@@ -82,7 +82,7 @@ def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
         rewarded("x", "x")
     use(NOISY)
     assert rewarded("x", "x", "y") == [1.0, 1.0]
-    WORKER.end()
+    VERIFIER_PROCESS.end()
 
 
 @pytest.mark.slow
@@ -105,12 +105,12 @@ SCRIPT = r"""
 import os, threading, warnings
 warnings.simplefilter("ignore")
 from grpo_lab.rewards import math_reward
-from grpo_lab.rewards.mathematics.worker import WORKER
+from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 def reward(given, **limits):
     return math_reward([f"<answer>{given}</answer>"], answer=["x+1"], **{"time_limit": 60, **limits})
 print("main runs once", reward("1+x"))
 thread = threading.Thread(target=reward, args=(r"x+\sqrt{9^{9^{9^{9}}}}",), kwargs={"time_limit": 2.0})
-thread.start()  # it holds the worker while the copy is made
+thread.start()  # the thread uses the process while this one is forked
 if hasattr(os, "fork"):
     child = os.fork()
     if child == 0:
@@ -118,7 +118,7 @@ if hasattr(os, "fork"):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 thread.join()
 print(reward("1+x"))
-print(WORKER.process.pid)
+print(VERIFIER_PROCESS.process.pid)
 """
 
 
