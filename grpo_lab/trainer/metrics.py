@@ -178,7 +178,7 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
 
 def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """The rewards together and of each function, and how many groups have equal ones."""
-    num_groups = int(experience.rollout.group.max()) + 1
+    num_groups = int(experience.rollout.group_of_row.max()) + 1
     grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # completions of a prompt: neighbours
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)

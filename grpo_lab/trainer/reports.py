@@ -95,7 +95,7 @@ def completion_records(
     if rollout.episodes is not None:
         turns_by_row = [{"turns": parts} for parts in turn_texts(rollout, tokenizer)]
     values = zip(
-        rollout.group.tolist(),
+        rollout.group_of_row.tolist(),
         rollout.texts,
         experience.rewards_per_func.tolist(),
         experience.rewards.tolist(),
@@ -125,7 +125,7 @@ def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
     for row, length in enumerate(rollout.mask.sum(-1).tolist()):
         is_policy, ids = rollout.policy_mask[row, :length].tolist(), rollout.completion_ids[row, :length].tolist()
         parts = itertools.groupby(
-            zip(is_policy, rollout.turn[row, :length].tolist(), ids, strict=True), lambda t: t[:2]
+            zip(is_policy, rollout.turn_of_token[row, :length].tolist(), ids, strict=True), lambda t: t[:2]
         )
         episodes.append(
             [

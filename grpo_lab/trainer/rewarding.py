@@ -51,7 +51,7 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
     # The row of the data of each completion.
-    data_rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
+    data_rows = [rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
     completions = [
         _completion(row["prompt"], text, episode)

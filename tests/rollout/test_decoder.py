@@ -10,7 +10,7 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding import decoder as decoder_module
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
-from grpo_lab.rollout.decoding.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from grpo_lab.rollout.decoding.sampling_params import entropy_of
 from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
@@ -218,11 +218,11 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
 
 
 def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=320) == 1
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=319) == 2
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=191) == 4
-    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free=110) == 3
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=0) == 8, "what is left is to try"
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=320) == 1
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=319) == 2
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=191) == 4
+    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free_bytes=110) == 3
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=0) == 8, "what is left is to try"
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):

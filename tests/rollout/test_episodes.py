@@ -72,19 +72,20 @@ def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
         length = len(policy)
         assert rollout.mask[row].tolist() == [t < length for t in range(rollout.mask.shape[1])]
         assert rollout.policy_mask[row, :length].tolist() == policy and not rollout.policy_mask[row, length:].any()
-        assert rollout.turn[row, :length].tolist() == turn and (rollout.turn[row, length:] == -1).all()
+        assert rollout.turn_of_token[row, :length].tolist() == turn
+        assert (rollout.turn_of_token[row, length:] == -1).all()
         assert rollout.truncated[row].item() is truncated
         assert (rollout.completion_ids[row, length:] == tokenizer.pad_token_id).all()
         assert rollout.texts[row] == tokenizer.decode(tokens_of(rollout, row)[1], skip_special_tokens=True)
         assert rollout.episodes[row].calls == len(
-            set(rollout.turn[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
+            set(rollout.turn_of_token[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
         )
     if max_turns is None:
-        assert rollout.turn.max() >= 3 and rollout.truncated.any() and not rollout.truncated.all()
+        assert rollout.turn_of_token.max() >= 3 and rollout.truncated.any() and not rollout.truncated.all()
         assert (rollout.mask & ~rollout.policy_mask).any()
         assert (rollout.mask.sum(-1) < T)[rollout.truncated].any(), "a reply that has no room is left out"
     else:
-        assert rollout.turn.max() == max_turns - 1
+        assert rollout.turn_of_token.max() == max_turns - 1
 
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
@@ -96,8 +97,8 @@ def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, 
         monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
     rollout = episodes(model, tokenizer, temperature=temperature, cache_implementation=way)
     logp, entropy = logprobs_of(model, rollout, temperature=temperature, policy_mask=rollout.policy_mask)
-    for turn in range(rollout.turn.max() + 1):
-        tokens = rollout.policy_mask & (rollout.turn == turn)
+    for turn in range(rollout.turn_of_token.max() + 1):
+        tokens = rollout.policy_mask & (rollout.turn_of_token == turn)
         assert (logp - rollout.logp)[tokens].abs().max() < 1e-4, turn
         assert (entropy - rollout.entropy)[tokens].abs().max() < 1e-4, turn
     assert (rollout.logp[~rollout.policy_mask] == 0).all() and (rollout.entropy[~rollout.policy_mask] == 0).all()
@@ -129,7 +130,7 @@ def test_without_an_environment_an_episode_is_a_completion():
         assert by_sample.texts == by_episodes.texts
         assert torch.equal(by_sample.completion_ids[by_sample.mask], by_episodes.completion_ids[by_sample.mask])
         assert torch.equal(by_sample.policy_mask, by_sample.mask)
-        assert torch.equal(by_sample.turn, by_sample.mask.long() - 1)
+        assert torch.equal(by_sample.turn_of_token, by_sample.mask.long() - 1)
 
 
 def test_what_one_row_is_told_changes_no_other():
@@ -140,7 +141,7 @@ def test_what_one_row_is_told_changes_no_other():
 
     first, second = episodes(model, tokenizer), episodes(model, tokenizer, other_replies)
     changed = [a != b for a, b in zip(first.texts, second.texts, strict=True)]
-    alone = [row for row in range(len(first.mask)) if first.turn[row].max() == 0]
+    alone = [row for row in range(len(first.mask)) if first.turn_of_token[row].max() == 0]
     assert any(changed) and alone
     for row in alone:  # rows that nobody answered, or that the answer ended
         length = min(first.mask[row].sum(), second.mask[row].sum())
@@ -153,7 +154,7 @@ def test_a_captured_step_draws_what_generate_draws(monkeypatch):
     world = make_world()
     expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
     assert len(tapes) == 1 and (rollout.mask & ~rollout.policy_mask).any()
-    for name in ("completion_ids", "mask", "policy_mask", "turn", "truncated"):
+    for name in ("completion_ids", "mask", "policy_mask", "turn_of_token", "truncated"):
         assert torch.equal(getattr(rollout, name), getattr(expected, name)), name
     assert (rollout.logp - expected.logp).abs().max() < 1e-5
 
@@ -232,7 +233,7 @@ def test_both_scorers_have_one_gradient(monkeypatch):
     for fast in (True, False):
         monkeypatch.setattr(model_logprobs, "is_fast", lambda model, fast=fast: fast)
         logp, entropy = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
-        loss = torch.where(rollout.policy_mask, logp * rollout.turn.sin() + entropy * 0.3, 0).sum()
+        loss = torch.where(rollout.policy_mask, logp * rollout.turn_of_token.sin() + entropy * 0.3, 0).sum()
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     for packed_gradient, plain_gradient in zip(*gradients, strict=True):
         torch.testing.assert_close(packed_gradient, plain_gradient, rtol=1e-10, atol=1e-12)
@@ -258,7 +259,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
     cut = logprobs_without_gradient(model, experience[rows], config)
     difference = (cut - logprobs_without_gradient(model, experience, config)[rows])[experience.loss_mask[rows]]
     assert difference.abs().max() < 1e-5
-    assert torch.equal(experience[rows].rollout.turn, rollout.turn[rows])
+    assert torch.equal(experience[rows].rollout.turn_of_token, rollout.turn_of_token[rows])
 
 
 # Stop strings.

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab import logprobs
-from grpo_lab.rollout.decoding import decoder
+from grpo_lab.rollout.decoding import cpu_decoder
 from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
-from grpo_lab.rollout.decoding.decoder import inverse_cdf
+from grpo_lab.rollout.decoding.cpu_decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_world, same_weights, weights
 
-MODULES = {"LARGE_VOCABULARY": (logprobs, decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (decoder,)}
+MODULES = {"LARGE_VOCABULARY": (logprobs, cpu_decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (cpu_decoder,)}
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def as_large(monkeypatch):
     for (name, modules), value in zip(MODULES.items(), (4, 5, 3), strict=True):
         for module in modules:
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(decoder, "LARGE_ROW", 0)
+    monkeypatch.setattr(cpu_decoder, "LARGE_ROW", 0)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -62,7 +62,9 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
     assert tokenizer.decode(ids) == turns[0] + reply + turns[1]
     theirs = (rollout.mask & ~rollout.policy_mask)[0]
     assert rollout.completion_ids[0][theirs].tolist() == tokenizer(reply, add_special_tokens=False)["input_ids"]
-    assert rollout.turn[0][rollout.mask[0]].tolist() == sorted(rollout.turn[0][rollout.mask[0]].tolist())
+    assert rollout.turn_of_token[0][rollout.mask[0]].tolist() == sorted(
+        rollout.turn_of_token[0][rollout.mask[0]].tolist()
+    )
 
 
 def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, world):
@@ -224,7 +226,7 @@ def test_an_environment_is_reset_with_the_row_played_and_asked_for_its_reward(mo
     assert results_of(rollout) == ["now 1", "now 3"] and results_of(rollout, 3) == ["{'error': 'the world is on fire'}"]
     prompts = [episode.prompt[-1]["content"] for episode in rollout.episodes]
     assert prompts == ["1+2 (to 3)"] * 2 + ["40+2 (to 42)"] * 2 and ROWS[0]["prompt"][-1]["content"] == "1+2"
-    assert rollout.prompt_of_row.tolist() == rollout.group.tolist() == [0, 0, 1, 1]
+    assert rollout.prompt_of_row.tolist() == rollout.group_of_row.tolist() == [0, 0, 1, 1]
     assert "40+2 (to 42)" in world[1].decode(rollout.prompt_ids[1])
     assert len({id(episode.environment) for episode in rollout.episodes}) == 4
 
@@ -239,7 +241,7 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world
     agent = ToolEnvironment(environment_factory=Dice)
     torch.manual_seed(3)
     rollout = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
-    assert rollout.prompt_of_row.tolist() == [0, 1, 2, 3] and rollout.group.tolist() == [0, 0, 1, 1]
+    assert rollout.prompt_of_row.tolist() == [0, 1, 2, 3] and rollout.group_of_row.tolist() == [0, 0, 1, 1]
     prompts = [episode.prompt for episode in rollout.episodes]
     torch.manual_seed(3)
     again = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
@@ -332,10 +334,10 @@ def test_a_model_that_draws_its_calls(way):
     torch.manual_seed(0)
     rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, 16, 130, cache_implementation=way)
     logp, _ = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
-    for turn in range(rollout.turn.max() + 1):
-        tokens = rollout.policy_mask & (rollout.turn == turn)
+    for turn in range(rollout.turn_of_token.max() + 1):
+        tokens = rollout.policy_mask & (rollout.turn_of_token == turn)
         assert (logp - rollout.logp)[tokens].abs().max() < 1e-4
-    assert rollout.turn.max() > 1 and {episode.failures for episode in rollout.episodes} > {0}
+    assert rollout.turn_of_token.max() > 1 and {episode.failures for episode in rollout.episodes} > {0}
     for row, episode in enumerate(rollout.episodes):
         assert episode.messages[0]["role"] == "assistant"
         assert (rollout.mask[row] & ~rollout.policy_mask[row]).any() == (

@@ -1,6 +1,6 @@
 """Tools and environments by name, for the commands: `--tools my_tools.py:search`, `--environment my_world.py:World`.
 
-Two tools are the package's own: `python`, which runs a program, and `sqlite:FILE`, which asks a database.
+Two tools come with the package: `python`, which runs a program, and `sqlite:FILE`, which queries a database.
 """
 
 import importlib.util
@@ -18,7 +18,13 @@ SQLITE = "sqlite:"
 
 
 def load_environment_arguments(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
-    """The keywords `tools` and `environment_factory` of `train`, for those that are named. Importing a file runs it."""
+    """Load named tools and a named environment class; return them as keyword arguments of `train`.
+
+    A file is imported, which runs its code.
+
+    tools: Names of tools: FILE:function, "python" or sqlite:FILE. None: no tools.
+    environment: FILE:Class. None: no environment.
+    """
     loaded: dict[str, Any] = {}
     if tools:
         loaded["tools"] = [_tool(name) for name in tools]
@@ -42,14 +48,14 @@ def _load(option: str, name: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py") or not attribute.isidentifier():
         example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
-        ours = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
-        raise InputError(option, name, f"expected a file and what is in it, such as {example}{ours}")
+        alternatives = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
+        raise InputError(option, name, f"expected a file and what is in it, such as {example}{alternatives}")
     file = Path(path).expanduser()
     if not file.is_file():
         raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
     try:
         module = _module(file.resolve())
-    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+    except (Exception, SystemExit) as error:  # the code of a file may raise anything
         problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
     if not callable(definition := getattr(module, attribute, None)):
@@ -58,14 +64,14 @@ def _load(option: str, name: str) -> Any:
 
 
 def _module(file: Path):
-    """The module of a file, which finds what lies beside it; imported once, however many of its names are asked for."""
+    """Import a file as a module, once. The file can import other files of its folder."""
     name = f"own_{file.stem}"
-    known = sys.modules.get(name)
-    if known is not None and Path(known.__file__ or "") == file:
-        return known
+    imported = sys.modules.get(name)
+    if imported is not None and Path(imported.__file__ or "") == file:
+        return imported
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a resumed run looks there for the file that defines what it compares
+    sys.modules[name] = module  # a resumed run finds the source of a function by its module
     sys.path.insert(0, str(file.parent))
     try:
         spec.loader.exec_module(module)
