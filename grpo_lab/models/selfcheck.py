@@ -56,7 +56,7 @@ def difference(model) -> float:
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         endless = SamplingParams(eos_token_ids=(), pad_token_id=0)
-        sequences, sampled, _ = sample_sequences(model, SamplingRequest(Prompts(ids, mask), 2, STEPS, endless))
+        sequences, sampled, *_ = sample_sequences(model, SamplingRequest(Prompts(ids, mask), 2, STEPS, endless))
         completions = sequences[:, length:]
         rows = torch.tensor([0, 0, 1, 1], device=ids.device)
         inputs = LogprobInputs(ids, mask, completions, torch.ones_like(completions, dtype=torch.bool), rows)

@@ -64,11 +64,14 @@ def sample_completions(
     eos_token_ids = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
     encoded_on_device = prompts_on_device(model, encoded, max_completion_length)
-    request = SamplingRequest(encoded_on_device, num_generations, max_completion_length, sampling)
+    request = SamplingRequest(
+        encoded_on_device, num_generations, max_completion_length, sampling,
+        by_generate=cache_implementation == "dynamic",
+    )  # fmt: skip
     with evaluating(model):
-        sequences, logp, entropy = sample_sequences(model, request, cache_implementation)
+        samples = sample_sequences(model, request)
     prompt_length = encoded_on_device.ids.shape[1]
-    completion_ids, mask, truncated, _ = read_sequences(sequences, prompt_length, eos_token_ids, tokenizer)
+    completion_ids, mask, truncated, _ = read_sequences(samples.sequences, prompt_length, eos_token_ids, tokenizer)
     rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
     unpadded_ids = [ids[in_completion].tolist() for ids, in_completion in rows]
     # The rewards see more than the texts of `read_sequences`: tags that are special tokens, and the prompt's thought.
@@ -79,8 +82,8 @@ def sample_completions(
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
-        logp=torch.where(mask, logp, 0),
-        entropy=torch.where(mask, entropy, 0),
+        logp=torch.where(mask, samples.logp, 0),
+        entropy=torch.where(mask, samples.entropy, 0),
         truncated=truncated,
         texts=texts,
     )

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
@@ -56,7 +57,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = GraphDecoder(model, prompts, 2, 64, SamplingParams((3, 4), 3, **settings))
+    decoder = GraphDecoder(model, DecoderSpec(prompts, 2, 64, SamplingParams((3, 4), 3, **settings)))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
@@ -144,7 +145,8 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
-        decoder = GraphDecoder(model, 8, rows // 8, capacity, SamplingParams((151643, 151645), 151643, **settings))
+        sampling = SamplingParams((151643, 151645), 151643, **settings)
+        decoder = GraphDecoder(model, DecoderSpec(8, rows // 8, capacity, sampling))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(Prompts(ids, ids == 0), None)
         with OnTheGPU():

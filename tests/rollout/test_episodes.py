@@ -125,7 +125,7 @@ def test_without_an_environment_an_episode_is_a_completion():
             model, tokenizer, lambda texts: [None] * len(texts), stop_strings=(), length=6, generations=5,
             cache_implementation=way,
         )  # fmt: skip
-        for name in ("mask", "policy_mask", "turn", "logp", "entropy", "truncated"):
+        for name in ("mask", "policy_mask", "turn_of_token", "logp", "entropy", "truncated"):
             assert torch.equal(getattr(by_sample, name), getattr(by_episodes, name)), name
         assert by_sample.texts == by_episodes.texts
         assert torch.equal(by_sample.completion_ids[by_sample.mask], by_episodes.completion_ids[by_sample.mask])

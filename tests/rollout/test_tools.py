@@ -186,7 +186,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
 
 def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
-    monkeypatch.setattr("grpo_lab.rollout.environments.tools.episode.MAX_RESULT_CHARACTERS", 50)
+    monkeypatch.setattr("grpo_lab.rollout.environments.tools.tool_episode.MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 

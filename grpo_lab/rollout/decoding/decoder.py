@@ -8,6 +8,7 @@ distributions with less work, and `GraphDecoder` (static.py) repeats the step as
 A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -23,6 +24,19 @@ from grpo_lab.rollout.decoding.turns import DRAWN, Turns
 from grpo_lab.rollout.inputs import Prompts
 
 
+@dataclass(frozen=True)
+class DecoderSpec:
+    """The sizes of a decoder, and its sampling parameters."""
+
+    num_prompts: int  # P
+    num_generations: int  # G
+    columns: int  # number of columns of the cache, enough for the longest prompt and its completion
+    sampling: SamplingParams
+    # Number of rows of the whole rollout, if the decoder draws only a part of it: each part draws the random numbers of
+    # all rows. None if it draws the whole rollout.
+    rollout_rows: int | None = None
+
+
 class Decoder:
     """Draws G completions of each of P prompts, one token of every row at a time; B = P*G rows.
 
@@ -31,47 +45,32 @@ class Decoder:
 
     Args:
         model: A model of the fast paths (`is_fast`).
-        num_prompts, num_generations: P and G.
-        columns: Number of columns of the cache, enough for the longest prompt and its completion.
-        sampling: The sampling parameters, and the tokens that end and pad a completion.
+        spec: The sizes, and the sampling parameters.
         turns: The turns of the episodes, which supply the environment's tokens and say which rows have ended. None
             without an environment.
-        rollout_rows: Number of rows of the whole rollout, if this decoder draws only a part of it: each part draws the
-            random numbers of all rows. None if it draws all rows.
     """
 
     shares_prefixes = False  # True if the G rows of a prompt begin as one row of the batch
 
-    def __init__(
-        self,
-        model,
-        num_prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: SamplingParams,
-        turns: Turns | None = None,
-        rollout_rows: int | None = None,
-    ):
-        num_rows = num_prompts * num_generations
-        rows_per_prefix = num_generations if self.shares_prefixes else 1
+    def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
+        num_rows = spec.num_prompts * spec.num_generations
+        rows_per_prefix = spec.num_generations if self.shares_prefixes else 1
         num_prefixes = num_rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
         self.model = model
-        self.sampling = sampling
+        self.sampling = spec.sampling
         self.turns = turns
         self.slot = zeros(1)  # the cache column that this step writes; the token that it draws goes into the next one
-        self.cache = self._new_cache(num_prefixes, num_rows, columns)
+        self.cache = self._new_cache(num_prefixes, num_rows, spec.columns)
         self.autocast_weights = autocast_copies(model)
-        eos_token_ids = (
-            sampling.eos_token_ids if turns is None else ()
-        )  # in an episode, `turns` decides when a row ends
+        eos_token_ids = spec.sampling.eos_token_ids if turns is None else ()  # in an episode, `turns` ends a row
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry per row:
-        self.sequences = zeros(num_rows, columns)
-        self.logp = zeros(num_rows, columns, dtype=torch.float32)
-        self.entropy = zeros(num_rows, columns, dtype=torch.float32)
+        self.sequences = zeros(num_rows, spec.columns)
+        self.logp = zeros(num_rows, spec.columns, dtype=torch.float32)
+        self.entropy = zeros(num_rows, spec.columns, dtype=torch.float32)
         self.forced = None if turns is None else zeros(num_rows) + DRAWN  # the next token of a reply, or DRAWN
 
         # The rows that still write, one entry per such row:
@@ -83,10 +82,10 @@ class Decoder:
         self.representative_row = self.rows[::rows_per_prefix]  # number of one row that has this prefix
         self.token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
         self.position = zeros(num_prefixes, 1)  # position of that token
-        self.visible = zeros(num_prefixes, columns, dtype=torch.bool)  # True at columns that attention may read
+        self.visible = zeros(num_prefixes, spec.columns, dtype=torch.bool)  # True at columns that attention may read
 
         # The rollout that these rows are a part of, if they are:
-        self.rollout_rows = rollout_rows or num_rows
+        self.rollout_rows = spec.rollout_rows or num_rows
         self.rows_in_rollout = None if self.rollout_rows == num_rows else self.rows.clone()  # their numbers in it
 
     def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:

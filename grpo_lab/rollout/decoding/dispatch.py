@@ -4,19 +4,16 @@ Any model can be sampled by transformers' `generate` (`generate.py`). The famili
 our own loop (`decoder.py`), which has a form for a CPU (`cpu_decoder.py`) and a form for a GPU (`static.py`).
 """
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
-from grpo_lab.rollout.decoding.decoder import Decoder
+from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.generate import sample_by_generate
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingRequest
 from grpo_lab.rollout.decoding.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts
@@ -25,31 +22,9 @@ from grpo_lab.rollout.inputs import Prompts
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; other types take `Decoder`
 
 
-class Samples(NamedTuple):
-    """The completions that a decoder has drawn, and the number of token steps that they took."""
-
-    sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
-    logp: Float[Tensor, "B T"]  # undefined after the end
-    entropy: Float[Tensor, "B T"]  # undefined after the end
-    steps: int
-
-
-def sample_sequences(
-    model, request: SamplingRequest, cache_implementation: str | None = None
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw the completions of a request by the fastest sampler that is right for the model and its device.
-
-    Args:
-        model: The model to sample from.
-        request: The prompts, and how to draw their completions.
-        cache_implementation: "dynamic" samples by transformers' `generate`, whatever the model; None lets the model and
-            the device decide.
-
-    Returns:
-        Prompt and completion, padded after the end, shape (B, S); the log-probabilities and the entropies of the
-        completions, both of shape (B, T) and undefined after the end.
-    """
-    if cache_implementation == "dynamic" or not is_fast(model):
+def sample_sequences(model, request: SamplingRequest) -> Samples:
+    """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
+    if request.by_generate or not is_fast(model):
         return sample_by_generate(model, request)
     num_parts = 1
     if request.turns is None:
@@ -57,8 +32,7 @@ def sample_sequences(
         num_parts = parts_that_fit(
             model, num_prompts, request.num_generations, prompt_length + request.max_completion_length
         )
-    samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
-    return samples.sequences, samples.logp, samples.entropy
+    return _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
 
 
 def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
@@ -120,12 +94,12 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     columns = prompt_length + request.max_completion_length
     if is_captured:
         columns = fixed_columns(prompt_length, request.max_completion_length)
-    arguments = (model, num_prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
+    spec = DecoderSpec(num_prompts, request.num_generations, columns, request.sampling, rollout_rows)
     if not is_captured:
-        decoder = decoder_class(*arguments)
+        decoder = decoder_class(model, spec, request.turns)
         decoder.load(request.prompts, prompt_cache, first_row)
         return _run_decoder(decoder, prompt_length, request.max_completion_length)
-    with graph_decoder(*arguments) as decoder:
+    with graph_decoder(model, spec, request.turns) as decoder:
         decoder.load(request.prompts, prompt_cache, first_row)
         samples = _run_decoder(decoder, prompt_length, request.max_completion_length)
         copies = Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)

@@ -6,25 +6,18 @@ tokens are drawn from.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, SamplingRequest, entropy_of
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, SamplingRequest, entropy_of
 from grpo_lab.rollout.decoding.turns import DRAWN, Turns
 from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
 
-def sample_by_generate(
-    model, request: SamplingRequest
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw the completions of a request with `generate`, which supports every architecture of transformers.
-
-    Returns:
-        Prompt and completion, padded after the end, shape (B, S); the log-probabilities and the entropies of the
-        completions, both of shape (B, T) and undefined after the end.
-    """
+def sample_by_generate(model, request: SamplingRequest) -> Samples:
+    """Draw the completions of a request with `generate`, which supports every architecture of transformers."""
     sampling = request.sampling
     turns = request.turns
     ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
@@ -43,7 +36,8 @@ def sample_by_generate(
         keywords["stopping_criteria"] = [_StopWhenDone(turns)]
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
-    return sequences, *recorder.finish(sequences[:, -1])
+    logp, entropy = recorder.finish(sequences[:, -1])
+    return Samples(sequences, logp, entropy, steps=logp.shape[1])
 
 
 class _StopWhenDone(StoppingCriteria):

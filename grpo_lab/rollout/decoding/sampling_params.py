@@ -1,7 +1,8 @@
-"""The sampling parameters and the request that all samplers take."""
+"""The sampling parameters, the request that all samplers take, and the samples that they return."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -68,6 +69,7 @@ class SamplingRequest:
     max_completion_length: int  # tokens
     sampling: SamplingParams
     turns: Turns | None = None  # supplies the environment's tokens, and says which rows have ended; None without one
+    by_generate: bool = False  # True samples by transformers' `generate`, whatever the model
 
     @property
     def num_rows(self) -> int:
@@ -78,6 +80,15 @@ class SamplingRequest:
         """The request cut into parts with a share of the prompts each."""
         prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
         return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
+
+
+class Samples(NamedTuple):
+    """The completions that a sampler has drawn."""
+
+    sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
+    logp: Float[Tensor, "B T"]  # undefined after the end
+    entropy: Float[Tensor, "B T"]  # undefined after the end
+    steps: int  # number of token steps
 
 
 def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:

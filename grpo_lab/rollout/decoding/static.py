@@ -22,8 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.base.display import GIB
-from grpo_lab.rollout.decoding.decoder import Decoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_dim
@@ -36,13 +35,10 @@ CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise
 
 
 class GraphDecoder(Decoder):
-    """The decoder for an NVIDIA GPU. Its step is captured as a CUDA graph, so no shape or branch depends on a value.
+    """The decoder for an NVIDIA GPU. Its step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
-    The arguments are those of `Decoder`.
-    """
-
-    def __init__(self, *arguments, **keywords):
-        super().__init__(*arguments, **keywords)
+    def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
+        super().__init__(model, spec, turns)
         self.replay = _capture(self.step, self.model.device)
 
     def run(self, max_steps: int) -> int:
@@ -87,24 +83,14 @@ class CapturedGraph:
         self.decoder = None
         self.rollouts = 0
 
-    def decoder_for(
-        self,
-        model,
-        num_prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: SamplingParams,
-        turns: Turns | None,
-        rollout_rows: int | None,
-    ) -> GraphDecoder:
-        """The kept decoder if these arguments of `GraphDecoder` allow it, else a new one."""
-        arguments = (num_prompts, num_generations, columns, sampling)
+    def decoder_for(self, model, spec: DecoderSpec, turns: Turns | None) -> GraphDecoder:
+        """The kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), arguments, turns is None, rollout_rows, precision, addresses)
+        key = (id(model), spec, turns is None, precision, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, *arguments, turns=turns, rollout_rows=rollout_rows)
+            self.decoder = GraphDecoder(model, spec, turns)
             self.key = key
         else:
             self.decoder.reuse(turns)
@@ -185,16 +171,14 @@ def reuse_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
+def graph_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
     """The decoder of a rollout: the one of the previous rollout, or a new one.
 
     Copy the tensors that it returns: the next rollout overwrites them.
-
-    arguments: All arguments of `GraphDecoder`, in their order.
     """
     graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
     try:
-        yield graph.decoder_for(*arguments)
+        yield graph.decoder_for(model, spec, turns)
     except BaseException:
         graph.drop()
         raise

@@ -20,10 +20,7 @@ class Environment(Protocol):
 
     @property
     def has_instances(self) -> bool:
-        """True if each episode has an environment object of its own, which reward functions get in `environments`.
-
-        Then `sample(..., by_turn=True)` calls its `get_reward` and its `get_state`, if it has them, after every turn.
-        """
+        """True if each episode has an environment object of its own, which reward functions get in `environments`."""
         ...
 
     @property
@@ -37,9 +34,27 @@ class Environment(Protocol):
         ...
 
     def sample(
-        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling: Any
+        self,
+        model,
+        tokenizer,
+        rows: list[dict],
+        num_generations: int,
+        max_completion_length: int,
+        *,
+        by_turn: bool = False,
+        **sampling: Any,
     ) -> Rollout:
-        """Sample G episodes of each row of the data."""
+        """Sample G episodes of each row of the data.
+
+        Args:
+            model, tokenizer: The policy and its tokenizer.
+            rows: Rows of the data, P of them.
+            num_generations: G, number of episodes of each row.
+            max_completion_length: Maximum number of tokens of an episode, including the replies.
+            by_turn: True records the reward so far and the state of each environment object after every turn, if it
+                has them. Passed only to an environment with `has_instances`.
+            sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+        """
         ...
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:

@@ -118,8 +118,11 @@ def sample_turns(
     stop = StopStrings(tokenizer, stop_strings)
     turns = Turns(num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
     with evaluating(model):
-        request = SamplingRequest(prompts, num_generations, max_completion_length, sampling, turns)
-        _, logp, entropy = sample_sequences(model, request, cache_implementation)
+        request = SamplingRequest(
+            prompts, num_generations, max_completion_length, sampling, turns,
+            by_generate=cache_implementation == "dynamic",
+        )  # fmt: skip
+        samples = sample_sequences(model, request)
     completion_ids, mask, policy_mask, turn_of_token = turns.tensors(sampling.pad_token_id, model.device)
     length = mask.shape[1]
     prompt_of_row = torch.arange(num_rows, device=mask.device) // num_generations
@@ -129,8 +132,8 @@ def sample_turns(
         prompt_of_row=prompt_of_row,
         completion_ids=completion_ids,
         mask=mask,
-        logp=torch.where(policy_mask, logp[:, :length], 0),
-        entropy=torch.where(policy_mask, entropy[:, :length], 0),
+        logp=torch.where(policy_mask, samples.logp[:, :length], 0),
+        entropy=torch.where(policy_mask, samples.entropy[:, :length], 0),
         truncated=torch.tensor(turns.truncated, device=mask.device),
         texts=texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids),
         policy_mask=policy_mask,

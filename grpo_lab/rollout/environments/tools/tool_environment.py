@@ -28,7 +28,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.episodes import sample_turns
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_environment, tool_methods
+from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_environment, tool_methods
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
