@@ -1,7 +1,6 @@
-"""What a CUDA graph demands of the decoding step, checked without a GPU.
+"""The conditions for capturing the decoding step as a CUDA graph, checked without a GPU.
 
-The step is recorded and repeated on the CPU (support/tape.py), and run on a GPU that is not there
-(support/fake_device.py).
+The step is recorded and repeated on the CPU (support/tape.py), and run on a fake GPU (support/fake_device.py).
 """
 
 import pytest
@@ -85,7 +84,7 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
 
 @pytest.mark.parametrize("settings", [{}, pytest.param({"bf16": True}, marks=pytest.mark.slow)], ids=str)
 def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(settings, tapes, monkeypatch):
-    """In the first step it is not known yet whether there is room; an evaluation of the same sizes needs no third."""
+    """The graph of the first step is dropped, that of the second one is kept, also for an evaluation of its sizes."""
 
     def run():
         model, tokenizer = make_world()
@@ -131,7 +130,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
 
 
 class OnTheGPU(TorchDispatchMode):
-    """Every tensor of every operation is on the GPU, and none asks for a value."""
+    """Fails if a tensor of an operation is not on the GPU, or if an operation needs a value on the host."""
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         result = function(*arguments, **(keywords or {}))

@@ -1,4 +1,4 @@
-"""Episodes: the policy's tokens and the environment's, each with its mask, and the ids as they were sampled."""
+"""Episodes: the masks of the policy's and the environment's tokens, and ids that stay as they were sampled."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def episodes(model, tokenizer, respond=answers, seed=0, stop_strings=STOPS, leng
 
 
 def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_turns=None):
-    """The masks of a row, walked again token by token: who has to write each token, and where the episode ends."""
+    """Walk through a row token by token: who has to write each token, in which turn, and where the episode ends."""
     ids, ends = tokens_of(rollout, row)[1], end_token_ids(model, tokenizer)
     policy, turn, number, start, queue, truncated, over = [], [], 0, 0, [], False, False
     for position, token in enumerate(ids):
@@ -106,7 +106,7 @@ def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning(way):
-    """No cache, no padding, no other row: whatever a row went on with, its positions have no gap."""
+    """Without cache, padding and other rows: the positions of a row have no gap, whoever wrote its tokens."""
     model, tokenizer = make_world()
     rollout = episodes(model, tokenizer, cache_implementation=way)
     for row in range(0, len(rollout.mask), 5):
@@ -117,7 +117,7 @@ def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning
 
 
 def test_without_an_environment_an_episode_is_a_completion():
-    """The same draws, bit for bit."""
+    """Both functions draw the same tokens, bit for bit."""
     model, tokenizer = make_world()
     for way in WAYS:
         by_sample = sample(model, tokenizer, cache_implementation=way)
@@ -143,13 +143,13 @@ def test_what_one_row_is_told_changes_no_other():
     changed = [a != b for a, b in zip(first.texts, second.texts, strict=True)]
     alone = [row for row in range(len(first.mask)) if first.turn_of_token[row].max() == 0]
     assert any(changed) and alone
-    for row in alone:  # rows that nobody answered, or that the answer ended
+    for row in alone:  # rows without a reply, or whose episode the environment ended
         length = min(first.mask[row].sum(), second.mask[row].sum())
         assert torch.equal(first.completion_ids[row, :length], second.completion_ids[row, :length])
 
 
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
-    """What a GPU repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
+    """A captured step reads the ids of replies from fixed memory, and draws the tokens of `generate`."""
     tapes = capture_on_the_cpu(monkeypatch)
     world = make_world()
     expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
@@ -160,14 +160,14 @@ def test_a_captured_step_draws_what_generate_draws(monkeypatch):
 
 
 def test_an_environment_may_write_what_the_sampler_could_not(monkeypatch):
-    """With top_k = 1 a reply of other tokens has no probability, and that is no broken model."""
+    """With top_k = 1 most tokens of a reply have probability 0, which must not be reported as a broken model."""
     model, tokenizer = make_world()
     for way in WAYS:
         rollout = episodes(model, tokenizer, top_k=1, cache_implementation=way)
         assert (rollout.mask & ~rollout.policy_mask).any() and rollout.logp.isfinite().all()
 
 
-# What enters the loss.
+# The loss: tokens of the environment do not enter it.
 
 
 def experience_of(rollout, **settings):
@@ -178,7 +178,7 @@ def experience_of(rollout, **settings):
 
 @pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"mask_truncated_completions": True}])
 def test_what_the_environment_wrote_has_no_gradient(settings):
-    """The logits there may be anything: the loss stays as it is, and its gradient at them is exactly zero."""
+    """Any logits at the environment's tokens give the same loss, and its gradient at these logits is exactly zero."""
     model, tokenizer = make_world()
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout, **settings)
@@ -200,7 +200,7 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
 def test_the_models_own_logits_have_none_either(path, monkeypatch):
-    """Through the trainer's log-probabilities: with zero advantage but for one row, the head sees that row's tokens."""
+    """With the trainer's log-probabilities. Only one row has an advantage, so the head gets only its tokens."""
     model, tokenizer = make_world()
     if path == "plain":
         for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience_logprobs"):
@@ -214,7 +214,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
     logp, _ = completion_logprobs(model, experience, config)
     torch.where(experience.loss_mask, logp, 0).sum().backward()
     (logits,) = heads
-    if path == "packed":  # where logits are made for the policy's tokens alone
+    if path == "packed":  # this path computes logits only for the policy's tokens
         assert len(logits[0]) <= rollout.policy_mask.sum() < rollout.mask.sum()
     else:
         lengths = rollout.prompt_mask[rollout.prompt_of_row].sum(-1)
@@ -225,7 +225,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
 
 
 def test_both_scorers_have_one_gradient(monkeypatch):
-    """In float64: the packed one, which leaves the environment's logits out, and the model's own over whole rows."""
+    """In float64: the packed path, which has no logits for the environment, and the model's own forward pass."""
     model, tokenizer = make_world()
     make_exact(model)
     rollout = episodes(model, tokenizer)
@@ -268,11 +268,11 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
 @pytest.mark.parametrize(
     ("stop", "pieces", "ends_at"),
     [
-        ("b+c", ["a", "b", "+", "c", "0"], 3),  # split by the tokenizer
-        ("a", ["0", "ab", "c"], 1),  # in the midst of a token, which stays whole
-        ("bc", ["ab", "cd", "="], 1),  # from the midst of one to the midst of the next
-        ("ab", ["a", "b", "="], 1),  # sampled as two tokens, encoded it would be one
-        (END, ["a", END, "="], 1),  # a special token
+        ("b+c", ["a", "b", "+", "c", "0"], 3),  # the tokenizer splits the stop string
+        ("a", ["0", "ab", "c"], 1),  # the stop string is a part of a token, which stays whole
+        ("bc", ["ab", "cd", "="], 1),  # the stop string begins and ends within a token
+        ("ab", ["a", "b", "="], 1),  # sampled as two tokens, though encoded as one
+        (END, ["a", END, "="], 1),  # the stop string is a special token
         ("0=", ["=", "0", "0"], None),
     ],
 )
@@ -289,7 +289,7 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
 
 
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
-    """Not across the environment's text, and not twice."""
+    """A stop string that begins in the environment's text, or in an earlier turn, does not count."""
     _, tokenizer = make_world()
     seen_turns = []
 
@@ -307,7 +307,7 @@ def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
 
 
 def test_a_character_split_over_tokens_is_found(tiny):
-    """The shipped tokenizer writes a Chinese character as bytes."""
+    """The tokenizer of the package encodes a Chinese character as bytes."""
     _, tokenizer = tiny
     ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
     assert len(tokenizer("。", add_special_tokens=False)["input_ids"]) > 1

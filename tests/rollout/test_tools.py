@@ -1,4 +1,4 @@
-"""Tools and environments: what is called and with what, what the policy reads of it, and what the rewards see."""
+"""Tools and environments: the calls and their arguments, the results that the policy reads, and the rewards."""
 
 import asyncio
 import random
@@ -68,7 +68,7 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
 
 
 def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, world):
-    """Prompt, calls and results, one after the other, are the conversation as a whole: the prefix is kept."""
+    """Prompt, calls and results, one after the other, equal the text of the whole conversation: the prefix is kept."""
     turns = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
     rollout = play(monkeypatch, world, [turns], ToolEnvironment([add]))
     tokenizer, agent = world[1], ToolEnvironment([add])
@@ -167,7 +167,7 @@ def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, world):
 
 
 def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world):
-    """All are under way before one of them answers: each waits until it knows of the others."""
+    """All calls have started before one of them answers: each waits for the others."""
     present, everybody = [], 6
     arrived = threading.Event()
 
@@ -249,7 +249,7 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world
 
 
 def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, world):
-    """A connection to SQLite refuses any other."""
+    """A connection to SQLite refuses any other thread."""
 
     class Base(World):
         def __init__(self):
@@ -325,7 +325,7 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, world):
     assert rollout.episodes[0].reward == 0.5
 
 
-# With a model that draws its calls.
+# A model that draws its calls.
 
 
 @pytest.mark.parametrize("way", [None, "dynamic"])
@@ -512,7 +512,7 @@ def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkey
 
 
 def test_a_wait_can_be_interrupted(monkeypatch, world):
-    """A reset has no limit, so Ctrl-C has to get through: the wait is in pieces."""
+    """A reset has no limit, so the wait has to notice Ctrl-C: it waits in short pieces."""
     waits = []
 
     class Impatient(Exception):

@@ -1,4 +1,4 @@
-"""Log-probabilities with little padding and few passes; the values are the same."""
+"""Log-probabilities of an experience with little padding and few passes have the same values."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
 
 
 def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient():
-    """Which is what the plan of the memory counts on."""
+    """The memory plan assumes this."""
     experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
     config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_world()[0]
     order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))
