@@ -168,7 +168,7 @@ class _ChunkedHead(torch.autograd.Function):
         rows, weight, ids, entropy = ctx.saved_tensors
         need_rows, need_weight = ctx.needs_input_grad[:2]
         grad_rows = torch.zeros_like(rows) if need_rows else None
-        grad_weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if need_weight else None
+        grad_weight = torch.zeros_like(weight, dtype=_float32_or_wider(weight.dtype)) if need_weight else None
         w = weight.to(ctx.dtype)
         for start in range(0, len(rows), ctx.chunk_size):
             chunk = slice(start, start + ctx.chunk_size)
@@ -212,7 +212,7 @@ def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy)
 
 def _chunk_logprobs_gradient(h, weight, y, temperature, grad_logp) -> Tensor:
     """The gradient of the logits of a chunk without an entropy."""
-    grad_logp = (grad_logp / temperature).to(_wide(h.dtype))  # dividing here takes N divisions, not N*V
+    grad_logp = (grad_logp / temperature).to(_float32_or_wider(h.dtype))  # dividing here takes N divisions, not N*V
     grad_z = _chunk_logits(h, weight, temperature).softmax(-1).mul_(-grad_logp)
     return grad_z.scatter_add_(1, y, grad_logp).to(h.dtype)
 
@@ -252,9 +252,9 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _float32_or_wider(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(_wide(logits.dtype))
+    return logits.to(_float32_or_wider(logits.dtype))

@@ -45,7 +45,16 @@ class Rollout:
 
     @classmethod
     def without_environment(
-        cls, prompt_ids, prompt_mask, prompt_of_row, completion_ids, mask, logp, entropy, truncated, texts
+        cls,
+        prompt_ids: Int[Tensor, "P L"],
+        prompt_mask: Bool[Tensor, "P L"],
+        prompt_of_row: Int[Tensor, " B"],
+        completion_ids: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        logp: Float[Tensor, "B T"],
+        entropy: Float[Tensor, "B T"],
+        truncated: Bool[Tensor, " B"],
+        texts: list[str],
     ) -> "Rollout":
         """A rollout in which the policy wrote all tokens, in one turn. The arguments are the fields of these names."""
         return cls(

@@ -17,7 +17,7 @@ from grpo_lab.rollout.forward.fast_paths import head_dim
 
 
 class SlotCache:
-    """Keys and values of all layers in fixed memory, of which a step writes one column. Layers call `update` alone.
+    """Keys and values of all layers in fixed memory, of which a step writes one column; layers call only `update`.
 
     Args:
         model: The model whose layers read and write the cache.

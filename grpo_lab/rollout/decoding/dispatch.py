@@ -87,8 +87,8 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     """
     num_prompts, prompt_length = request.prompts.ids.shape
     # One forward pass reads all tokens of the prompts but the last. If every prompt is one token long, there are none.
-    without_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
-    prompt_cache = packed_prompts(model, without_last) if without_last.mask.any() else None
+    all_but_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
+    prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     is_captured = decoder_class is GraphDecoder
     columns = prompt_length + request.max_completion_length

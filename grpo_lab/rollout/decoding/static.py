@@ -81,7 +81,7 @@ class CapturedGraph:
     def __init__(self):
         self.key = None
         self.decoder = None
-        self.rollouts = 0
+        self.num_rollouts = 0
 
     def decoder_for(self, model, spec: DecoderSpec, turns: Turns | None) -> GraphDecoder:
         """The kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
@@ -101,8 +101,8 @@ class CapturedGraph:
 
         After the first rollout it is always dropped: the peak memory of an update is not known yet.
         """
-        self.rollouts += 1
-        if self.rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
+        self.num_rollouts += 1
+        if self.num_rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
             self.drop()
 
     def drop(self) -> None:

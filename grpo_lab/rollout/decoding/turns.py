@@ -107,7 +107,7 @@ class Turns:
 
         For a row with a reply in its queue, the first token of the queue is appended instead of the given one.
         """
-        ended = []
+        rows_at_turn_end = []
         for row, token in zip(rows, tokens, strict=True):
             if self.done[row]:
                 continue
@@ -118,14 +118,14 @@ class Turns:
             self.is_policy[row].append(is_policy)
             self.turn_of_token[row].append(self.turn_index[row])
             if is_policy and self.stop_strings.completed_by(self.ids[row][self.turn_start[row] :]):
-                ended.append(row)
+                rows_at_turn_end.append(row)
             elif is_policy and token in self.eos_token_ids:
                 self.done[row] = True
             else:
                 if not is_policy and not self.reply_queue[row]:
                     self._begin_next_turn(row)
                 self._stop_at_limit(row)
-        self._end_turns(ended)
+        self._end_turns(rows_at_turn_end)
 
     def _end_turns(self, rows: list[int]) -> None:
         """End the policy's turn in these rows: end the episode after the last turn, get a reply after any other."""

@@ -16,12 +16,12 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 LONGEST_MASKED = 1024  # tokens of a row with its padding; for longer rows a mask costs more than it saves
 VARLEN, BY_ROW = "varlen_attn", "a call for each row"
-HALF = (torch.bfloat16, torch.float16)  # the precisions that `varlen_attn` supports
+VARLEN_PRECISIONS = (torch.bfloat16, torch.float16)  # the precisions that `varlen_attn` supports
 
 
 def kernel_of_long_rows(device_type: str, dtype: torch.dtype) -> str:
     """The name of the kernel for long rows: `VARLEN` on a GPU in half precision, else `BY_ROW`."""
-    return VARLEN if device_type == "cuda" and dtype in HALF else BY_ROW
+    return VARLEN if device_type == "cuda" and dtype in VARLEN_PRECISIONS else BY_ROW
 
 
 def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:

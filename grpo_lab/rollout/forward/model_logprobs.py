@@ -151,7 +151,7 @@ def _plain_logprobs(
         needed_mask: True at the tokens whose log-probability is needed.
         logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
     """
-    keywords, predictor = _whole_rows(inputs)
+    keywords, predictor = _rows_padded_last(inputs)
     head = model.get_output_embeddings().weight
     chunk = head_chunk(keywords["input_ids"].numel(), *head.shape, head.device.type)
     if chunk is None or not has_head_only(model):
@@ -168,7 +168,7 @@ def _plain_logprobs(
     return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy)
 
 
-def _whole_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
+def _rows_padded_last(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
     """Prepare a forward pass over whole rows, with all padding of a row moved to its end.
 
     Returns:

@@ -16,12 +16,12 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _FRAMING = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_TAIL = 64  # tokens at the end of a prompt: enough for a thought that is opened, and closed after a sentence
+_TAIL_TOKENS = 64  # tokens at the end of a prompt: enough for a thought that is opened, and closed after a sentence
 
 
 def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:
     """The end of a prompt that opens a thought, such as "<think>" and a line break; "" if it opens none."""
-    match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
+    match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL_TOKENS:], skip_special_tokens=False))
     return match[0] if match else ""
 
 

@@ -26,7 +26,7 @@ _JSON = (
 _END = r"(?:<\|im_end\|>|<\|endoftext\|>)?\s*\Z"
 
 
-def json_calls(names: list[str]) -> dict:
+def json_call_template(names: list[str]) -> dict:
     """The `response_template` for calls in the form of Qwen2.5, for tokenizers that have none of their own.
 
     A call is JSON inside <tool_call> tags, as the chat templates write it. Small models leave out the tags. So a turn
@@ -84,7 +84,7 @@ class Dialogue:
         if not schemas:
             return
         self._check_template()
-        self.response_template = getattr(tokenizer, "response_template", None) or json_calls(
+        self.response_template = getattr(tokenizer, "response_template", None) or json_call_template(
             [schema["function"]["name"] for schema in schemas]
         )
         self._check_reading()
@@ -127,7 +127,7 @@ class Dialogue:
             "content": "",
             "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
         }
-        prefix = self._up_to_end(self._text([*QUESTION, call_message]))
+        prefix = self._through_end_token(self._text([*QUESTION, call_message]))
         text = self._text([*QUESTION, call_message, *results], add_generation_prompt=True)
         if not text.startswith(prefix):
             raise self._changes_prefix()
@@ -136,7 +136,7 @@ class Dialogue:
     def _text(self, messages: list[dict], **keywords) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, **keywords)
 
-    def _up_to_end(self, text: str) -> str:
+    def _through_end_token(self, text: str) -> str:
         """The text up to and including its last end token; a template writes a line break after it."""
         end = self.tokenizer.eos_token
         return text[: text.rindex(end) + len(end)] if end in text else text
@@ -155,7 +155,7 @@ class Dialogue:
         if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
             problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem)
-        if not text.startswith(self._up_to_end(prefix)) or THOUGHT not in text:
+        if not text.startswith(self._through_end_token(prefix)) or THOUGHT not in text:
             raise self._changes_prefix()
 
     def _changes_prefix(self) -> InputError:
@@ -169,7 +169,7 @@ class Dialogue:
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
         # Some templates begin a turn with a call in another way. So the response begins where the two texts part.
         common = [*takewhile(lambda pair: pair[0] == pair[1], zip(prompt_text, text, strict=False))]
-        response = self._up_to_end(text)[len(common) :].lstrip("\n")
+        response = self._through_end_token(text)[len(common) :].lstrip("\n")
         response_ids, prompt_ids = (encode_reply(self.tokenizer, part) for part in (response, prompt_text))
         message, error = self.read(response_ids, prompt_ids)
         if error or message.get("tool_calls") != [CALL]:

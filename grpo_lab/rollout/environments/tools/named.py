@@ -25,26 +25,26 @@ def load_environment_arguments(tools: list[str] | None, environment: str | None)
     tools: Names of tools: FILE:function, "python" or sqlite:FILE. None: no tools.
     environment: FILE:Class. None: no environment.
     """
-    loaded: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     if tools:
-        loaded["tools"] = [_tool(name) for name in tools]
+        keywords["tools"] = [_load_tool(name) for name in tools]
     if environment is not None:
-        loaded["environment_factory"] = _load("environment", environment)
-        if not inspect.isclass(loaded["environment_factory"]):
+        keywords["environment_factory"] = _load_definition("environment", environment)
+        if not inspect.isclass(keywords["environment_factory"]):
             raise InputTypeError("environment", environment, "expected the name of a class")
-    return loaded
+    return keywords
 
 
-def _tool(name: str) -> Callable:
+def _load_tool(name: str) -> Callable:
     if name == PYTHON_TOOL:
         check_walls("tools", run_python)
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))
-    return _load("tools", name)
+    return _load_definition("tools", name)
 
 
-def _load(option: str, name: str) -> Any:
+def _load_definition(option: str, name: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py") or not attribute.isidentifier():
         example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
@@ -54,7 +54,7 @@ def _load(option: str, name: str) -> Any:
     if not file.is_file():
         raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
     try:
-        module = _module(file.resolve())
+        module = _import_file(file.resolve())
     except (Exception, SystemExit) as error:  # the code of a file may raise anything
         problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
@@ -63,7 +63,7 @@ def _load(option: str, name: str) -> Any:
     return definition
 
 
-def _module(file: Path):
+def _import_file(file: Path):
     """Import a file as a module, once. The file can import other files of its folder."""
     name = f"own_{file.stem}"
     imported = sys.modules.get(name)

@@ -62,7 +62,7 @@ class ToolEnvironment:
         if max_tool_calling_iterations is not None:
             check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
         check_positive("tool_timeout", tool_timeout)
-        self.tools = _listed_tools(tools)
+        self.tools = _list_of_tools(tools)
         self.environment_factory = environment_factory
         for tool in self.tools:
             check_walls("tools", tool)
@@ -146,7 +146,7 @@ class ToolEnvironment:
         dialogue = Dialogue(tokenizer, self.schemas)
         repeated_rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.environment_class)
-        with _seeded():
+        with _randomness_from_torch():
             threads = self._take_threads(len(repeated_rows))
             prompts = [self._reset(thread, row) for thread, row in zip(threads, repeated_rows, strict=True)]
             per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
@@ -253,7 +253,7 @@ def _reply(episodes: list[ToolEpisode], turns: list[Turn]) -> list[list[int] | N
     return [episodes[turn.row].finish_calls(calls) for turn, calls in zip(turns, started_calls, strict=True)]
 
 
-def _listed_tools(tools: Any) -> list[Callable]:
+def _list_of_tools(tools: Any) -> list[Callable]:
     if tools is None:
         return []
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
@@ -295,7 +295,7 @@ def _class_state(environment_class: type | None) -> dict[str, str]:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
+def _randomness_from_torch() -> Iterator[None]:
     """Seed Python's and NumPy's random numbers from torch's inside this context; afterwards restore their states.
 
     So the environments of a repeated step draw the same random numbers.

@@ -24,7 +24,7 @@ class WorkerThread:
         self.environment: Any = None
         self.is_lost = False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
+        threading.Thread(target=_run_calls, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
         weakref.finalize(self, self._calls.put, None)
 
     def start(self, function: Callable, arguments: Any = None, limit: float | None = None) -> Future:
@@ -64,7 +64,7 @@ class WorkerThread:
         return self.result(self.start(function, arguments))
 
 
-def _work(calls: queue.SimpleQueue) -> None:
+def _run_calls(calls: queue.SimpleQueue) -> None:
     """Run the calls of a queue in their order, until the queue has None."""
     loop = None
     while (call := calls.get()) is not None:
@@ -73,7 +73,7 @@ def _work(calls: queue.SimpleQueue) -> None:
             value = function(**arguments)
             if inspect.isawaitable(value):
                 loop = loop or asyncio.new_event_loop()
-                value = loop.run_until_complete(_within(value, limit))
+                value = loop.run_until_complete(_with_limit(value, limit))
             future.set_result(value)
         except BaseException as error:  # also SystemExit: it would end the thread while the caller waits
             future.set_exception(error)
@@ -82,7 +82,7 @@ def _work(calls: queue.SimpleQueue) -> None:
         loop.close()
 
 
-async def _within(awaitable: Any, limit: float | None) -> Any:
+async def _with_limit(awaitable: Any, limit: float | None) -> Any:
     try:
         return await asyncio.wait_for(awaitable, limit)
     except TimeoutError as error:
