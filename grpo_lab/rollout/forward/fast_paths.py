@@ -32,9 +32,10 @@ def context_length(model_config) -> int | None:
     """
     text_config = model_config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-    limits = (limit for name in names if isinstance(limit := getattr(text_config, name, None), int))
-    longest = next((limit for limit in limits if limit > 0), None)
-    return (_adapting_rope(text_config) or {}).get("original_max_position_embeddings") or longest
+    limits = [getattr(text_config, name, None) for name in names]
+    longest = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    adapting_rope = _adapting_rope(text_config) or {}
+    return adapting_rope.get("original_max_position_embeddings") or longest
 
 
 def _adapting_rope(model_config) -> dict | None:

@@ -47,7 +47,7 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     if is_input.shape[1] > 0:
         blocks.append(_attending_rows(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
-    # Attention returns its outputs block by block. `output_index` is the index, among them, of each token of each row.
+    # Attention returns its outputs block by block. `output_index` is the index of each token's output among them.
     prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
     prompt_outputs = prompt_outputs.view_as(prompt_ids)[prompt_of_row]
     output_index = torch.cat([prompt_outputs, completion_outputs.view_as(is_input)], dim=1)  # B S

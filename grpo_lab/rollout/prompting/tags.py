@@ -9,8 +9,10 @@ from collections.abc import Iterable
 
 from grpo_lab.rollout.inputs import Prompts
 
+# An opening or a closing tag: its bracket, the slash of a closing tag, and its name with the closing bracket.
 _TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
 _OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning))>|\[THINK\]|◁think▷"
+# The end of a prompt that opens a thought, and may close it again.
 _PREFIX = re.compile(
     rf"({_OPENING})\s*(?:[^<\[◁]*(?:</\2>|\[/THINK\]|◁/think▷)\s*)?$",
     re.IGNORECASE,
@@ -40,17 +42,18 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
 
     Tokens that frame a text, such as the begin and the end token, are not tags; `eos_token_ids` names further ones.
     """
-    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    named = {tokenizer.special_tokens_map.get(name) for name in _FRAMING} if added else set()
-    contents = {token.content for token in added.values()} - named
-    return {
-        token_id: token.content
-        for token_id, token in added.items()
-        if token.special
-        and (tag := _TAG.fullmatch(token.content))
-        and _pair(*filter(None, tag.groups())) <= contents
-        and token_id not in {*eos_token_ids}
-    }
+    added_tokens = getattr(tokenizer, "added_tokens_decoder", None)
+    if not added_tokens:
+        return {}
+    framing_tokens = {tokenizer.special_tokens_map.get(name) for name in _FRAMING}
+    candidates = {token.content for token in added_tokens.values()} - framing_tokens
+    end_ids = {*eos_token_ids}
+    tags = {}
+    for token_id, token in added_tokens.items():
+        pair = _pair_of_tag(token.content)
+        if token.special and pair and pair <= candidates and token_id not in end_ids:
+            tags[token_id] = token.content
+    return tags
 
 
 def texts_for_rewards(
@@ -96,11 +99,10 @@ def _text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) 
     return tokenizer.decode(text_ids, skip_special_tokens=False)
 
 
-def _pair(bracket: str, *slash_and_name: str) -> set[str]:
-    """The opening and the closing tag of the pair that a tag belongs to.
-
-    bracket: The bracket that the tag begins with, such as "<".
-    slash_and_name: The slash, if it is a closing tag, and the name with its closing bracket, such as "think>".
-    """
-    name = slash_and_name[-1]
+def _pair_of_tag(text: str) -> set[str]:
+    """The opening and the closing tag of the pair that a tag belongs to; empty if the text is not a tag."""
+    match = _TAG.fullmatch(text)
+    if match is None:
+        return set()
+    bracket, *_, name = filter(None, match.groups())
     return {bracket + name, f"{bracket}/{name}"}

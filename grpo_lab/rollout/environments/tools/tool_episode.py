@@ -31,7 +31,7 @@ class ToolEpisode:
         tool_timeout: Limit of a call in seconds.
         has_reward: True if the environment has `get_reward`.
         has_state: True if the environment has `get_state`.
-        by_turn: True calls these two after every turn; False calls only `get_reward`, at the end.
+        by_turn: True calls `get_reward` and `get_state` after every turn; False calls only `get_reward`, at the end.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ToolEpisode:
         return [self._start_call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
     def finish_calls(self, started_calls: list[StartedCall]) -> list[int] | None:
-        """Wait for the results of a turn's calls; return the ids to append, or None, if there was no call, to end."""
+        """Wait for the results of a turn's calls; return the ids to append, or None if the turn had no call."""
         results = []
         for name, outcome in started_calls:
             result = self._result_text(outcome) if isinstance(outcome, Future) else outcome
