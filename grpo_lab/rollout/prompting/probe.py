@@ -93,8 +93,9 @@ def _chat_quirks(tokenizer, prompt: list[dict]) -> dict[str, str]:
         remedy = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
         quirks["thoughts"] = f"the chat template strips the thoughts of earlier answers: {remedy}"
     contents = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
-    if lost := next((content for content in contents if not contains(text, content)), None):
-        quirks["message"] = f"the chat template changes or drops a message, {lost!r:.60}"
+    lost_content = next((content for content in contents if not contains(text, content)), None)
+    if lost_content:
+        quirks["message"] = f"the chat template changes or drops a message, {lost_content!r:.60}"
     if any(apply_template(tokenizer, prompt) != template_text for _ in range(4)):
         quirks["chance"] = "the chat template writes another prompt each time: a resumed run has others"
     elif template_text != apply_template(

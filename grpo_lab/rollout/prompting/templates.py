@@ -126,11 +126,11 @@ def system_in_question(messages: list[dict]) -> list[dict]:
     """The messages with the system messages moved to the beginning of the user's first message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     dialogue = [message for message in messages if message["role"] != "system"]
-    first = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
-    if first is None:
+    question_index = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
+    if question_index is None:
         return messages
-    question = dialogue[first] | {"content": "\n\n".join([*system, dialogue[first]["content"]])}
-    return [*dialogue[:first], question, *dialogue[first + 1 :]]
+    question = dialogue[question_index] | {"content": "\n\n".join([*system, dialogue[question_index]["content"]])}
+    return [*dialogue[:question_index], question, *dialogue[question_index + 1 :]]
 
 
 def contains(text: str, content: str) -> bool:

@@ -125,12 +125,12 @@ class Dialogue:
         call_message = {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
+            "tool_calls": [{"type": "function", "function": {"name": name, "arguments": {}}}],
         }
         prefix = self._through_end_token(self._text([*QUESTION, call_message]))
         text = self._text([*QUESTION, call_message, *results], add_generation_prompt=True)
         if not text.startswith(prefix):
-            raise self._changes_prefix()
+            raise self._prefix_error()
         return encode_reply(self.tokenizer, text[len(prefix) :])
 
     def _text(self, messages: list[dict], **keywords) -> str:
@@ -152,13 +152,14 @@ class Dialogue:
         except Exception as error:  # templates raise errors of their own
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem) from error
-        if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
-            problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
+        has_call = CALL["function"]["name"] in text and CALL["function"]["arguments"]["word"] in text
+        if not has_call or tool_message["content"] not in text:
+            problem = f"leaves out {'the results of tools' if has_call else 'tool calls'}"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem)
         if not text.startswith(self._through_end_token(prefix)) or THOUGHT not in text:
-            raise self._changes_prefix()
+            raise self._prefix_error()
 
-    def _changes_prefix(self) -> InputError:
+    def _prefix_error(self) -> InputError:
         problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
         return InputError(CHAT_TEMPLATE, None, expected, found=problem)
@@ -190,7 +191,3 @@ def _check_call(call: Any) -> None:
         raise MalformedCall(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {excerpt}')
     if function.get("arguments") is None:
         function["arguments"] = {}
-
-
-def _no_arguments(name: str) -> dict:
-    return {"name": name, "arguments": {}}

@@ -74,11 +74,11 @@ class ToolEnvironment:
             if not callable(environment_factory):
                 expected = "expected a class, or another function without arguments that returns an environment"
                 raise InputTypeError("environment_factory", environment_factory, expected)
-            first = self._new_thread()
-            self._threads = [first]
-            self.environment_class = type(first.environment)
+            first_thread = self._new_thread()
+            self._threads = [first_thread]
+            self.environment_class = type(first_thread.environment)
             self._check_environment_class()
-            methods = tool_methods(first.environment)
+            methods = tool_methods(first_thread.environment)
         self.schemas = _schemas([*self.tools, *methods])
 
     @property
@@ -235,9 +235,11 @@ class ToolEnvironment:
             raise InputError(name, row, "expected those that it names, or **kwargs in it", found=problem) from error
 
     def _check_class_state(self, old_state: dict[str, str]) -> None:
-        changed = [name for name, state in _class_state(self.environment_class).items() if old_state.get(name) != state]
-        if changed:
-            problem = f"makes a {self.environment_class.__name__}, which changes {changed[0]!r} of its class"
+        """Raise InputError if an attribute of the environment class differs from its value in `old_state`."""
+        state = _class_state(self.environment_class)
+        changed_attributes = [name for name, value in state.items() if old_state.get(name) != value]
+        if changed_attributes:
+            problem = f"makes a {self.environment_class.__name__}, which changes {changed_attributes[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
 
