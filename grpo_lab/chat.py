@@ -1,7 +1,8 @@
-"""Talk to a policy: one reply, and `python -m grpo_lab.chat --model DIR` in a shell.
+"""Talk to a policy: the function `reply`, and the command `python -m grpo_lab.chat --model DIR`.
 
-Replies are greedy unless a temperature is given: before and after training you want to see what the policy thinks best,
-and not what it happened to draw. What needs transformers is imported when it is used, so that --help is quick.
+Replies are greedy unless a temperature is given: to compare a policy before and after training, you want to see its
+most likely reply, not a random one. Modules that need transformers are imported when they are used, so that --help is
+quick.
 """
 
 import contextlib
@@ -9,7 +10,8 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,12 +35,18 @@ def reply(
     temperature: float = 0.0,
     write: Callable[[str], object] | None = None,
 ) -> str:
-    """The policy's reply, without special tokens.
+    """Return the policy's reply to a prompt, without special tokens.
 
-    prompt: what the user says, which is continued as it stands if the tokenizer has no chat template; or a list of chat
-        messages.
-    temperature: 0 takes the most likely token at every step; above, tokens are drawn, as they are in training.
-    write: is given each piece of the reply as soon as it is there; together they are the reply.
+    Args:
+        model, tokenizer: The policy and its tokenizer, as `load_policy` returns them.
+        prompt: A list of chat messages, or a text. A text is the user's message if the tokenizer has a chat template;
+            else the model continues it as it is.
+        max_new_tokens: Maximum number of tokens of the reply.
+        temperature: Temperature of sampling; 0 takes the most likely token at every step.
+        write: A function that gets each piece of the reply as soon as it is generated.
+
+    Raises:
+        InputError: If a setting is out of its range, or if the prompt leaves no room in the context.
     """
     from transformers import GenerationConfig, TextStreamer
 
@@ -56,11 +64,11 @@ def reply(
         lengths = f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
         raise InputError("prompt", prompt, limit, found=lengths)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-    ends = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
-    settings = GenerationConfig(**sampling, **ends, max_new_tokens=max_new_tokens)
+    special_ids = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
+    settings = GenerationConfig(**sampling, **special_ids, max_new_tokens=max_new_tokens)
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
-    with evaluating(model), set_aside_generation_config(model):  # its penalties would change the reply
+    with evaluating(model), set_aside_generation_config(model):  # penalties of the checkpoint would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
 
@@ -71,65 +79,59 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
-    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
-    from grpo_lab.models.folders import count_parameters
-    from grpo_lab.tasks import as_text
-    from grpo_lab.trainer.inputs import check_tool_environment
+    from grpo_lab.models import load_policy, one_thread_if_small
 
-    small = args.task is not None and count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
-    task_spec, row = (None, None) if args.task is None else _problem(args, small)
+    task_spec, row = (None, None) if args.task is None else _problem(args)
     environment = _environment(args, task_spec)
-    is_plain = args.chat_template == "none"
-    name = "row without --task" if row is None else "task"
-    if environment is not None:  # all of this before a model is loaded
-        messages = [{"role": "user", "content": args.prompt or "?"}] if row is None or args.prompt else row["prompt"]
-        prompt = as_text(messages) if is_plain else messages
-        check_tool_environment(environment, args.model, [(row or {}) | {"prompt": prompt}], name)
-    with contextlib.redirect_stdout(sys.stderr):  # stdout has the replies alone
+    if environment is not None:  # checked before a model is loaded
+        _check_environment(environment, args, row)
+    with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
         model, tokenizer = load_policy(args.model)
         one_thread_if_small(model)
+    is_plain = args.chat_template == "none"
     if is_plain:
         tokenizer.chat_template = None
-
-    # What comes before a question: in an environment that begins anew for each, this and no earlier question.
-    before = row["prompt"][:-1] if row is not None else [{"role": "system", "content": args.system}] * bool(args.system)
-
-    def write(piece: str) -> None:
-        print(printable(piece), end="", flush=True)
-
-    def say(messages: list[dict]) -> str:
-        prompt = as_text(messages) if is_plain else messages
-        text = reply(model, tokenizer, prompt, args.max_new_tokens, args.temperature, write)
-        print(flush=True)
-        return text
-
-    def play(messages: list[dict]) -> str | list[dict]:
-        messages = messages if args.environment is None else [*before, messages[-1]]
-        prompt = as_text(messages) if is_plain else messages
-        # The rewards of a task are for its own problem, in its own environment.
-        rewarding = task_spec if args.prompt is None and not (args.tools or args.environment) else None
-        return _play(environment, model, tokenizer, (row or {}) | {"prompt": prompt}, args, name, rewarding)
-
-    answer = say if environment is None else play
+    if row is not None:
+        system_messages = row["prompt"][:-1]
+    else:
+        system_messages = [{"role": "system", "content": args.system}] if args.system else []
+    # The rewards of a task are for its own problem, in its own environment.
+    is_rewarded = args.prompt is None and not (args.tools or args.environment)
+    chat = _Chat(
+        model=model,
+        tokenizer=tokenizer,
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        is_plain=is_plain,
+        environment=environment,
+        row=row or {},
+        row_name=_row_name(row),
+        system_messages=system_messages,
+        begins_anew=args.environment is not None,
+        reward_spec=task_spec if is_rewarded else None,
+    )
     if row is not None and args.prompt is None:
         print(f"you: {printable(row['prompt'][-1]['content'])}")
-        answer(row["prompt"])
+        chat.answer(row["prompt"])
     elif args.prompt is not None:
-        answer([*before, {"role": "user", "content": args.prompt}])
+        chat.answer([*system_messages, {"role": "user", "content": args.prompt}])
     else:
-        converse(answer, before)
+        converse(chat.answer, system_messages)
 
 
-def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
-    """The task that is named, and one of its problems with the system prompt of a training, or that of --system."""
+def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
+    """The task of --task and the problem of --problem, with the system prompt of training, or that of --system."""
+    from grpo_lab.models import pick_device
+    from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options, with_system
 
+    is_small = count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.OPTIONS}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, small=small, **system, **data)
+    task_spec = make_task_spec(args.task, small=is_small, **system, **data)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
@@ -139,7 +141,7 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
 
 
 def _environment(args: Namespace, task_spec: "TaskSpec | None"):
-    """The environment of the tools and the class that were named, else that of the task; None if there is neither."""
+    """The environment of --tools and --environment, else the task's; None if there is neither."""
     from grpo_lab.rollout.environments.text_environment import task_environment
     from grpo_lab.rollout.environments.tools import ToolEnvironment
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
@@ -149,50 +151,101 @@ def _environment(args: Namespace, task_spec: "TaskSpec | None"):
     return None if task_spec is None else task_environment(task_spec.task)
 
 
-def _play(
-    environment, model, tokenizer, row: dict, args: Namespace, name: str, task_spec: "TaskSpec | None" = None
-) -> str | list[dict]:
-    """Play an episode and print its turns, what the environment says between angle quotation marks, its calls and its
-    reward.
+def _check_environment(environment, args: Namespace, row: dict | None) -> None:
+    """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
+    from grpo_lab.tasks import as_text
+    from grpo_lab.trainer.inputs import check_tool_environment
 
-    name: of the row, in errors. task_spec: of the task whose rewards are printed, if any.
-
-    Returns:
-        The messages of the episode, or its text where the environment knows none.
-    """
-    from grpo_lab.rollout.environments.environment import abilities
-    from grpo_lab.trainer.reports import in_turns, turn_texts
-
-    sampling = {"temperature": args.temperature} if args.temperature else {"top_k": 1}
-    environment.check(model, tokenizer, [row], args.max_new_tokens, name)
-    rollout = environment.sample(model, tokenizer, [row], 1, args.max_new_tokens, **sampling)
-    (episode,) = rollout.episodes
-    if episode.prompt is not None:
-        observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
-        print(printable(in_turns([{"environment": observation}])))
-    print(printable(in_turns(_without_ends(turn_texts(rollout, tokenizer)[0], model, tokenizer))))
-    if rollout.truncated[0]:
-        print(f"(cut: no room left in {args.max_new_tokens} tokens, --max_new_tokens)")
-    print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
-    if task_spec is not None:
-        print(_reward_line(rollout, row, task_spec))
-    elif abilities(environment).has_reward:
-        print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
-    sys.stdout.flush()
-    return rollout.texts[0] if episode.messages is None else episode.messages
+    if row is None or args.prompt:
+        messages = [{"role": "user", "content": args.prompt or "?"}]
+    else:
+        messages = row["prompt"]
+    prompt = as_text(messages) if args.chat_template == "none" else messages
+    check_tool_environment(environment, args.model, [(row or {}) | {"prompt": prompt}], _row_name(row))
 
 
-def _without_ends(turns: list[dict[str, str]], model, tokenizer) -> list[dict[str, str]]:
-    """The turns without the tokens that end those of the policy."""
+def _row_name(row: dict | None) -> str:
+    """The name, in errors, of the row of data that an environment begins with."""
+    return "row without --task" if row is None else "task"
+
+
+@dataclass(frozen=True)
+class _Chat:
+    """Answers questions by replies of the policy, or by episodes if there is an environment, and prints them."""
+
+    model: Any
+    tokenizer: Any
+    max_new_tokens: int
+    temperature: float
+    is_plain: bool  # True gives the policy plain text, without a chat template
+    environment: Any  # None without one
+    row: dict  # columns of the problem, which the environment gets; empty without a problem
+    row_name: str  # name of the row in errors
+    system_messages: list[dict]  # messages before the first question
+    begins_anew: bool  # True if the environment forgets earlier questions
+    reward_spec: "TaskSpec | None"  # the task whose rewards are printed; None prints the environment's own
+
+    def answer(self, messages: list[dict]) -> str | list[dict]:
+        """Answer the last message; return the reply, or the messages of the episode if the environment has any."""
+        return self._reply(messages) if self.environment is None else self._play(messages)
+
+    def _prompt(self, messages: list[dict]) -> str | list[dict]:
+        from grpo_lab.tasks import as_text
+
+        return as_text(messages) if self.is_plain else messages
+
+    def _reply(self, messages: list[dict]) -> str:
+        def write(piece: str) -> None:
+            print(printable(piece), end="", flush=True)
+
+        prompt = self._prompt(messages)
+        text = reply(self.model, self.tokenizer, prompt, self.max_new_tokens, self.temperature, write)
+        print(flush=True)
+        return text
+
+    def _play(self, messages: list[dict]) -> str | list[dict]:
+        """Play an episode; print its turns (the environment's text in angle quotation marks), calls and reward.
+
+        Returns:
+            The messages of the episode, or its text if the environment has no messages.
+        """
+        from grpo_lab.rollout.environments.environment import abilities
+        from grpo_lab.trainer.reports import in_turns, turn_texts
+
+        if self.begins_anew:
+            messages = [*self.system_messages, messages[-1]]
+        row = self.row | {"prompt": self._prompt(messages)}
+        sampling = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
+        self.environment.check(self.model, self.tokenizer, [row], self.max_new_tokens, self.row_name)
+        rollout = self.environment.sample(self.model, self.tokenizer, [row], 1, self.max_new_tokens, **sampling)
+        (episode,) = rollout.episodes
+        if episode.prompt is not None:
+            observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
+            print(printable(in_turns([{"environment": observation}])))
+        turns = turn_texts(rollout, self.tokenizer)[0]
+        print(printable(in_turns(_without_end_tokens(turns, self.model, self.tokenizer))))
+        if rollout.truncated[0]:
+            print(f"(cut: no room left in {self.max_new_tokens} tokens, --max_new_tokens)")
+        print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
+        if self.reward_spec is not None:
+            print(_reward_line(rollout, row, self.reward_spec))
+        elif abilities(self.environment).has_reward:
+            print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
+        sys.stdout.flush()
+        return rollout.texts[0] if episode.messages is None else episode.messages
+
+
+def _without_end_tokens(turns: list[dict[str, str]], model, tokenizer) -> list[dict[str, str]]:
+    """The turns without the end tokens at the end of the policy's turns."""
     from grpo_lab.rollout import end_token_ids
 
-    ends = tuple(tokenizer.decode([token]) for token in end_token_ids(model, tokenizer))
-    pattern = re.compile(f"(?:{'|'.join(map(re.escape, ends))})$")
+    end_tokens = tuple(tokenizer.decode([token]) for token in end_token_ids(model, tokenizer))
+    pattern = re.compile(f"(?:{'|'.join(map(re.escape, end_tokens))})$")
     return [{"policy": pattern.sub("", turn["policy"])} if "policy" in turn else turn for turn in turns]
 
 
 def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
-    """The reward of an episode by the task and by each of its functions: "reward: 1.1 (accuracy 1, format 1)"."""
+    """A line on the reward of an episode, in total and by function: "reward: 1.1 (accuracy 1, format 1)"."""
     from grpo_lab.trainer.rewarding import reward_rollout
 
     rewards = reward_rollout(rollout, [row], task_spec.reward_funcs, task_spec.reward_weights)
@@ -201,12 +254,16 @@ def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
 
 
 def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: list[dict]) -> None:
-    """Answer a reader, whom an error does not end, until /quit. What is interrupted or refused was never said.
+    """Read questions from the terminal and answer them, until /quit.
 
-    answer: what it returns is a reply, or with tools the messages of one.
+    A question whose answer is interrupted, or ends in an InputError, is not kept in the conversation.
+
+    answer: A function that gets the messages so far, prints the answer to the last one and returns it: a text, or the
+        messages of an episode.
+    system_messages: The messages at the beginning of each conversation.
     """
     print(HELP)
-    with contextlib.suppress(ImportError):  # Windows has none, and needs none: its console edits lines by itself
+    with contextlib.suppress(ImportError):  # Windows has no readline, but its console edits lines itself
         import readline  # noqa: F401
     messages = system_messages
     with contextlib.suppress(EOFError):
@@ -224,7 +281,7 @@ def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: 
 
 
 def printable(text: str) -> str:
-    """The text with control characters, which a policy may write, replaced."""
+    """The text with a replacement character for each control character: a policy may write any."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 

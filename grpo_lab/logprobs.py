@@ -1,12 +1,12 @@
 """The formulas of the log-probabilities of sampled tokens, of the entropy, and of the completion mask.
 
-They start from logits or hidden states; `rollout/forward/model_logprobs.py` gets these from a model.
+They start from logits or hidden states; `rollout/forward/model_logprobs.py` computes these with a model.
 
-Axes: B rows, T completion tokens, V vocabulary, D hidden width. Where this departs from the usual code, on purpose: the
-temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and half-precision
-logits are lifted to float32 before the softmax.
+Axes: B rows, T completion tokens, V vocabulary, D hidden width. This code departs from the usual one in two points, on
+purpose: the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and
+half-precision logits are converted to float32 before the softmax.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+All functions raise ValueError, with the name of the argument, for an argument of wrong shape or out of its range.
 """
 
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_at_least, check_dtype, check_positive, check_shapes
 
-LARGE_VOCABULARY = 4096  # tokens; the head of a larger one is multiplied block by block on a CPU
-VOCABULARY_BLOCK = 1024
+LARGE_VOCABULARY = 4096  # tokens; with a larger vocabulary, a CPU computes the logits block by block
+VOCABULARY_BLOCK = 1024  # tokens of a block
 
 
 def token_logprobs(
@@ -28,13 +28,13 @@ def token_logprobs(
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, of any size, and e^1000 is infinite in floating point. Minus infinity for a word that is ruled
-            out. The logits at position t already predict token t: shift them before you call.
+        logits: \ell, of any size; note that e^1000 is infinite in floating point. Minus infinity excludes a token. The
+            logits at position t predict token t: shift them before the call.
         token_ids: y, the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
     Returns:
-        In nats, at most 0; minus infinity for a token that was ruled out.
+        Log-probabilities in nats, at most 0; minus infinity for an excluded token.
 
     Source: softmax with temperature; Sutton and Barto, "Reinforcement Learning", section 13.1.
     """
@@ -53,12 +53,12 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.17}
 
     Args:
-        logits: \ell, finite, of any size, and e^1000 is infinite in floating point. A word whose probability is zero
-            there adds zero to the entropy and to its gradient.
-        temperature: \tau > 0.
+        logits: \ell, finite and of any size; note that e^1000 is infinite in floating point. A token whose probability
+            is zero in floating point adds zero to the entropy and to its gradient.
+        temperature: \tau > 0, the temperature that the tokens were sampled with.
 
     Returns:
-        In nats, between 0 and log V.
+        Entropies in nats, between 0 and log V.
 
     Source: Shannon (1948).
     """
@@ -70,27 +70,27 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
 
 
 def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
-    r"""Mask of the positions that belong to the completion, its end token included.
+    r"""Mask of the positions that belong to the completion, including its end token.
 
     n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.13}
     m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.14}
 
-    The first end token belongs to the completion: the policy chose to stop there, so it has to count. Whatever
-    follows it does not. The mask goes by position, so it holds when the padding token *is* the end token.
+    The first end token belongs to the completion, since the policy chose to stop there. The tokens after it do not. The
+    mask goes by position, so it is also right if the padding token *is* the end token.
 
     Args:
         completion_ids: y, the tokens after the prompt.
-        eos_token_id: the end token, or a list of several; the first of any of them ends the completion.
+        eos_token_id: the end token, or a list of end tokens; the first one that occurs ends the completion.
 
     Returns:
-        True up to and with the first end token; all True in a row that was cut off before its end.
+        True up to and including the first end token; all True in a row without an end token.
     """
     check_shapes(completion_ids=(completion_ids, "B T"))
     check_dtype("completion_ids", completion_ids, "int")
     if eos_token_id is None:
         raise InputError("eos_token_id is None; expected an end token, or a list of them")
-    ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
-    is_end = torch.isin(completion_ids, ends).long()
+    end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)
+    is_end = torch.isin(completion_ids, end_ids).long()
     ends_before = is_end.cumsum(-1) - is_end  # B T (1.13)
     mask = ends_before == 0  # B T (1.14)
     return mask
@@ -105,14 +105,15 @@ def chunked_token_logprobs(
 ) -> Float[Tensor, "B T"]:
     r"""Compute Eq. (1.15) and (1.2) chunk by chunk, without ever holding the logits of the whole batch.
 
-    The logits of `chunk_size` tokens exist at a time, in the forward and again in the backward pass, so the memory
-    needed beside the result and the gradients does not grow with B*T.
+    Only the logits of `chunk_size` tokens exist at a time; the backward pass computes them again. So the memory besides
+    the result and the gradients does not grow with B*T.
 
     Args:
         hidden: last hidden states; the state at t predicts token t.
         lm_head_weight: output embedding; logits = hidden @ lm_head_weight.T.
-        token_ids, temperature: as in `token_logprobs`.
-        chunk_size: tokens whose logits exist at the same time, at least 1.
+        token_ids: y, the sampled tokens.
+        temperature: \tau > 0, the temperature that the tokens were sampled with.
+        chunk_size: number of tokens whose logits exist at the same time, at least 1.
 
     Returns:
         The same values and gradients as `token_logprobs`.
@@ -127,7 +128,7 @@ def chunked_logprobs_and_entropy(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Compute `chunked_token_logprobs` and the entropy of Eq. (1.17) in one pass, both differentiable."""
+    """Compute `chunked_token_logprobs` and the entropy of Eq. (1.17) in one pass, both with gradient."""
     return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=True)
 
 
@@ -144,19 +145,20 @@ def _chunked_head(hidden, weight, token_ids, temperature, chunk_size, with_entro
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Log-probability and entropy of N tokens, a chunk at a time; backward computes each chunk's logits again.
+    """Log-probability and entropy of N tokens, one chunk at a time; backward computes the logits of each chunk again.
 
-    Without entropy a chunk passes memory fewer times, and an empty tensor stands in its place. Autocast would copy the
-    embedding anew for each chunk, and is off in backward: hence a dtype of the products here.
+    Without entropy, a chunk needs fewer passes over memory, and the entropy is an empty tensor. The precision of the
+    products is an argument, `dtype`, since autocast would copy the embedding for each chunk, and is off in backward.
     """
 
     @staticmethod
     def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype, with_entropy):
-        w, parts = weight.to(dtype), [(rows.new_zeros(0), rows.new_zeros(0))]
+        w = weight.to(dtype)
+        values_of_chunks = [(rows.new_zeros(0), rows.new_zeros(0))]
         chunk_values = _chunk_values if with_entropy else _chunk_logprobs
         for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
-            parts.append(chunk_values(h.to(dtype), w, y, temperature))
-        logp, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
+            values_of_chunks.append(chunk_values(h.to(dtype), w, y, temperature))
+        logp, entropy = (torch.cat(values) for values in zip(*values_of_chunks, strict=True))
         ctx.save_for_backward(rows, weight, ids, entropy)
         ctx.temperature, ctx.chunk_size, ctx.dtype, ctx.with_entropy = temperature, chunk_size, dtype, with_entropy
         return logp, entropy
@@ -166,26 +168,26 @@ class _ChunkedHead(torch.autograd.Function):
         rows, weight, ids, entropy = ctx.saved_tensors
         need_rows, need_weight = ctx.needs_input_grad[:2]
         grad_rows = torch.zeros_like(rows) if need_rows else None
-        grad_weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if need_weight else None
+        grad_weight = torch.zeros_like(weight, dtype=_float32_or_wider(weight.dtype)) if need_weight else None
         w = weight.to(ctx.dtype)
         for start in range(0, len(rows), ctx.chunk_size):
-            part = slice(start, start + ctx.chunk_size)
-            h, y = rows[part].to(ctx.dtype), ids[part, None]
+            chunk = slice(start, start + ctx.chunk_size)
+            h, y = rows[chunk].to(ctx.dtype), ids[chunk, None]
             if ctx.with_entropy:
-                per_token = (entropy[part, None], grad_logp[part, None], grad_entropy[part, None])
+                per_token = (entropy[chunk, None], grad_logp[chunk, None], grad_entropy[chunk, None])
                 grad_z = _chunk_gradient(h, w, y, ctx.temperature, *per_token)
             else:
-                grad_z = _chunk_logprobs_gradient(h, w, y, ctx.temperature, grad_logp[part, None])
+                grad_z = _chunk_logprobs_gradient(h, w, y, ctx.temperature, grad_logp[chunk, None])
             if grad_rows is not None:
-                grad_rows[part] = grad_z @ w
+                grad_rows[chunk] = grad_z @ w
             if grad_weight is not None:
                 _add_product(grad_weight, grad_z.T, h)
-            del grad_z  # or it would stand beside all that the next chunk makes
+            del grad_z  # freed before the next chunk allocates its tensors
         grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
         return grad_rows, grad_weight, None, None, None, None, None
 
 
-# Two tensors of a chunk's logits in float32 are alive at a time, never three.
+# In the next functions, at most two float32 tensors of the size of a chunk's logits exist at the same time.
 
 
 def _chunk_values(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -199,7 +201,7 @@ def _chunk_logprobs(h: Tensor, weight: Tensor, y: Tensor, temperature: float) ->
 
 
 def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
-    """The gradient of the logits: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
+    """The gradient of the logits of a chunk: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
     log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)
     grad_z = log_pi + entropy
     grad_z.mul_(grad_entropy).add_(grad_logp).mul_(log_pi.exp_()).neg_()
@@ -209,8 +211,8 @@ def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy)
 
 
 def _chunk_logprobs_gradient(h, weight, y, temperature, grad_logp) -> Tensor:
-    """The gradient of the logits without that of an entropy; the temperature divides N numbers, not N V."""
-    grad_logp = (grad_logp / temperature).to(_wide(h.dtype))
+    """The gradient of the logits of a chunk without an entropy."""
+    grad_logp = (grad_logp / temperature).to(_float32_or_wider(h.dtype))  # dividing here takes N divisions, not N*V
     grad_z = _chunk_logits(h, weight, temperature).softmax(-1).mul_(-grad_logp)
     return grad_z.scatter_add_(1, y, grad_logp).to(h.dtype)
 
@@ -220,24 +222,27 @@ def _chunk_logits(h: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 
 def head_logits(h: Float[Tensor, "N D"], weight: Float[Tensor, "V D"]) -> Float[Tensor, "N V"]:
-    """`h @ weight.T`, without gradient; on a CPU in float32 a block of a large vocabulary at a time.
+    """Compute `h @ weight.T` without gradient; on a CPU in float32, one block of a large vocabulary at a time.
 
-    What a CPU lays out anew for its product then stays in its cache, which saves a fifth to a third of the time of 24
-    to 64 tokens. The way depends on shape, precision and device alone.
+    A CPU rearranges a matrix in memory before the product. A block that it has rearranged stays in its cache, which
+    saves a fifth to a third of the time for 24 to 64 tokens. Whether there are blocks depends only on shape, precision
+    and device.
     """
     on_cpu = h.device.type == "cpu" and h.dtype == weight.dtype == torch.float32
     if not on_cpu or len(weight) <= LARGE_VOCABULARY:
         return h @ weight.T
     logits = h.new_empty(len(h), len(weight))
-    for block, part in zip(weight.split(VOCABULARY_BLOCK), logits.split(VOCABULARY_BLOCK, dim=1), strict=True):
-        torch.mm(h, block.T, out=part)
+    blocks = zip(weight.split(VOCABULARY_BLOCK), logits.split(VOCABULARY_BLOCK, dim=1), strict=True)
+    for block_weight, block_logits in blocks:
+        torch.mm(h, block_weight.T, out=block_logits)
     return logits
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b. On the CPU with no second tensor of total's size, and no rounding to half precision on the way.
+    """Add `a @ b` to `total` in place.
 
-    A GPU multiplies half precision many times faster than float32, so there the product of one chunk is rounded once.
+    On a CPU, no second tensor of the size of `total` is made, and the product is not rounded to half precision. A GPU
+    multiplies in half precision many times faster than in float32, so there the product of one chunk is rounded once.
     """
     if total.dtype == a.dtype:
         total.addmm_(a, b)
@@ -247,9 +252,9 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _float32_or_wider(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(_wide(logits.dtype))
+    return logits.to(_float32_or_wider(logits.dtype))

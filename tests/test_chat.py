@@ -1,4 +1,4 @@
-"""Greedy replies are the most likely tokens; what was said in a conversation is what the next reply sees."""
+"""Greedy replies are the most likely tokens; the next reply of a conversation gets all earlier messages."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from grpo_lab.rollout import encode_prompts
 
 
 def by_hand(model, tokenizer, question: str, limit: int, temperature: float) -> str:
-    """The definition: append the most likely token, or one drawn from the softmax of logits / temperature."""
+    """The reply by its definition: append the most likely token, or one drawn from softmax(logits / temperature)."""
     ids, _ = encode_prompts(tokenizer, [[{"role": "user", "content": question}]])
     seeds: list[int] = []
     while len(seeds) < limit and not {tokenizer.eos_token_id, tokenizer.pad_token_id} & set(seeds):
@@ -42,7 +42,7 @@ def test_with_a_temperature_tokens_are_drawn_from_all_of_the_policy(tiny):
 
 
 def test_chat_replies_are_the_same_in_training_mode(tiny):
-    """The state in which a notebook chats during training; `generate` alone would answer otherwise."""
+    """A notebook chats during training in this mode; `generate` alone would give another reply."""
     model, tokenizer = tiny
 
     def replies():
@@ -52,7 +52,7 @@ def test_chat_replies_are_the_same_in_training_mode(tiny):
     expected = replies()
     model.gradient_checkpointing_enable()
     model.train()
-    model.generation_config.repetition_penalty = 5.0  # as a checkpoint's own, which a reply sets aside
+    model.generation_config.repetition_penalty = 5.0  # a setting of the checkpoint, which `reply` ignores
     assert replies() == expected
     assert model.training and model.is_gradient_checkpointing and model.generation_config.repetition_penalty == 5.0
     model.generation_config.repetition_penalty = None
@@ -75,7 +75,7 @@ def message_of(role, text):
 
 @pytest.fixture
 def recorded_prompts(monkeypatch):
-    """Instead of a reply, how many messages were given, or the next exception; all that was given, and exceptions."""
+    """Replace `reply` by the number of messages, or by the next exception; return the prompts and the exceptions."""
     prompts, faults = [], []
 
     def echo(model, tokenizer, messages, max_new_tokens, temperature, write):
@@ -115,7 +115,7 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
 
 @pytest.fixture
 def loaded(tiny, monkeypatch):
-    """`load_policy` gives the tiny model, without loading it again."""
+    """Let `load_policy` return the tiny model without loading it again."""
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: tiny)
     monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
 

@@ -88,10 +88,10 @@ def test_completion_mask_by_hand():
     eos = pad = 9
     ids = torch.tensor(
         [
-            [1, 2, eos, pad, pad],  # the first end token counts, padding that looks like it does not
-            [eos, pad, pad, pad, pad],  # an answer that is nothing but its end
+            [1, 2, eos, pad, pad],  # the first end token counts; equal padding tokens do not
+            [eos, pad, pad, pad, pad],  # a completion of its end token alone
             [1, 2, 3, 4, 5],  # cut off: every token counts
-            [1, eos, 3, eos, 5],  # what follows the first end never counts
+            [1, eos, 3, eos, 5],  # tokens after the first end token never count
         ]
     )
     assert completion_mask(ids, eos).sum(1).tolist() == [3, 1, 5, 2]

@@ -62,7 +62,7 @@ def test_chunked_gives_only_the_gradients_asked_for(frozen):
 
 
 def bytes_a_row(head, V):
-    """What one more row of 16 tokens takes at the peak, forward and backward, of all that operations return."""
+    """Bytes that one more row of 16 tokens adds to the peak of all tensors, forward and backward."""
 
     def peak(B):
         ids, hidden, weight = inputs(B, 16, V, 3)
@@ -86,7 +86,7 @@ def test_chunked_takes_nothing_of_the_vocabulary_per_token():
 
 @pytest.mark.parametrize("chunk_size", [3, 64])
 def test_chunks_under_autocast_have_the_gradient_of_half_precision_products(chunk_size):
-    """Backward runs outside autocast; it has to compute in the precision that forward computed in."""
+    """The backward pass runs outside autocast, but has to compute in the precision of the forward pass."""
     ids, hidden, weight = inputs(2, 7, 40, 16)
     hidden, weight = hidden.float(), weight.float()
     outcomes = []

@@ -1,7 +1,8 @@
-"""Sampling completions, and computing their log-probabilities again: the two sides that have to agree.
+"""Sampling completions, and computing their log-probabilities again; the two must agree.
 
-`sample.py` goes from prompts to a `Rollout`. Its parts: `prompting/` makes token ids of prompts, `decoding/` draws
-tokens, `forward/` computes log-probabilities, and `environments/` has episodes in which an environment or tools reply.
+`sample.py` goes from prompts to a `Rollout`. In the folders: `prompting/` turns prompts into token ids, `decoding/`
+draws tokens, `forward/` computes log-probabilities, and `environments/` samples episodes in which an environment or
+tools reply.
 """
 
 import warnings
@@ -15,7 +16,7 @@ from grpo_lab.rollout.sample import read_sequences, sample_completions
 
 
 def __getattr__(name: str):
-    """`score_logprobs`, as `compute_logprobs` was called: a score is a reward."""
+    """Return `compute_logprobs` for its old name `score_logprobs`, with a warning."""
     if name != "score_logprobs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn("score_logprobs is called compute_logprobs now", DeprecationWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""The inputs of sampling and of log-probabilities: prompts as token ids, and completions that answer them."""
+"""Prompts as token ids, and completions with their prompts: the inputs of sampling and of log-probabilities."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class LogprobInputs(NamedTuple):
     """B completions with the P prompts that they answer, in the order of the arguments of `compute_logprobs`."""
 
     prompt_ids: Int[Tensor, "P L"]  # padded on the left
-    prompt_mask: Bool[Tensor, "P L"]
+    prompt_mask: Bool[Tensor, "P L"]  # False at padding
     completion_ids: Int[Tensor, "B T"]  # padded on the right
-    mask: Bool[Tensor, "B T"]  # the tokens of the completions that exist
-    prompt_of_row: Int[Tensor, " B"]  # which prompt each row answers
+    mask: Bool[Tensor, "B T"]  # True at tokens of the completions, False at padding
+    prompt_of_row: Int[Tensor, " B"]  # index of the prompt that a row answers

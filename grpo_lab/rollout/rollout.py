@@ -1,5 +1,6 @@
-"""What sampling returns: the rows of a `Rollout`, and the `Episode` of each where there is an environment."""
+"""What sampling returns: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,18 +11,18 @@ from torch import Tensor
 
 @dataclass
 class Episode:
-    """What is recorded of an episode besides its tokens: calls, messages, instance, rewards."""
+    """The record of one episode besides its tokens: calls, messages, environment and rewards."""
 
-    calls: int = 0  # replies of a text environment; calls of tools
-    failures: int = 0  # calls that failed: no such tool, wrong arguments, an exception, no answer in time
-    prompt: Any = None  # where the environment has changed it; None: that of the row
-    messages: list[dict] | None = None  # the completion with its tool calls and their results; None: a text
-    environment: Any = None  # the instance that this episode was played in
-    reward: float | None = None  # that the environment gave, if it gives one
-    # Where turns are compared: what each turn but the last has added to that reward, and the state each begins in.
-    turn_rewards: list[float] = field(default_factory=list)
-    states: list[Any] = field(default_factory=list)
-    reply_tokens: int = 0  # that the environment wrote
+    calls: int = 0  # number of calls of tools, or of replies of a text environment
+    failures: int = 0  # number of calls that failed: unknown tool, wrong arguments, exception, or timeout
+    prompt: Any = None  # the prompt, if `reset` changed it; None if it is the prompt of the data row
+    messages: list[dict] | None = None  # the completion with its tool calls and results; None for a text environment
+    environment: Any = None  # the environment object of this episode
+    reward: float | None = None  # the reward that the environment gave; None if it gives none
+    # The next two are recorded only for advantages that are computed per turn.
+    turn_rewards: list[float] = field(default_factory=list)  # the part of `reward` added in each turn but the last
+    states: list[Any] = field(default_factory=list)  # the state of the environment before each turn
+    reply_tokens: int = 0  # number of tokens that the environment wrote
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,33 @@ class Rollout:
     """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
     prompt_ids: Int[Tensor, "P L"]  # padded on the left
-    prompt_mask: Bool[Tensor, "P L"]
-    prompt_of_row: Int[Tensor, " B"]  # which prompt a row answers
+    prompt_mask: Bool[Tensor, "P L"]  # False at padding
+    prompt_of_row: Int[Tensor, " B"]  # index of the prompt that a row answers
     completion_ids: Int[Tensor, "B T"]  # padded on the right
-    mask: Bool[Tensor, "B T"]  # up to and with the first end token
-    logp: Float[Tensor, "B T"]  # recorded while sampling; 0 where the mask is False
-    entropy: Float[Tensor, "B T"]  # recorded while sampling
-    truncated: Bool[Tensor, " B"]  # stopped by the length limit
-    texts: list[str]  # as the rewards see them, with the tags that the prompt opened or that are special tokens
-    policy_mask: Bool[Tensor, "B T"]  # tokens that the policy wrote; `mask` has the environment's, too
-    turn: Int[Tensor, "B T"]  # the turn of each token, or to which it is the reply, from 0; -1 for none
-    episodes: list[Episode] | None  # where there is an environment: one per row; else None
-    group: Int[Tensor, " B"]  # the row of the data of each; a prompt may be one episode's alone
+    mask: Bool[Tensor, "B T"]  # True up to and including the first end token
+    logp: Float[Tensor, "B T"]  # log-probabilities recorded while sampling; 0 where `policy_mask` is False
+    entropy: Float[Tensor, "B T"]  # entropies recorded while sampling; 0 where `policy_mask` is False
+    truncated: Bool[Tensor, " B"]  # True for a row that the length limit cut off
+    texts: list[str]  # the completions as the rewards see them (`text_for_rewards`)
+    policy_mask: Bool[Tensor, "B T"]  # True at tokens of the policy; `mask` is True at the environment's tokens, too
+    turn_of_token: Int[Tensor, "B T"]  # index of the turn that a token belongs or replies to; -1 at padding
+    episodes: list[Episode] | None  # one per row; None without an environment
+    group_of_row: Int[Tensor, " B"]  # index of a row's group among the sampled data rows
 
     @classmethod
     def without_environment(
-        cls, prompt_ids, prompt_mask, prompt_of_row, completion_ids, mask, logp, entropy, truncated, texts
+        cls,
+        prompt_ids: Int[Tensor, "P L"],
+        prompt_mask: Bool[Tensor, "P L"],
+        prompt_of_row: Int[Tensor, " B"],
+        completion_ids: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        logp: Float[Tensor, "B T"],
+        entropy: Float[Tensor, "B T"],
+        truncated: Bool[Tensor, " B"],
+        texts: list[str],
     ) -> "Rollout":
-        """A rollout whose tokens are all the policy's, in one turn; the arguments are the fields of these names."""
+        """A rollout in which the policy wrote all tokens, in one turn. The arguments are the fields of these names."""
         return cls(
             prompt_ids=prompt_ids,
             prompt_mask=prompt_mask,
@@ -58,22 +68,35 @@ class Rollout:
             truncated=truncated,
             texts=texts,
             policy_mask=mask,
-            turn=mask.long() - 1,
+            turn_of_token=mask.long() - 1,
             episodes=None,
-            group=prompt_of_row,
+            group_of_row=prompt_of_row,
         )
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
-        by_row = (
-            "prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated", "policy_mask", "turn", "group",
+        fields_by_row = (
+            "prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated", "policy_mask", "turn_of_token",
+            "group_of_row",
         )  # fmt: skip
-        cut: dict = {name: getattr(self, name)[rows] for name in by_row}
+        selected: dict = {name: getattr(self, name)[rows] for name in fields_by_row}
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        cut["texts"] = [self.texts[index] for index in indices]
+        selected["texts"] = [self.texts[index] for index in indices]
         if self.episodes is not None:
-            cut["episodes"] = [self.episodes[index] for index in indices]
-        return replace(self, **cut)
+            selected["episodes"] = [self.episodes[index] for index in indices]
+        return replace(self, **selected)
 
     def episode_per_row(self) -> list[Episode]:
-        """The episode of each row; where there is no environment, one in which nothing is recorded."""
+        """The episode of each row; without an environment, an empty `Episode` for each."""
         return [Episode() for _ in self.texts] if self.episodes is None else self.episodes
+
+    @property
+    def turn(self) -> Int[Tensor, "B T"]:
+        """Deprecated: the name of `turn_of_token` before 1.0.0."""
+        warnings.warn("rollout.turn is called turn_of_token now", DeprecationWarning, stacklevel=2)
+        return self.turn_of_token
+
+    @property
+    def group(self) -> Int[Tensor, " B"]:
+        """Deprecated: the name of `group_of_row` before 1.0.0."""
+        warnings.warn("rollout.group is called group_of_row now", DeprecationWarning, stacklevel=2)
+        return self.group_of_row

@@ -1,6 +1,6 @@
-"""Sampling completions: G of each prompt, and the log-probability of each token, recorded while it is drawn.
+"""Sampling G completions of each prompt, with the log-probability of each token recorded when it is drawn.
 
-From prompts as text to a `Rollout`; `dispatch.py` picks the sampler that draws the tokens.
+`sample_completions` goes from prompts as text to a `Rollout`; `dispatch.py` chooses the sampler that draws the tokens.
 
 A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -17,7 +17,7 @@ from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_with_tags, thought_prefixes, with_thought_prefix
+from grpo_lab.rollout.prompting.tags import texts_for_rewards
 from grpo_lab.rollout.rollout import Rollout
 
 
@@ -38,21 +38,24 @@ def sample_completions(
     """Sample G completions of each prompt, and record the log-probability of each token.
 
     Args:
-        model, tokenizer: as `load_policy` returns them.
-        prompts: P strings or message lists.
-        num_generations: G, completions of each prompt.
-        max_completion_length: limit in tokens.
-        temperature: greater than 0. top_k = 0, top_p = 1 and repetition_penalty = 1 are neutral.
-        cache_implementation: "dynamic" samples by transformers' `generate` whatever the model, such as one that a
-            wrapper has changed. None: the faster way, where it is right (see `fast_paths.py`).
+        model, tokenizer: The policy and its tokenizer, as `load_policy` returns them.
+        prompts: P prompts, each a string or a list of messages.
+        num_generations: G, number of completions of each prompt.
+        max_completion_length: Maximum number of tokens of a completion.
+        temperature: The temperature of the softmax, greater than 0.
+        top_k: Number of most likely tokens to draw from; 0 draws from all.
+        top_p: Total probability of the most likely tokens to draw from; 1 draws from all.
+        repetition_penalty: transformers' penalty for tokens that have occurred; 1 is no penalty.
+        cache_implementation: "dynamic" samples by transformers' `generate`, whatever the model: use it for a model that
+            a wrapper has changed. None takes a faster sampler for the models of `fast_paths.py`.
 
     Returns:
-        A `Rollout`. Its `logp` is the log-probability under the distribution that was really sampled from, so asking
-        for top_k, top_p or a penalty shows as a difference from the recomputed log-probabilities.
+        A `Rollout`. Its `logp` is the log-probability under the distribution that the tokens were drawn from. With
+        top_k, top_p or a penalty, it differs from the recomputed log-probability.
 
     Raises:
-        ValueError: before anything is sampled; for settings out of range, and for prompts that the tokenizer cannot
-            take or that leave no room in the context.
+        ValueError: If a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
+            It is raised before anything is sampled.
     """
     sampling = make_sampling_params(
         model, tokenizer, num_generations, max_completion_length, cache_implementation,
@@ -61,26 +64,26 @@ def sample_completions(
     eos_token_ids = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
     encoded_on_device = prompts_on_device(model, encoded, max_completion_length)
-    request = SamplingRequest(encoded_on_device, num_generations, max_completion_length, sampling)
+    request = SamplingRequest(
+        encoded_on_device, num_generations, max_completion_length, sampling,
+        by_generate=cache_implementation == "dynamic",
+    )  # fmt: skip
     with evaluating(model):
-        sequences, logp, entropy = sample_sequences(model, request, cache_implementation)
-    completion_ids, mask, truncated, texts = read_sequences(
-        sequences, encoded_on_device.ids.shape[1], eos_token_ids, tokenizer
-    )
-    tags = tag_tokens(tokenizer, eos_token_ids)
-    prefixes = thought_prefixes(tokenizer, encoded)
-    if tags:
-        rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
-        texts = [text_with_tags(tokenizer, ids[is_sampled].tolist(), tags) for ids, is_sampled in rows]
-    texts = [with_thought_prefix(text, prefixes[row // num_generations]) for row, text in enumerate(texts)]
+        samples = sample_sequences(model, request)
+    prompt_length = encoded_on_device.ids.shape[1]
+    completion_ids, mask, truncated, _ = read_sequences(samples.sequences, prompt_length, eos_token_ids, tokenizer)
+    rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
+    unpadded_ids = [ids[in_completion].tolist() for ids, in_completion in rows]
+    # The rewards see more than the texts of `read_sequences`: tags that are special tokens, and the prompt's thought.
+    texts = texts_for_rewards(tokenizer, unpadded_ids, encoded, eos_token_ids)
     return Rollout.without_environment(
         prompt_ids=encoded_on_device.ids,
         prompt_mask=encoded_on_device.mask,
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
-        logp=torch.where(mask, logp, 0),
-        entropy=torch.where(mask, entropy, 0),
+        logp=torch.where(mask, samples.logp, 0),
+        entropy=torch.where(mask, samples.entropy, 0),
         truncated=truncated,
         texts=texts,
     )
@@ -89,7 +92,10 @@ def sample_completions(
 def make_sampling_params(
     model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
 ) -> SamplingParams:
-    """The distribution to draw from, once the sizes and the way of drawing are in their ranges; InputError if not."""
+    """The `SamplingParams` of a model and its tokenizer. Raise InputError if an argument is out of its range.
+
+    settings: Any of temperature, top_k, top_p and repetition_penalty.
+    """
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)
     check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
@@ -97,7 +103,7 @@ def make_sampling_params(
 
 
 def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
-    """The prompts on the model's device; InputError for one that leaves no room in the context."""
+    """The prompts on the model's device. Raise InputError for a prompt that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
     return prompts.to(model.device)
@@ -106,25 +112,27 @@ def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Pr
 def read_sequences(
     sequences: Int[Tensor, "B S"], prompt_length: int, eos_token_ids: list[int], tokenizer
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, " B"], list[str]]:
-    """Cut generated sequences into what training needs: the completions, which of their tokens count, and their texts.
+    """Split generated sequences into completion ids, their mask, which rows were truncated, and texts.
 
-    The ids of the completions are the very ids that were sampled, cut out and never encoded again: encoding the text
-    may give other tokens ("a" + "b" sampled as two tokens reads "ab", which is one), and the policy would be rewarded
-    for tokens that it did not sample. The text is for the rewards alone. The end token stays in: stopping was a choice,
-    too.
+    The completion ids are the sampled ids themselves. They are never decoded and encoded again: encoding the text may
+    give other tokens (the tokens "a" and "b" read "ab", which may be one token), and the policy would be rewarded for
+    tokens that it did not sample. The texts are only for reading and for rewards. The end token belongs to the
+    completion, since the policy chose to stop.
 
     Args:
-        sequences: prompt and completion of each row, shape (B, S) with S = L + T. The prompt is padded on the left, so
-            that all completions begin at the same column; what follows a completion's first end token is padding.
-        prompt_length: L, columns that the prompt takes, its padding included.
-        eos_token_ids: every token that ends a completion. The padding token may be one of them.
-        tokenizer: decodes the tokens; special tokens do not show in the text.
+        sequences: Prompt and completion of each row, shape (B, S) with S = L + T. The prompts are padded on the left,
+            so all completions begin at the same column. Everything after the first end token of a completion is
+            padding.
+        prompt_length: L, number of columns of the prompt with its padding.
+        eos_token_ids: All tokens that end a completion. The padding token may be one of them.
+        tokenizer: The tokenizer that decodes the tokens.
 
     Returns:
-        completion_ids: shape (B, T). mask: shape (B, T), True up to and with the first end token:
-        `completion_mask(completion_ids, eos_token_ids)` of notebook 01. truncated: shape (B,), True where no end token
-        came before the length limit. texts: B strings, `tokenizer.decode(ids, skip_special_tokens=True)` of the tokens
-        under the mask.
+        completion_ids: The completions, shape (B, T).
+        mask: True up to and including the first end token, shape (B, T). It is
+            `completion_mask(completion_ids, eos_token_ids)` of notebook 01.
+        truncated: True for a row without an end token, shape (B,).
+        texts: `tokenizer.decode(ids, skip_special_tokens=True)` of the tokens under the mask, B strings.
     """
     completion_ids = sequences[:, prompt_length:]
     mask = completion_mask(completion_ids, eos_token_ids)

@@ -212,7 +212,7 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
 
 def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """Return the metrics of the total reward, of each reward function, and of the groups with equal rewards."""
-    num_groups = int(experience.rollout.group.max()) + 1
+    num_groups = int(experience.rollout.group_of_row.max()) + 1
     grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # adjacent rows
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)

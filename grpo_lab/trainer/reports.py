@@ -108,7 +108,7 @@ def completion_records(
     if rollout.episodes is not None:
         turns_by_row = [{"turns": texts} for texts in turn_texts(rollout, tokenizer)]
     values = zip(
-        rollout.group.tolist(),
+        rollout.group_of_row.tolist(),
         rollout.texts,
         experience.rewards_per_func.tolist(),
         experience.rewards.tolist(),
@@ -137,7 +137,7 @@ def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
     episodes = []
     for row, length in enumerate(rollout.mask.sum(-1).tolist()):
         is_policy = rollout.policy_mask[row, :length].tolist()
-        turns = rollout.turn[row, :length].tolist()
+        turns = rollout.turn_of_token[row, :length].tolist()
         token_ids = rollout.completion_ids[row, :length].tolist()
         tokens = zip(is_policy, turns, token_ids, strict=True)
         texts = []

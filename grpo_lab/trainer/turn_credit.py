@@ -60,7 +60,7 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
         grouped_states,
     )
     advantages = rearrange(grouped_advantages, "P G K -> (P G) K")
-    return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn.clamp(min=0)), 0)
+    return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn_of_token.clamp(min=0)), 0)
 
 
 def rewards_of_turns(
@@ -70,7 +70,7 @@ def rewards_of_turns(
 
     The reward of the last turn is the reward of the episode minus the rewards of the turns before.
     """
-    turn = torch.where(rollout.policy_mask, rollout.turn, -1)
+    turn = torch.where(rollout.policy_mask, rollout.turn_of_token, -1)
     turn_mask = (turn[:, :, None] == torch.arange(int(turn.max()) + 1, device=turn.device)).any(1)
     turn_rewards = torch.zeros(turn_mask.shape, dtype=rewards.dtype, device=rewards.device)
     episodes = rollout.episode_per_row()
@@ -88,6 +88,6 @@ def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     rows = [
         [index_of_state.setdefault(state, len(index_of_state)) for state in states] for states in states_of_episodes
     ]
-    length = int(rollout.turn.max()) + 1
+    length = int(rollout.turn_of_token.max()) + 1
     padded = [(row + [-1] * length)[:length] for row in rows]
     return torch.tensor(padded, device=rollout.mask.device)

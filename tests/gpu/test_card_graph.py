@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding.decoder import DecoderSpec
+from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
 from tests.support.worlds import make_world
@@ -35,7 +37,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same_rollouts(static(world), static(world), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    static_module.GraphDecoder(world[0], 4, 1, 64, static_module.SamplingParams((0,), 0))
+    static_module.GraphDecoder(world[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

@@ -13,6 +13,7 @@ from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward import model_logprobs, packing
@@ -97,7 +98,7 @@ def test_decoding_on_a_fake_gpu(mode, monkeypatch):
     with fake_card():
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
-            decoder = GraphDecoder(model, 8, 8, 768, SamplingParams((151643, 151645), 151643))
+            decoder = GraphDecoder(model, DecoderSpec(8, 8, 768, SamplingParams((151643, 151645), 151643)))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]

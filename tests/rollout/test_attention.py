@@ -1,4 +1,4 @@
-"""The mask against a literal one, and what the layers keep of it; one query against sums."""
+"""Attention of the fast paths: the mask against a literal one, the memory of masks, and one query against sums."""
 
 import math
 from functools import partial
@@ -21,7 +21,7 @@ L, T = 7, 13
 
 
 def batch(vocabulary=4096):
-    """3 rows of 2 prompts."""
+    """Inputs of 3 completions that answer 2 prompts."""
     return logprob_inputs((L, L - 3), (5, T, 1), (0, 1, 1), vocabulary=vocabulary)
 
 
@@ -95,7 +95,7 @@ def test_recomputed_layers_read_random_state_only_with_dropout(dropout, monkeypa
 
 
 def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
-    """As on a GPU: prompts, decoding, log-probabilities, and layers that are computed again."""
+    """The kernels of a GPU are chosen in prompts, decoding, log-probabilities and checkpointed layers."""
     seen, plain = [], torch.nn.functional.scaled_dot_product_attention
 
     def spy(*inputs, **keywords):
@@ -119,7 +119,7 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
 
 
 def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
-    """As float32 kernels of a GPU return it: heads beside each other."""
+    """float32 kernels of a GPU return the heads of a token next to each other in memory."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
     expected, _ = packed_hidden(model, batch())
 

@@ -1,4 +1,4 @@
-"""A call without its tags: a turn that is one JSON call of a known tool is made, and whatever is less is text."""
+"""Calls without tags: a turn is a call if all of it is one JSON call of a known tool; any other turn is text."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn,
 
 
 def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, world):
-    """Nothing of the turn is written anew: no tags are put in, and the prompt and the reply are the template's."""
+    """The ids of the turn stay as they were sampled, without tags; the template writes the prompt and the reply."""
     model, tokenizer = world
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])

@@ -1,7 +1,6 @@
-"""What a CUDA graph demands of the decoding step, checked without a GPU.
+"""The conditions for capturing the decoding step as a CUDA graph, checked without a GPU.
 
-The step is recorded and repeated on the CPU (support/tape.py), and run on a GPU that is not there
-(support/fake_device.py).
+The step is recorded and repeated on the CPU (support/tape.py), and run on a fake GPU (support/fake_device.py).
 """
 
 import pytest
@@ -10,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
@@ -56,7 +56,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = GraphDecoder(model, prompts, 2, 64, SamplingParams((3, 4), 3, **settings))
+    decoder = GraphDecoder(model, DecoderSpec(prompts, 2, 64, SamplingParams((3, 4), 3, **settings)))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
@@ -84,7 +84,7 @@ def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, 
 
 @pytest.mark.parametrize("settings", [{}, pytest.param({"bf16": True}, marks=pytest.mark.slow)], ids=str)
 def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(settings, tapes, monkeypatch):
-    """In the first step it is not known yet whether there is room; an evaluation of the same sizes needs no third."""
+    """The graph of the first step is dropped, that of the second one is kept, also for an evaluation of its sizes."""
 
     def run():
         model, tokenizer = make_world()
@@ -130,7 +130,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
 
 
 class OnTheGPU(TorchDispatchMode):
-    """Every tensor of every operation is on the GPU, and none asks for a value."""
+    """Fails if a tensor of an operation is not on the GPU, or if an operation needs a value on the host."""
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         result = function(*arguments, **(keywords or {}))
@@ -144,7 +144,8 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     with fake_card():
         model = fake_qwen2(dtype, layers=2)
-        decoder = GraphDecoder(model, 8, rows // 8, capacity, SamplingParams((151643, 151645), 151643, **settings))
+        sampling = SamplingParams((151643, 151645), 151643, **settings)
+        decoder = GraphDecoder(model, DecoderSpec(8, rows // 8, capacity, sampling))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(Prompts(ids, ids == 0), None)
         with OnTheGPU():

@@ -1,4 +1,4 @@
-"""Decoding in fixed memory draws what `generate` draws, records what is computed again, and leaves nothing behind."""
+"""Our decoders draw the tokens of `generate`, record the recomputed log-probabilities, and restore the model."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding import decoder as decoder_module
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
-from grpo_lab.rollout.decoding.decoder import CpuDecoder, inverse_cdf
+from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from grpo_lab.rollout.decoding.sampling_params import entropy_of
 from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
@@ -22,9 +22,9 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers":
 
 
 def sample_by_both(model, tokenizer, *arguments, **settings):
-    """Sample with one seed by `generate` and by the decoder; a pair of rollouts, and one of the random states after.
+    """Sample by `generate` and by the CPU decoder with one seed; return both rollouts and both random states after.
 
-    The decoder draws by the race, as `generate` does.
+    The decoder draws by the exponential race here, as `generate` does.
     """
     rollouts, states = [], []
     with pytest.MonkeyPatch.context() as patch:
@@ -70,14 +70,14 @@ def test_the_columns_that_do_not_move_are_a_multiple_of_64():
 
 
 def test_a_rare_token_comes_as_often_as_its_probability():
-    """2^-30 is finer than the steps of a random float32."""
+    """A probability of 2^-30 is smaller than the steps of a random float32."""
     log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
     near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
     assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
 
 
 def reference_draw_and_entropy(log_pi, u, distribution):
-    """Draw and entropy as they were when each made the probabilities for itself."""
+    """Draw and entropy, each of which computes the probabilities itself."""
     cdf = log_pi.exp().double().cumsum_(-1)
     stacked = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf))[:, None]).flatten()
     token = torch.searchsorted(stacked, distribution + u, right=True) - distribution * log_pi.shape[1]
@@ -88,7 +88,7 @@ def test_draw_and_entropy_from_one_exponential_are_the_same_to_the_bit():
     generator = torch.Generator().manual_seed(0)
     for seed in range(20):
         log_pi = (5 * torch.randn(7, 5000, generator=generator)).log_softmax(-1)
-        log_pi[:, seed] = -torch.inf  # what is ruled out adds nothing
+        log_pi[:, seed] = -torch.inf  # an excluded token adds nothing to the entropy
         u, distribution = torch.rand(40, dtype=torch.float64, generator=generator), torch.arange(40) % 7
         token, entropy = reference_draw_and_entropy(log_pi, u, distribution)
         assert torch.equal(inverse_cdf(log_pi.exp(), u, distribution), token)
@@ -113,7 +113,7 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
 
 
 def one_prefix_per_row(decoder):
-    """Every row a row of the batch, until the end."""
+    """Stands in for `regroup_rows`: each row keeps a prefix of its own until all rows have ended."""
     decoder.token = decoder.sequences[:, decoder.slot]
     if len(decoder.position) < len(decoder.rows):
         decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
@@ -147,7 +147,7 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypatch):
-    """It is for any device without a decoder of its own; as `generate` does, it stops when all rows have ended."""
+    """`Decoder` is for devices without a decoder of their own. Like `generate`, it stops when all rows have ended."""
     monkeypatch.delitem(DECODERS, "cpu")
     model, tokenizer = make_world(pad_is_end=True)
     for length in (1, 6, 20):
@@ -218,11 +218,11 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
 
 
 def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=320) == 1
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=319) == 2
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=191) == 4
-    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free=110) == 3
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free=0) == 8, "what is left is to try"
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=320) == 1
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=319) == 2
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=191) == 4
+    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free_bytes=110) == 3
+    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=0) == 8, "what is left is to try"
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
@@ -257,7 +257,7 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
 def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
     assert is_fast(make_world()[0])
-    monkeypatch.setattr(CpuDecoder, "run", None)  # which nobody calls
+    monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
     for settings in (WINDOWS, adapting):
         world = make_world(**settings)
         assert not is_fast(world[0]) and sample(*world).mask.any()
@@ -265,7 +265,7 @@ def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch
 
 
 def test_a_long_completion_in_float64_step_by_step():
-    """Every column of the cache counts: with an exact model a slip of one column is not rounding."""
+    """In float64, a wrong column of the cache shows: its error is larger than rounding."""
     model, tokenizer = make_world(scale=0.05)
     make_exact(model)
     model.generation_config.eos_token_id = None

@@ -1,4 +1,4 @@
-"""Episodes: the policy's tokens and the environment's, each with its mask, and the ids as they were sampled."""
+"""Episodes: the masks of the policy's and the environment's tokens, and ids that stay as they were sampled."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def episodes(model, tokenizer, respond=answers, seed=0, stop_strings=STOPS, leng
 
 
 def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_turns=None):
-    """The masks of a row, walked again token by token: who has to write each token, and where the episode ends."""
+    """Walk through a row token by token: who has to write each token, in which turn, and where the episode ends."""
     ids, ends = tokens_of(rollout, row)[1], end_token_ids(model, tokenizer)
     policy, turn, number, start, queue, truncated, over = [], [], 0, 0, [], False, False
     for position, token in enumerate(ids):
@@ -72,19 +72,20 @@ def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
         length = len(policy)
         assert rollout.mask[row].tolist() == [t < length for t in range(rollout.mask.shape[1])]
         assert rollout.policy_mask[row, :length].tolist() == policy and not rollout.policy_mask[row, length:].any()
-        assert rollout.turn[row, :length].tolist() == turn and (rollout.turn[row, length:] == -1).all()
+        assert rollout.turn_of_token[row, :length].tolist() == turn
+        assert (rollout.turn_of_token[row, length:] == -1).all()
         assert rollout.truncated[row].item() is truncated
         assert (rollout.completion_ids[row, length:] == tokenizer.pad_token_id).all()
         assert rollout.texts[row] == tokenizer.decode(tokens_of(rollout, row)[1], skip_special_tokens=True)
         assert rollout.episodes[row].calls == len(
-            set(rollout.turn[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
+            set(rollout.turn_of_token[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
         )
     if max_turns is None:
-        assert rollout.turn.max() >= 3 and rollout.truncated.any() and not rollout.truncated.all()
+        assert rollout.turn_of_token.max() >= 3 and rollout.truncated.any() and not rollout.truncated.all()
         assert (rollout.mask & ~rollout.policy_mask).any()
         assert (rollout.mask.sum(-1) < T)[rollout.truncated].any(), "a reply that has no room is left out"
     else:
-        assert rollout.turn.max() == max_turns - 1
+        assert rollout.turn_of_token.max() == max_turns - 1
 
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
@@ -96,8 +97,8 @@ def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, 
         monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
     rollout = episodes(model, tokenizer, temperature=temperature, cache_implementation=way)
     logp, entropy = logprobs_of(model, rollout, temperature=temperature, policy_mask=rollout.policy_mask)
-    for turn in range(rollout.turn.max() + 1):
-        tokens = rollout.policy_mask & (rollout.turn == turn)
+    for turn in range(rollout.turn_of_token.max() + 1):
+        tokens = rollout.policy_mask & (rollout.turn_of_token == turn)
         assert (logp - rollout.logp)[tokens].abs().max() < 1e-4, turn
         assert (entropy - rollout.entropy)[tokens].abs().max() < 1e-4, turn
     assert (rollout.logp[~rollout.policy_mask] == 0).all() and (rollout.entropy[~rollout.policy_mask] == 0).all()
@@ -105,7 +106,7 @@ def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning(way):
-    """No cache, no padding, no other row: whatever a row went on with, its positions have no gap."""
+    """Without cache, padding and other rows: the positions of a row have no gap, whoever wrote its tokens."""
     model, tokenizer = make_world()
     rollout = episodes(model, tokenizer, cache_implementation=way)
     for row in range(0, len(rollout.mask), 5):
@@ -116,7 +117,7 @@ def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning
 
 
 def test_without_an_environment_an_episode_is_a_completion():
-    """The same draws, bit for bit."""
+    """Both functions draw the same tokens, bit for bit."""
     model, tokenizer = make_world()
     for way in WAYS:
         by_sample = sample(model, tokenizer, cache_implementation=way)
@@ -124,12 +125,12 @@ def test_without_an_environment_an_episode_is_a_completion():
             model, tokenizer, lambda texts: [None] * len(texts), stop_strings=(), length=6, generations=5,
             cache_implementation=way,
         )  # fmt: skip
-        for name in ("mask", "policy_mask", "turn", "logp", "entropy", "truncated"):
+        for name in ("mask", "policy_mask", "turn_of_token", "logp", "entropy", "truncated"):
             assert torch.equal(getattr(by_sample, name), getattr(by_episodes, name)), name
         assert by_sample.texts == by_episodes.texts
         assert torch.equal(by_sample.completion_ids[by_sample.mask], by_episodes.completion_ids[by_sample.mask])
         assert torch.equal(by_sample.policy_mask, by_sample.mask)
-        assert torch.equal(by_sample.turn, by_sample.mask.long() - 1)
+        assert torch.equal(by_sample.turn_of_token, by_sample.mask.long() - 1)
 
 
 def test_what_one_row_is_told_changes_no_other():
@@ -140,33 +141,33 @@ def test_what_one_row_is_told_changes_no_other():
 
     first, second = episodes(model, tokenizer), episodes(model, tokenizer, other_replies)
     changed = [a != b for a, b in zip(first.texts, second.texts, strict=True)]
-    alone = [row for row in range(len(first.mask)) if first.turn[row].max() == 0]
+    alone = [row for row in range(len(first.mask)) if first.turn_of_token[row].max() == 0]
     assert any(changed) and alone
-    for row in alone:  # rows that nobody answered, or that the answer ended
+    for row in alone:  # rows without a reply, or whose episode the environment ended
         length = min(first.mask[row].sum(), second.mask[row].sum())
         assert torch.equal(first.completion_ids[row, :length], second.completion_ids[row, :length])
 
 
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
-    """What a GPU repeats reads the reply's ids from memory that never moves; and its draws are those of `generate`."""
+    """A captured step reads the ids of replies from fixed memory, and draws the tokens of `generate`."""
     tapes = capture_on_the_cpu(monkeypatch)
     world = make_world()
     expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
     assert len(tapes) == 1 and (rollout.mask & ~rollout.policy_mask).any()
-    for name in ("completion_ids", "mask", "policy_mask", "turn", "truncated"):
+    for name in ("completion_ids", "mask", "policy_mask", "turn_of_token", "truncated"):
         assert torch.equal(getattr(rollout, name), getattr(expected, name)), name
     assert (rollout.logp - expected.logp).abs().max() < 1e-5
 
 
 def test_an_environment_may_write_what_the_sampler_could_not(monkeypatch):
-    """With top_k = 1 a reply of other tokens has no probability, and that is no broken model."""
+    """With top_k = 1 most tokens of a reply have probability 0, which must not be reported as a broken model."""
     model, tokenizer = make_world()
     for way in WAYS:
         rollout = episodes(model, tokenizer, top_k=1, cache_implementation=way)
         assert (rollout.mask & ~rollout.policy_mask).any() and rollout.logp.isfinite().all()
 
 
-# What enters the loss.
+# The loss: tokens of the environment do not enter it.
 
 
 def experience_of(rollout, **settings):
@@ -177,7 +178,7 @@ def experience_of(rollout, **settings):
 
 @pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"mask_truncated_completions": True}])
 def test_what_the_environment_wrote_has_no_gradient(settings):
-    """The logits there may be anything: the loss stays as it is, and its gradient at them is exactly zero."""
+    """Any logits at the environment's tokens give the same loss, and its gradient at these logits is exactly zero."""
     model, tokenizer = make_world()
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout, **settings)
@@ -199,7 +200,7 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
 def test_the_models_own_logits_have_none_either(path, monkeypatch):
-    """Through the trainer's log-probabilities: with zero advantage but for one row, the head sees that row's tokens."""
+    """With the trainer's log-probabilities. Only one row has an advantage, so the head gets only its tokens."""
     model, tokenizer = make_world()
     if path == "plain":
         for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience_logprobs"):
@@ -213,7 +214,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
     logp, _ = completion_logprobs(model, experience, config)
     torch.where(experience.loss_mask, logp, 0).sum().backward()
     (logits,) = heads
-    if path == "packed":  # where logits are made for the policy's tokens alone
+    if path == "packed":  # this path computes logits only for the policy's tokens
         assert len(logits[0]) <= rollout.policy_mask.sum() < rollout.mask.sum()
     else:
         lengths = rollout.prompt_mask[rollout.prompt_of_row].sum(-1)
@@ -224,7 +225,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
 
 
 def test_both_scorers_have_one_gradient(monkeypatch):
-    """In float64: the packed one, which leaves the environment's logits out, and the model's own over whole rows."""
+    """In float64: the packed path, which has no logits for the environment, and the model's own forward pass."""
     model, tokenizer = make_world()
     make_exact(model)
     rollout = episodes(model, tokenizer)
@@ -232,7 +233,7 @@ def test_both_scorers_have_one_gradient(monkeypatch):
     for fast in (True, False):
         monkeypatch.setattr(model_logprobs, "is_fast", lambda model, fast=fast: fast)
         logp, entropy = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
-        loss = torch.where(rollout.policy_mask, logp * rollout.turn.sin() + entropy * 0.3, 0).sum()
+        loss = torch.where(rollout.policy_mask, logp * rollout.turn_of_token.sin() + entropy * 0.3, 0).sum()
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     for packed_gradient, plain_gradient in zip(*gradients, strict=True):
         torch.testing.assert_close(packed_gradient, plain_gradient, rtol=1e-10, atol=1e-12)
@@ -258,7 +259,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
     cut = logprobs_without_gradient(model, experience[rows], config)
     difference = (cut - logprobs_without_gradient(model, experience, config)[rows])[experience.loss_mask[rows]]
     assert difference.abs().max() < 1e-5
-    assert torch.equal(experience[rows].rollout.turn, rollout.turn[rows])
+    assert torch.equal(experience[rows].rollout.turn_of_token, rollout.turn_of_token[rows])
 
 
 # Stop strings.
@@ -267,11 +268,11 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
 @pytest.mark.parametrize(
     ("stop", "pieces", "ends_at"),
     [
-        ("b+c", ["a", "b", "+", "c", "0"], 3),  # split by the tokenizer
-        ("a", ["0", "ab", "c"], 1),  # in the midst of a token, which stays whole
-        ("bc", ["ab", "cd", "="], 1),  # from the midst of one to the midst of the next
-        ("ab", ["a", "b", "="], 1),  # sampled as two tokens, encoded it would be one
-        (END, ["a", END, "="], 1),  # a special token
+        ("b+c", ["a", "b", "+", "c", "0"], 3),  # the tokenizer splits the stop string
+        ("a", ["0", "ab", "c"], 1),  # the stop string is a part of a token, which stays whole
+        ("bc", ["ab", "cd", "="], 1),  # the stop string begins and ends within a token
+        ("ab", ["a", "b", "="], 1),  # sampled as two tokens, though encoded as one
+        (END, ["a", END, "="], 1),  # the stop string is a special token
         ("0=", ["=", "0", "0"], None),
     ],
 )
@@ -288,7 +289,7 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
 
 
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
-    """Not across the environment's text, and not twice."""
+    """A stop string that begins in the environment's text, or in an earlier turn, does not count."""
     _, tokenizer = make_world()
     seen_turns = []
 
@@ -306,7 +307,7 @@ def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
 
 
 def test_a_character_split_over_tokens_is_found(tiny):
-    """The shipped tokenizer writes a Chinese character as bytes."""
+    """The tokenizer of the package encodes a Chinese character as bytes."""
     _, tokenizer = tiny
     ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
     assert len(tokenizer("。", add_special_tokens=False)["input_ids"]) > 1

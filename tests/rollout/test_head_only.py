@@ -1,4 +1,4 @@
-"""Log-probabilities of models that go the plain way, in chunks of logits by their own heads."""
+"""Log-probabilities of models without a fast path, in chunks of logits that their own heads compute."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def batch(T=7, vocabulary=24):
 
 
 def outcome(model, inputs, **settings):
-    """Log-probabilities, entropies if there are any, and all gradients of a mixture of them."""
+    """Log-probabilities, entropies if there are any, and the gradients of a function of both."""
     outputs = compute_logprobs(model, *inputs, **settings)
     values = [output[inputs.mask] for output in outputs if output is not None]
     mixture = sum((torch.linspace(-1, 1, len(value)).to(value) * value).sum() for value in values)
@@ -29,7 +29,7 @@ def outcome(model, inputs, **settings):
 
 
 def spied(monkeypatch):
-    """The tokens of each chunk."""
+    """Record the number of tokens of each chunk."""
     sizes = []
     plain = HeadOnly.logits
 
@@ -68,7 +68,7 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
 
 
 def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
-    """Four times the tokens. The extra tokens' logits would take five times the bound."""
+    """With four times the tokens, the logits of the additional tokens would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 2**15)
     has_head_only(model)
@@ -77,12 +77,12 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
         inputs = batch(T, vocabulary=2**15)
         return peak_of_lives(lambda: outcome(model, inputs))
 
-    logits_bytes = 4 * 2**15 * 3 * 36  # of the extra tokens
+    logits_bytes = 4 * 2**15 * 3 * 36  # bytes of the logits of the additional tokens
     assert peak(48) - peak(12) < 0.2 * logits_bytes
 
 
 def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(monkeypatch):
-    """OPT's forward pass calls not its layers' module but what is inside it."""
+    """The forward pass of OPT calls a module inside its `base_model` instead of `base_model` itself."""
     model, inputs = make_architecture("opt")[0], batch()
     monkeypatch.setattr(head_only, "_has_head_only", {})
     expected = compute_logprobs(model, *inputs)[0]

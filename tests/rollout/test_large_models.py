@@ -1,4 +1,4 @@
-"""How a CPU decodes a large model: the vocabulary in blocks, prefixes that keep their place; the same draws."""
+"""Decoding a large model on a CPU, in blocks of the vocabulary and with prefixes that keep their place: same draws."""
 
 import pytest
 import torch
@@ -6,23 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab import logprobs
-from grpo_lab.rollout.decoding import decoder
+from grpo_lab.rollout.decoding import cpu_decoder
 from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
-from grpo_lab.rollout.decoding.decoder import inverse_cdf
+from grpo_lab.rollout.decoding.cpu_decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
 from tests.support.worlds import make_world, same_weights, weights
 
-MODULES = {"LARGE_VOCABULARY": (logprobs, decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (decoder,)}
+MODULES = {"LARGE_VOCABULARY": (logprobs, cpu_decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (cpu_decoder,)}
 
 
 @pytest.fixture
 def as_large(monkeypatch):
-    """Let the small model of the tests be computed as a large one."""
+    """Lower the limits, so that the small model of the tests is computed as a large one."""
     for (name, modules), value in zip(MODULES.items(), (4, 5, 3), strict=True):
         for module in modules:
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(decoder, "LARGE_ROW", 0)
+    monkeypatch.setattr(cpu_decoder, "LARGE_ROW", 0)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -69,7 +69,7 @@ def test_a_head_in_blocks_is_the_product_in_float32_alone(vocabulary, monkeypatc
 def test_a_search_in_blocks_draws_what_one_search_draws(vocabulary):
     generator = torch.Generator().manual_seed(vocabulary)
     logits = 4 * torch.randn(6, vocabulary, generator=generator)
-    logits[:, ::3] = -torch.inf  # what cannot come does not
+    logits[:, ::3] = -torch.inf  # an excluded token is never drawn
     pi = logits.softmax(-1)
     distribution = torch.arange(3000) % 6
     u = torch.rand(3000, dtype=torch.float64, generator=generator)

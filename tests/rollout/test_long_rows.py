@@ -1,4 +1,4 @@
-"""Long rows without a mask against the masked way, in float64; and the lengths that a GPU's kernel is called with."""
+"""Attention of long rows without a mask equals that with a mask, in float64; the lengths that kernels get."""
 
 import inspect
 
@@ -25,11 +25,11 @@ from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import unequal_rows
 from tests.support.worlds import make_world
 
-L, T = 9, 14  # of `unequal_rows`: the longest prompt, the longest completion
+L, T = 9, 14  # lengths of the longest prompt and the longest completion of `unequal_rows`
 
 
 def literal_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, **keywords):
-    """As `varlen_attn` documents itself: sequences by their ends, the last query of each aligned with its last key."""
+    """Attention as the documentation of `varlen_attn` says: sequences by offsets, last query aligned with last key."""
     assert window_size == (-1, 0) and cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     assert max_q == cu_seq_q.diff().max() and max_k == cu_seq_k.diff().max()
     if not keywords:
@@ -112,7 +112,7 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
             key_index += [i for i, token in zip(index, tokens, strict=True) if token]
             query_offsets.append(len(query_index))
             key_offsets.append(len(key_index))
-    assert len(query_offsets) == 5  # row 2 has none
+    assert len(query_offsets) == 5  # row 2 has no query
     assert rows.query_index.tolist() == query_index and rows.key_index.tolist() == key_index
     assert rows.query_offsets.tolist() == query_offsets and rows.key_offsets.tolist() == key_offsets
     assert rows.flat_query_index.tolist() == flat_query_index and rows.padded_queries == 5 * (T - 1)
@@ -134,7 +134,7 @@ def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
         return plain(is_token, *arguments)
 
     monkeypatch.setattr(packing, "additive_mask", spy)
-    row_length = L + T - 1  # the last token predicts no other
+    row_length = L + T - 1  # the last token is not read
     for longest, expected in ((row_length, [L, row_length]), (row_length - 1, [L]), (L - 1, [])):
         monkeypatch.setattr(packing, "LONGEST_MASKED", longest)
         compute_logprobs(random_policy("small"), *unequal_rows())

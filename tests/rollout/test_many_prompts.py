@@ -1,4 +1,4 @@
-"""Prompts that are checked by the hundred, against the same prompts rendered one by one."""
+"""Prompts that are rendered and checked many at once equal the same prompts one by one."""
 
 import pytest
 from transformers import AutoConfig
@@ -8,8 +8,8 @@ from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.templates import apply_template, apply_template_together
 
-# Of the kinds that models bring: sets of its own, messages that are replaced, macros, white space that is left out, a
-# line end at the end, an error for what is not taken, a clock.
+# What the templates of models contain: variables, replaced messages, macros, removed white space, a line break at the
+# end, errors for messages that they do not take, a clock.
 TEMPLATES = {
     "plain": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
     "sets": "{% set ns = namespace(n=0) %}{% if messages[0]['role'] == 'system' %}"
@@ -70,7 +70,7 @@ def test_what_cannot_be_rendered_together_is_rendered_one_by_one(tokenizer, monk
 
 
 def checked(prompts, tokenizer, room=100):
-    """What the check says of a model with room for so many tokens, of which a completion takes 10."""
+    """The error of the check, or None. The context has `room` tokens, of which a completion takes 10."""
     config = AutoConfig.for_model("qwen2", max_position_embeddings=room)
     try:
         check_prompts(config, tokenizer, iter(prompts), 10)
@@ -106,7 +106,9 @@ def test_a_template_that_drops_what_the_system_says_is_looked_at_with_it_put_bac
 
 def test_templates_are_called_by_the_thousand(tokenizer, monkeypatch):
     calls = []
-    whole = tokenizer.apply_chat_template
-    monkeypatch.setattr(type(tokenizer), "apply_chat_template", lambda self, *a, **k: calls.append(1) or whole(*a, **k))
+    render = tokenizer.apply_chat_template
+    monkeypatch.setattr(
+        type(tokenizer), "apply_chat_template", lambda self, *a, **k: calls.append(1) or render(*a, **k)
+    )
     assert checked([chat(f"{n}+1=?") for n in range(5000)], tokenizer, room=1000) is None
     assert len(calls) <= 3 * 5, "once with all of a thousand, and two of them to compare"

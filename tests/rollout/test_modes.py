@@ -1,4 +1,4 @@
-"""Gradient checkpointing in training mode drops the cache: sampling repairs that state, and gives it back."""
+"""Gradient checkpointing in training mode drops the cache: sampling changes the mode for a while and restores it."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from tests.support.architectures import make_architecture
 from tests.support.sampling import sample
 
 LENGTH = 12
-# Which modules are in training mode, and how many layers from one checkpointed layer to the next.
+# A function that sets the training mode of modules, and the distance in layers from one checkpointed layer to the next.
 DROPPING = {
     "all modules": (lambda model: model.train(), 1),
     "every second layer is checkpointed": (lambda model: model.train(), 2),
@@ -17,7 +17,7 @@ DROPPING = {
 
 @pytest.fixture(params=DROPPING)
 def dropping(request):
-    """(model, tokenizer), evaluated as it is made, and what puts the model into a state that drops the cache."""
+    """A model in evaluation mode, its tokenizer, and a function that makes the model drop its cache."""
     model, tokenizer = make_architecture("llama", num_hidden_layers=3)
     set_modes, every = DROPPING[request.param]
 

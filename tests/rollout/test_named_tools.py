@@ -1,4 +1,4 @@
-"""Tools and environments by name: what is imported and what is refused, and the commands with them."""
+"""Tools and environments by name: importing them, the errors, and the commands that take them."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
     rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
-    rewards = ["--reward_funcs", "last", "--reward_weights", "0"]  # and the environment's own, which weighs 1
+    rewards = ["--reward_funcs", "last", "--reward_weights", "0"]  # the environment's reward has weight 1
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     words = ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", "--disable_tqdm", "true", *size]
     assert train_command.main([*words, *typed, *rewards, "--max_steps", "1", "--generation_batch_size", "2"]) == 0
@@ -145,7 +145,7 @@ class Game:
 
 @pytest.fixture
 def game(workdir, monkeypatch):
-    """A class whose `reset` needs a column, rows that have it, and a policy that says what is written."""
+    """An environment whose `reset` needs a column, rows with this column, and a policy with scripted turns."""
     (workdir / "my_game.py").write_text(GAME, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"add {n}", "answer": str(n)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
@@ -175,7 +175,7 @@ def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
 
 
 def test_each_question_is_an_episode_of_its_own(game, monkeypatch, capsys):
-    """The world begins anew, and so nothing is left of what was said in the one before; with tools alone, all is."""
+    """An environment begins anew for each question, without the earlier ones; with tools alone, they are kept."""
     lines, played, sample = [], [], ToolEnvironment.sample
     monkeypatch.setattr("builtins.input", lambda prompt: lines.pop(0))
     monkeypatch.setattr(
@@ -269,7 +269,7 @@ def test_rows_that_reset_cannot_take_are_refused_before_a_model_is_loaded(game, 
     assert "row without --task has the columns ['prompt'], which Game.reset cannot take" in capsys.readouterr().err
 
 
-# Those of the package.
+# The tools of the package.
 
 SMALL = ["--num_generations", "2", "--max_completion_length", "700", "--max_tool_calling_iterations", "1"]
 SMALL += ["--generation_batch_size", "2", "--disable_tqdm", "true", "--output_dir", "out"]
@@ -277,7 +277,7 @@ PROGRAM = "\n```python\nprint(2 * int(input()))\n```\n"
 
 
 def make_problems(folder, calls: tuple[str, ...], **columns) -> list[str]:
-    """A model that makes these calls and says this text, and rows with these columns; the words of a command."""
+    """Write rows with these columns, let the model make these calls, and return the words of a command."""
     for part in make_tool_world(calls=calls):
         part.save_pretrained(folder / "agent")
     rows = "".join(json.dumps({"prompt": f"double {n}", **columns}) + "\n" for n in range(12))

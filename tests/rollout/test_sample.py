@@ -1,11 +1,11 @@
-"""Sampled and recomputed log-probabilities agree, whatever the prompt, padding and end; and what a rollout records."""
+"""Sampled and recomputed log-probabilities agree for any prompt, padding and end; the fields of a rollout."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from grpo_lab.rollout import end_token_ids, sample_completions
+from grpo_lab.rollout import end_token_ids, read_sequences, sample_completions
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
 from tests.support.architectures import make_architecture
@@ -88,7 +88,7 @@ def test_the_entropy_may_be_left_out(at_once, monkeypatch):
     model, tokenizer = make_world()
     rollout = sample(model, tokenizer)
     logp, entropy = logprobs_of(model, rollout, with_entropy=False)
-    assert entropy is None  # in chunks it is another formula, which rounds otherwise
+    assert entropy is None  # without entropy, chunks use another formula, which rounds differently
     torch.testing.assert_close(logp, logprobs_of(model, rollout)[0], rtol=0, atol=2e-6 if at_once == 100 else 0)
 
 
@@ -104,6 +104,17 @@ def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
         assert rollout.truncated[b].item() is (first is None)
         assert rollout.texts[b] == tokenizer.decode(ids[:first], skip_special_tokens=True)
     assert not rollout.logp.requires_grad
+
+
+def test_read_sequences_splits_what_was_sampled_and_decodes_it():
+    model, tokenizer = make_world(pad_is_end=True)
+    rollout = sample(model, tokenizer, generations=12)
+    prompts = rollout.prompt_ids[rollout.prompt_of_row]
+    sequences = torch.cat([prompts, rollout.completion_ids], dim=1)
+    ends = end_token_ids(model, tokenizer)
+    completion_ids, mask, truncated, texts = read_sequences(sequences, prompts.shape[1], ends, tokenizer)
+    assert torch.equal(completion_ids, rollout.completion_ids) and torch.equal(mask, rollout.mask)
+    assert torch.equal(truncated, rollout.truncated) and texts == rollout.texts
 
 
 def test_every_end_token_of_the_checkpoint_ends_a_completion():
@@ -136,7 +147,7 @@ def test_ids_are_never_encoded_again(monkeypatch):
 
 @pytest.mark.parametrize("cache", [None, "dynamic"])
 def test_sampling_reaches_every_token_of_the_vocabulary(cache, tiny):
-    """Left to its defaults, `generate` draws from the 50 likeliest tokens only."""
+    """By default, `generate` draws only from the 50 most likely tokens."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         rollout = sample_completions(*tiny, ["1+2="], 400, 1, temperature=1e3, cache_implementation=cache)

@@ -1,4 +1,4 @@
-"""Nothing shapes the sampling that was not asked for; what was asked for is recorded; prompts arrive whole."""
+"""Only settings of the caller change the distribution, and they are recorded; prompts reach the model complete."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back(cache):
 
 
 def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
-    """The distribution that the settings describe, in literal steps; 0 for what they forbid."""
+    """The distribution that the settings define, computed step by step; 0 at excluded tokens."""
     logits = logits.double().tolist()
     for token in set(prefix):
         logits[token] = logits[token] / repetition_penalty if logits[token] > 0 else logits[token] * repetition_penalty
@@ -52,7 +52,7 @@ def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(settings):
-    """Each row alone, without padding or cache, in one pass."""
+    """The expected values come from one forward pass for each row, without padding and cache."""
     model, tokenizer = make_world(pad_is_end=True)
     full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0} | settings
     rollout = sample(model, tokenizer, generations=3, **settings)
@@ -88,7 +88,7 @@ def test_tokens_come_as_often_as_the_model_says(settings):
 
 
 def assert_frequencies(samples, chances):
-    """Pearson's statistic, about the number of cells; eight standard deviations away would not be chance."""
+    """Pearson's statistic is about the number of cells. Eight standard deviations more would not be chance."""
     counts = samples.bincount(minlength=len(chances)).double()
     assert (counts[chances == 0] == 0).all()
     expected = chances[chances > 0] * len(samples)
@@ -140,7 +140,7 @@ WRONG_PROMPTS = [
 
 def test_a_wrong_prompt_is_named(monkeypatch):
     model, tokenizer = make_world()
-    monkeypatch.setattr(model, "forward", None)  # nothing is computed before
+    monkeypatch.setattr(model, "forward", None)  # fails if anything is computed before the error
     for prompts, message in WRONG_PROMPTS:
         with pytest.raises(ValueError, match=message):
             sample(model, tokenizer, prompts, length=7)

@@ -1,4 +1,4 @@
-"""What the rewards see of a completion: tags that are special tokens, and a thought that the prompt opened."""
+"""The text of a completion for the rewards: tags that are special tokens, and a thought that the prompt opens."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What a foreign template makes of messages, and what is put back; what a tokenizer appends to a text is left out."""
+"""Messages that chat templates lose are put back; tokens that tokenizers append to a text are left out."""
 
 import copy
 

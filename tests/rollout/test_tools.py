@@ -1,4 +1,4 @@
-"""Tools and environments: what is called and with what, what the policy reads of it, and what the rewards see."""
+"""Tools and environments: the calls and their arguments, the results that the policy reads, and the rewards."""
 
 import asyncio
 import random
@@ -62,11 +62,13 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
     assert tokenizer.decode(ids) == turns[0] + reply + turns[1]
     theirs = (rollout.mask & ~rollout.policy_mask)[0]
     assert rollout.completion_ids[0][theirs].tolist() == tokenizer(reply, add_special_tokens=False)["input_ids"]
-    assert rollout.turn[0][rollout.mask[0]].tolist() == sorted(rollout.turn[0][rollout.mask[0]].tolist())
+    assert rollout.turn_of_token[0][rollout.mask[0]].tolist() == sorted(
+        rollout.turn_of_token[0][rollout.mask[0]].tolist()
+    )
 
 
 def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, world):
-    """Prompt, calls and results, one after the other, are the conversation as a whole: the prefix is kept."""
+    """Prompt, calls and results, one after the other, equal the text of the whole conversation: the prefix is kept."""
     turns = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
     rollout = play(monkeypatch, world, [turns], ToolEnvironment([add]))
     tokenizer, agent = world[1], ToolEnvironment([add])
@@ -165,7 +167,7 @@ def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, world):
 
 
 def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world):
-    """All are under way before one of them answers: each waits until it knows of the others."""
+    """All calls have started before one of them answers: each waits for the others."""
     present, everybody = [], 6
     arrived = threading.Event()
 
@@ -184,7 +186,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
 
 def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
-    monkeypatch.setattr("grpo_lab.rollout.environments.tools.episode.MAX_RESULT_CHARACTERS", 50)
+    monkeypatch.setattr("grpo_lab.rollout.environments.tools.tool_episode.MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 
@@ -224,7 +226,7 @@ def test_an_environment_is_reset_with_the_row_played_and_asked_for_its_reward(mo
     assert results_of(rollout) == ["now 1", "now 3"] and results_of(rollout, 3) == ["{'error': 'the world is on fire'}"]
     prompts = [episode.prompt[-1]["content"] for episode in rollout.episodes]
     assert prompts == ["1+2 (to 3)"] * 2 + ["40+2 (to 42)"] * 2 and ROWS[0]["prompt"][-1]["content"] == "1+2"
-    assert rollout.prompt_of_row.tolist() == rollout.group.tolist() == [0, 0, 1, 1]
+    assert rollout.prompt_of_row.tolist() == rollout.group_of_row.tolist() == [0, 0, 1, 1]
     assert "40+2 (to 42)" in world[1].decode(rollout.prompt_ids[1])
     assert len({id(episode.environment) for episode in rollout.episodes}) == 4
 
@@ -239,7 +241,7 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world
     agent = ToolEnvironment(environment_factory=Dice)
     torch.manual_seed(3)
     rollout = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
-    assert rollout.prompt_of_row.tolist() == [0, 1, 2, 3] and rollout.group.tolist() == [0, 0, 1, 1]
+    assert rollout.prompt_of_row.tolist() == [0, 1, 2, 3] and rollout.group_of_row.tolist() == [0, 0, 1, 1]
     prompts = [episode.prompt for episode in rollout.episodes]
     torch.manual_seed(3)
     again = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
@@ -247,7 +249,7 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world
 
 
 def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, world):
-    """A connection to SQLite refuses any other."""
+    """A connection to SQLite refuses any other thread."""
 
     class Base(World):
         def __init__(self):
@@ -323,7 +325,7 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, world):
     assert rollout.episodes[0].reward == 0.5
 
 
-# With a model that draws its calls.
+# A model that draws its calls.
 
 
 @pytest.mark.parametrize("way", [None, "dynamic"])
@@ -332,10 +334,10 @@ def test_a_model_that_draws_its_calls(way):
     torch.manual_seed(0)
     rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, 16, 130, cache_implementation=way)
     logp, _ = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
-    for turn in range(rollout.turn.max() + 1):
-        tokens = rollout.policy_mask & (rollout.turn == turn)
+    for turn in range(rollout.turn_of_token.max() + 1):
+        tokens = rollout.policy_mask & (rollout.turn_of_token == turn)
         assert (logp - rollout.logp)[tokens].abs().max() < 1e-4
-    assert rollout.turn.max() > 1 and {episode.failures for episode in rollout.episodes} > {0}
+    assert rollout.turn_of_token.max() > 1 and {episode.failures for episode in rollout.episodes} > {0}
     for row, episode in enumerate(rollout.episodes):
         assert episode.messages[0]["role"] == "assistant"
         assert (rollout.mask[row] & ~rollout.policy_mask[row]).any() == (
@@ -510,7 +512,7 @@ def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkey
 
 
 def test_a_wait_can_be_interrupted(monkeypatch, world):
-    """A reset has no limit, so Ctrl-C has to get through: the wait is in pieces."""
+    """A reset has no limit, so the wait has to notice Ctrl-C: it waits in short pieces."""
     waits = []
 
     class Impatient(Exception):

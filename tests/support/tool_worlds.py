@@ -11,6 +11,7 @@ import torch
 from tokenizers import AddedToken
 
 from grpo_lab.models import load_policy
+from grpo_lab.rollout.decoding.sampling_params import Samples
 from grpo_lab.rollout.environments import episodes
 from tests.support.worlds import make_config, make_model
 
@@ -92,7 +93,7 @@ def load_tiny_tokenizer():
 def scripted(monkeypatch, scripts: list[list[str]]) -> None:
     """A policy that says what is written: the turns of each row in order, end tokens included."""
 
-    def sample(model, request, cache_implementation):
+    def sample(model, request):
         turns, max_completion_length = request.turns, request.max_completion_length
         encode: Callable = scripted.tokenizer
         tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
@@ -109,7 +110,7 @@ def scripted(monkeypatch, scripts: list[list[str]]) -> None:
             steps += 1
         assert all(turns.done)
         zeros = torch.zeros(len(queues), max_completion_length)
-        return None, zeros, zeros
+        return Samples(None, zeros, zeros, steps)
 
     monkeypatch.setattr(episodes, "sample_sequences", sample)
 

@@ -1,4 +1,4 @@
-"""Log-probabilities with little padding and few passes; the values are the same."""
+"""Log-probabilities of an experience with little padding and few passes have the same values."""
 
 import pytest
 import torch

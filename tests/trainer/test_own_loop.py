@@ -202,3 +202,7 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
     experience, _ = collect(model, tokenizer, rows[:1], reward, new.config)
     with pytest.warns(DeprecationWarning, match="loss_mask now"):
         assert experience.mask is experience.loss_mask
+    with pytest.warns(DeprecationWarning, match="turn_of_token now"):
+        assert experience.rollout.turn is experience.rollout.turn_of_token
+    with pytest.warns(DeprecationWarning, match="group_of_row now"):
+        assert experience.rollout.group is experience.rollout.group_of_row

@@ -63,12 +63,12 @@ def guess_rollout(tokens) -> Rollout:
         truncated=~mask[:, -1],
         texts=[""] * B,
         policy_mask=policy_mask(tokens),
-        turn=torch.where(mask, torch.arange(T) // 2, -1),
+        turn_of_token=torch.where(mask, torch.arange(T) // 2, -1),
         episodes=[
             Episode(turn_rewards=rewards[row, : count - 1].tolist(), states=states[row, :count].tolist())
             for row, count in enumerate(counts)
         ],
-        group=torch.arange(B) // 4,
+        group_of_row=torch.arange(B) // 4,
     )
 
 
@@ -150,7 +150,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     advantages = token_advantages(rollout, rewards, config)
     for row, expected in ((0, [49.0, 24.5, 24.5]), (1, [-49.0])):
         for turn, advantage in enumerate(expected):
-            tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
+            tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]
             assert tokens.any() and advantages[row, tokens].tolist() == pytest.approx([advantage] * int(tokens.sum()))
     assert (advantages[~rollout.policy_mask] == 0).all()
 
@@ -167,7 +167,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
     expected = TURN_ADVANTAGES["gigpo"].compute(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
-        tokens = (rollout.turn[row] == turn) & rollout.policy_mask[row]
+        tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]
         assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()
 
 

@@ -92,7 +92,9 @@ COMPLETION_MASK = Exercise(
         "eos-by-id": {"1.14": "mask = is_end == 0"},
         "up-to-the-last-end": {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
         "cut-off-forgotten": {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
-        "one-end-only": {"tensor()": "ends = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
+        "one-end-only": {
+            "tensor()": "end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"
+        },
         "up-to-the-second-end": {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"},
     },
     equations={"one-end-only": "1.13"},

@@ -1,8 +1,8 @@
-"""The key-value cache of decoding, and attention with one query per head, in few copies.
+"""The key-value cache of decoding, and attention with one query per head, with few copies in memory.
 
-- A cache that writes in place. The column to write is one tensor that all layers share, not one per layer.
-- Keys and values are never repeated for the query heads that share them, 7 in Qwen2-0.5B. Where there is a mask,
-  transformers copies the whole cache for each of them at every step.
+- The cache is written in place. The index of the column to write is one tensor that all layers share.
+- Keys and values are never repeated for the query heads that share them (7 heads in Qwen2-0.5B). If there is a mask,
+  transformers copies the whole cache for each of these heads at every step.
 """
 
 from contextlib import contextmanager
@@ -17,13 +17,20 @@ from grpo_lab.rollout.forward.fast_paths import head_dim
 
 
 class SlotCache:
-    """Keys and values of all layers in fixed memory; a step writes one column. Layers only call its `update`."""
+    """Keys and values of all layers in fixed memory, of which a step writes one column; layers call only `update`.
+
+    Args:
+        model: The model whose layers read and write the cache.
+        num_rows: Number of rows of the batch.
+        capacity: Number of columns in memory.
+        slot: Index of the column that the next `update` writes. The caller moves it in place.
+    """
 
     def __init__(self, model, num_rows: int, capacity: int, slot: Int[Tensor, "1"]):
         config = model.config
         self.slot = slot
         self.dtype = attention_dtype(model)
-        self.columns = capacity
+        self.columns = capacity  # number of columns that attention reads
         shape = (num_rows, config.num_key_value_heads, capacity, head_dim(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
@@ -31,32 +38,42 @@ class SlotCache:
         )
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_, **__) -> tuple[Tensor, Tensor]:
-        # Under autocast the rotated keys are float32. Attention would round all of them at every step; here it is once.
+        # Under autocast the rotated keys are float32. They are rounded once here; attention would do it at every step.
         self.keys[layer].index_copy_(2, self.slot, keys.to(self.dtype))
         self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
-    def load(self, prefix: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
-        """Clear the cache, then copy in the result of `packed_prompts`, each prompt several times. None: nothing."""
+    def load(self, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
+        """Clear the cache, then copy the keys and values of the prompts into it.
+
+        prompt_cache: The result of `packed_prompts`; None leaves the cache empty.
+        copies: Number of consecutive rows that begin with each prompt.
+        """
         for tensor in (*self.keys, *self.values):
-            tensor.zero_()  # a masked column counts nothing, but NaN times nothing is NaN
-        if prefix is None:
+            tensor.zero_()  # a masked column has weight 0, but 0 times NaN is NaN
+        if prompt_cache is None:
             return
-        prefix_cache, prefix_index = prefix
-        for layer, keys, values in zip(prefix_cache.layers, self.keys, self.values, strict=True):
+        packed_cache, prefix_index = prompt_cache
+        for layer, keys, values in zip(packed_cache.layers, self.keys, self.values, strict=True):
             for source, target in ((layer.keys, keys), (layer.values, values)):
                 gathered = gather_tokens(source, prefix_index, self.dtype)
                 target[:, :, : prefix_index.shape[1]] = gathered.repeat_interleave(copies, 0)
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
-        """Keep these rows alone, some of them perhaps twice; a layer at a time."""
+        """Keep only these rows, in this order; a row may occur several times. Copies one layer at a time."""
         for layers in (self.keys, self.values):
             for layer, tensor in enumerate(layers):
                 layers[layer] = tensor.index_select(0, rows)
 
 
 class RoomyCache(SlotCache):
-    """A cache with memory for more rows than it holds, so that a row stays where it is when others come or go."""
+    """A cache with memory for more rows than it holds, so that a row keeps its place when others come or go.
+
+    Args:
+        num_rows: Number of rows at first.
+        max_rows: Number of rows in memory.
+        model, capacity, slot: The arguments of `SlotCache`.
+    """
 
     def __init__(self, model, num_rows: int, max_rows: int, capacity: int, slot: Int[Tensor, "1"]):
         super().__init__(model, max_rows, capacity, slot)
@@ -64,7 +81,7 @@ class RoomyCache(SlotCache):
         self.keys, self.values = ([tensor[:num_rows] for tensor in tensors] for tensors in self._memory)
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
-        """Keep these rows alone, some of them perhaps twice. One that leaves its place goes where none is kept."""
+        """Keep only these rows, in this order; a row may occur several times. Copies only rows that change place."""
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         sources = rows[moved]
         for layers, tensors in zip((self.keys, self.values), self._memory, strict=True):
@@ -76,10 +93,15 @@ class RoomyCache(SlotCache):
 
 
 def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """An order of new rows in which as many as can be have the place of their parent.
+    """An order of the new rows of a batch in which as many as possible keep the place of their parent.
 
-    parent: the row that each new row goes on from, ascending. The first child of a row stays in its place, if that is
-    among the first B; the others take places whose own row has no child. So no place is read after it was written.
+    The first child of a row takes its place, if that is one of the first B places. The other children take the places
+    of rows without children. So no place is read after it was written.
+
+    parent: Index of the old row that each new row continues, in ascending order.
+
+    Returns:
+        A permutation: the new row that stands in each place.
     """
     count = len(parent)
     is_first = torch.ones_like(parent, dtype=torch.bool)
@@ -94,7 +116,7 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
-    """Attention with one query per head; the R heads that share a key head are stacked, so no key is repeated."""
+    """Attention with one query per head. The R heads that share a key head are stacked, so no key is repeated."""
     rows, heads, _, head_dim = query.shape
     grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
     out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
@@ -106,7 +128,10 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 
 @contextmanager
 def decoding(model):
-    """Decode with `attend`, and with autocast's weight cache off: a CUDA graph would read copies that were freed."""
+    """Decode inside this context with `attend`, and without autocast's weight cache.
+
+    A CUDA graph would read copies of the weight cache that were freed.
+    """
     device_type = model.device.type
     autocast = torch.autocast(
         device_type, attention_dtype(model), torch.is_autocast_enabled(device_type), cache_enabled=False
@@ -116,7 +141,7 @@ def decoding(model):
 
 
 def autocast_copies(model) -> dict[str, Tensor]:
-    """The copies that autocast would make of linear layers' weights, made once per rollout and not at every step."""
+    """Copies of the weights of linear layers in autocast's precision, made once per rollout and not at every step."""
     if not torch.is_autocast_enabled(model.device.type):
         return {}
     return {

@@ -1,46 +1,30 @@
-"""The choice of a sampler for a model and a device, and of how many prompts it takes at a time.
+"""The choice of a sampler for a model and a device, and of how many prompts it samples at a time.
 
-transformers' `generate` is for any model (`generate.py`). For the families of `fast_paths.py` there is a loop of ours
-(`decoder.py`), which a GPU repeats as a CUDA graph (`static.py`).
+Any model can be sampled by transformers' `generate` (`generate.py`). The families of `fast_paths.py` are sampled by
+our own loop (`decoder.py`), which has a form for a CPU (`cpu_decoder.py`) and a form for a GPU (`static.py`).
 """
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.decoding.decoder import CpuDecoder, Decoder
+from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
+from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.generate import sample_by_generate
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingRequest
 from grpo_lab.rollout.decoding.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 
-DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # by the type of a device; `Decoder` on any other
+DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; other types take `Decoder`
 
 
-class Samples(NamedTuple):
-    """The completions that a decoder of ours has drawn, and how many token steps that took."""
-
-    sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
-    logp: Float[Tensor, "B T"]  # undefined after the end
-    entropy: Float[Tensor, "B T"]
-    steps: int
-
-
-def sample_sequences(
-    model, request: SamplingRequest, cache_implementation: str | None = None
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw token ids in the way that is right for the model and quick on its device.
-
-    Returns: prompt and completion, padded after the end; log-probability and entropy, undefined after the end.
-    """
-    if cache_implementation == "dynamic" or not is_fast(model):
+def sample_sequences(model, request: SamplingRequest) -> Samples:
+    """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
+    if request.by_generate or not is_fast(model):
         return sample_by_generate(model, request)
     num_parts = 1
     if request.turns is None:
@@ -48,15 +32,14 @@ def sample_sequences(
         num_parts = parts_that_fit(
             model, num_prompts, request.num_generations, prompt_length + request.max_completion_length
         )
-    samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
-    return samples.sequences, samples.logp, samples.entropy
+    return _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
 
 
 def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
-    """Draw the completions part by part; they are the same as if all were drawn at once.
+    """Draw the completions in `num_parts` parts. They are the same as if all were drawn at once.
 
-    So each part begins with the same random state and draws the numbers of all rows; and the state after the rollout is
-    that of the part that took the most steps.
+    To this end, each part begins with the same random state and draws the random numbers of all rows. The random state
+    after the rollout is the one after the part that took the most steps.
     """
     samples: list[Samples] = []
     end_states = []
@@ -77,7 +60,7 @@ def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples
 
 
 def _stacked(parts: list[Tensor], padding: int) -> Tensor:
-    """The parts below one another, padded on the right to the longest."""
+    """The rows of all parts as one tensor, padded on the right to the longest part."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
@@ -94,37 +77,46 @@ def set_random_state(device: torch.device, state: Tensor) -> None:
 
 
 def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0) -> Samples:
-    """Draw the completions of these prompts: all of a rollout, or some of them.
+    """Draw the completions of a request that is a whole rollout, or a part of one.
 
-    rollout_rows: rows of the whole rollout, where these are a part of it.
-    first_row: index of the part's first row in it.
+    Args:
+        model: The model to sample from.
+        request: The prompts, and how to draw their completions.
+        rollout_rows: Number of rows of the whole rollout, if the request is a part of it; None if it is all of it.
+        first_row: Index of the first row of the request in the rollout.
     """
     num_prompts, prompt_length = request.prompts.ids.shape
-    # All tokens of the prompts but the last are read at once; there are none where every prompt is one token long.
-    read_at_once = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
-    prefix = packed_prompts(model, read_at_once) if read_at_once.mask.any() else None
+    # One forward pass reads all tokens of the prompts but the last. If every prompt is one token long, there are none.
+    all_but_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
+    prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     decoder_class = DECODERS.get(model.device.type, Decoder)
     is_captured = decoder_class is GraphDecoder
     columns = prompt_length + request.max_completion_length
     if is_captured:
         columns = fixed_columns(prompt_length, request.max_completion_length)
-    arguments = (model, num_prompts, request.num_generations, columns, request.sampling, request.turns, rollout_rows)
+    spec = DecoderSpec(num_prompts, request.num_generations, columns, request.sampling, rollout_rows)
     if not is_captured:
-        decoder = decoder_class(*arguments)
-        decoder.load(request.prompts, prefix, first_row)
+        decoder = decoder_class(model, spec, request.turns)
+        decoder.load(request.prompts, prompt_cache, first_row)
         return _run_decoder(decoder, prompt_length, request.max_completion_length)
-    with graph_decoder(*arguments) as decoder:
-        decoder.load(request.prompts, prefix, first_row)
+    with graph_decoder(model, spec, request.turns) as decoder:
+        decoder.load(request.prompts, prompt_cache, first_row)
         samples = _run_decoder(decoder, prompt_length, request.max_completion_length)
         copies = Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
-        del decoder, samples  # or its memory could not be given back
+        del decoder, samples  # while they exist, the memory of the decoder cannot be freed
     return copies
 
 
 def _run_decoder(decoder: Decoder, prompt_length: int, max_steps: int) -> Samples:
-    """Run a decoder that has loaded its prompts; returns views of its tensors up to the last token of any row.
+    """Run a decoder that has loaded its prompts; return views of its tensors up to the last token of any row.
 
-    prompt_length: columns of the prompts.
+    Args:
+        decoder: The decoder.
+        prompt_length: L, number of columns of the prompts.
+        max_steps: Maximum number of token steps.
+
+    Raises:
+        RunError: If the log-probability of a token of the policy is not finite.
     """
     steps = decoder.run(max_steps)
     if decoder.turns is None:
@@ -135,7 +127,7 @@ def _run_decoder(decoder: Decoder, prompt_length: int, max_steps: int) -> Sample
     else:
         end_column = prompt_length + steps
         _, _, is_policy, _ = decoder.turns.tensors(0, decoder.logp.device)
-        # How probable the tokens of the environment are does not matter.
+        # The policy may give a token of the environment any probability, even zero.
         checked_logp = decoder.logp[:, prompt_length:end_column][is_policy]
     if not checked_logp.isfinite().all():
         raise RunError(NOT_FINITE)

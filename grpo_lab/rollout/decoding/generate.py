@@ -1,32 +1,28 @@
 """The sampler for any model: transformers' `generate`, with a record of each token's log-probability.
 
-The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler
-another policy than the one that is trained. Log-probabilities are recorded under the distribution really drawn from.
+The checkpoint's own generation_config is set aside: with its top_k, top_p and repetition penalty, the sampler would be
+another policy than the one that is trained. The recorded log-probabilities are those of the distribution that the
+tokens are drawn from.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, SamplingRequest, entropy_of
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, SamplingRequest, entropy_of
 from grpo_lab.rollout.decoding.turns import DRAWN, Turns
 from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
 
-def sample_by_generate(
-    model, request: SamplingRequest
-) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Draw with `generate`, which knows every architecture of transformers.
-
-    Returns: prompt and completion, padded after the end; log-probability and entropy, which mean nothing after the end.
-    """
+def sample_by_generate(model, request: SamplingRequest) -> Samples:
+    """Draw the completions of a request with `generate`, which supports every architecture of transformers."""
     sampling = request.sampling
     turns = request.turns
     ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
     recorder = _Recorder(sampling, ~mask, turns)
-    # In an episode an end token ends a turn.
+    # In an episode, `turns` decides when a row ends: an end token may end only a turn.
     eos_token_ids = None if turns is not None else list(sampling.eos_token_ids) or None
     settings = GenerationConfig(
         do_sample=True,
@@ -40,11 +36,12 @@ def sample_by_generate(
         keywords["stopping_criteria"] = [_StopWhenDone(turns)]
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
-    return sequences, *recorder.finish(sequences[:, -1])
+    logp, entropy = recorder.finish(sequences[:, -1])
+    return Samples(sequences, logp, entropy, steps=logp.shape[1])
 
 
 class _StopWhenDone(StoppingCriteria):
-    """A criterion that hands each new token to the turns, and says which rows are over."""
+    """A stopping criterion that passes each new token to the turns, and stops the rows whose episode has ended."""
 
     def __init__(self, turns: Turns):
         self.turns = turns
@@ -55,7 +52,7 @@ class _StopWhenDone(StoppingCriteria):
 
 
 class _Recorder(LogitsProcessor):
-    """A processor that makes the distribution of the next token, and records the token that was drawn."""
+    """A logits processor that applies the sampling parameters, and records the log-probability of each drawn token."""
 
     def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
         self.sampling = sampling

@@ -1,7 +1,8 @@
-"""What all samplers share: the distribution that a token is drawn from, and the request to draw completions."""
+"""The sampling parameters, the request that all samplers take, and the samples that they return."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -27,12 +28,12 @@ NOT_FINITE = (
 class SamplingParams:
     """Sampling parameters, and the token ids that end and pad a completion."""
 
-    eos_token_ids: tuple[int, ...]
+    eos_token_ids: tuple[int, ...]  # the tokens that end a completion
     pad_token_id: int  # fills a row after its end
     temperature: float = 1.0
-    top_k: int = 0  # 0 is neutral; 1 is for the next two
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    top_k: int = 0  # number of most likely tokens to draw from; 0 draws from all
+    top_p: float = 1.0  # total probability of the most likely tokens to draw from; 1 draws from all
+    repetition_penalty: float = 1.0  # 1 is no penalty
 
     def __post_init__(self):
         check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
@@ -48,9 +49,11 @@ class SamplingParams:
         return [warper(value) for warper, value, neutral in settings if value != neutral]
 
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        """The logits of the distribution that is really drawn from: minus infinity where a token is forbidden.
+        """The logits of the distribution that tokens are drawn from: minus infinity at tokens that are excluded.
 
-        ids: the tokens so far, for the repetition penalty. Padding is best replaced by a token of the row itself.
+        ids: The tokens of each row so far, which the repetition penalty needs. Replace padding by a token of the row,
+            or the padding token is penalised, too.
+        logits: The logits of the model for the next token.
         """
         for warper in self._warpers:
             logits = warper(ids, logits)
@@ -59,33 +62,42 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """A request to draw G completions of each prompt, of at most so many tokens, and how."""
+    """A request to draw G completions of each of P prompts."""
 
     prompts: Prompts
-    num_generations: int
-    max_completion_length: int
+    num_generations: int  # G
+    max_completion_length: int  # tokens
     sampling: SamplingParams
-    # For episodes only. Supplies the environment's tokens and says which rows have finished.
-    turns: Turns | None = None
+    turns: Turns | None = None  # supplies the environment's tokens, and says which rows have ended; None without one
+    by_generate: bool = False  # True samples by transformers' `generate`, whatever the model
 
     @property
     def num_rows(self) -> int:
-        """B = P * G."""
+        """B = P * G, the number of completions."""
         return len(self.prompts.ids) * self.num_generations
 
     def chunks(self, parts: int) -> list["SamplingRequest"]:
-        """The request cut into parts of some prompts each."""
+        """The request cut into parts with a share of the prompts each."""
         prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
         return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
 
 
+class Samples(NamedTuple):
+    """The completions that a sampler has drawn."""
+
+    sequences: Int[Tensor, "B S"]  # prompt and completion, padded after the end
+    logp: Float[Tensor, "B T"]  # undefined after the end
+    entropy: Float[Tensor, "B T"]  # undefined after the end
+    steps: int  # number of token steps
+
+
 def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
-    """The entropy of each row in nats; a token that cannot come (minus infinity) adds nothing."""
+    """The entropy of each row in nats. A token of probability 0 (log-probability minus infinity) adds nothing."""
     return -log_pi.clamp(min=-1e9).mul_(pi).sum(-1)
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
-    """Raise InputError for a setting of the sampler with which there is no distribution to sample from."""
+    """Raise InputError for a sampling parameter that is out of its range."""
     check_positive("temperature", temperature)
     check_at_least("top_k", top_k, 0)
     if not 0 < top_p <= 1:

@@ -1,15 +1,16 @@
-"""Decoding in fixed memory: one token step in tensors that never move, which a GPU captures once and repeats.
+"""Decoding on an NVIDIA GPU: one token step in fixed memory, captured as a CUDA graph and repeated.
 
-A token step of a 24-layer model is a thousand small kernels: a millisecond or two of a GPU's work, 20 to 30 for Python
-to ask for them. So here a step reads and writes only tensors of fixed size and address, asks the host for nothing, and
-can be recorded as a CUDA graph: from then on a single call repeats all of it.
+A token step of a 24-layer model is a thousand small kernels. The GPU computes them in one or two milliseconds, but
+Python needs 20 to 30 to launch them. So here a step reads and writes only tensors of fixed size and address, and needs
+no value on the host. Such a step can be captured as a CUDA graph, which a single call repeats.
 
-The attention reads all columns of the cache and masks those that are not written yet: lengths must not change. Tokens
-are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have ended go on
-drawing, unread: the weights are read either way, but so are the columns of such a row.
+Attention reads all columns of the cache, since lengths must not change; a mask hides the columns that are not written
+yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have
+ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only the
+columns of such a row are read in addition.
 
-A capture takes longer than many short answers. Within a run (`reuse_graphs`) it serves the rollouts that come after it,
-as long as they have the same sizes and the GPU has room for it beside everything else.
+A capture takes longer than sampling many short answers. Within a run (`reuse_graphs`), the graph is kept for later
+rollouts, as long as they have the same sizes and the GPU has room for it beside everything else.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,27 +22,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.base.display import GIB
-from grpo_lab.rollout.decoding.decoder import Decoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_dim
 
-CAPACITY_STEP = 64  # the columns of a GPU's cache are a multiple of this: then its kernels take a mask without a copy
-CHECK_EVERY = 16  # steps between two questions whether all rows have ended; each makes the host wait for the GPU
-WARM_UP = 3  # steps before the capture: libraries set themselves up at first use, which no graph can hold
-FREE_MEMORY_FACTOR = 4  # a graph is reused if so many times its memory are free beside the most that the run has taken
-CAPTURED_LOGITS = 6  # float32 tensors of their size (softmax, noise, ...) that stay reserved for a captured step
+CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
+CHECK_EVERY = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
+WARM_UP = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
+FREE_MEMORY_FACTOR = 4  # a graph is kept if this many times its size is free beside the run's peak of memory
+CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 
 
 class GraphDecoder(Decoder):
-    """Decoding on an NVIDIA GPU: the step is captured as a CUDA graph, so no shape or branch depends on a value.
+    """The decoder for an NVIDIA GPU. Its step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
-    Its arguments are those of `Decoder`.
-    """
-
-    def __init__(self, *arguments, **keywords):
-        super().__init__(*arguments, **keywords)
+    def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
+        super().__init__(model, spec, turns)
         self.replay = _capture(self.step, self.model.device)
 
     def run(self, max_steps: int) -> int:
@@ -66,37 +63,34 @@ class GraphDecoder(Decoder):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of a GPU that stay taken between two rollouts; the weights are the model's."""
-        own = [*self.cache.keys, *self.cache.values, *self.autocast_weights.values(), self.logp, self.sequences]
-        logits = 4 * len(self.rows) * self.model.config.vocab_size
-        return sum(tensor.nbytes for tensor in own) + CAPTURED_LOGITS * logits
+        """GPU memory in bytes that the decoder keeps between two rollouts, without the weights of the model."""
+        kept_tensors = [
+            *self.cache.keys,
+            *self.cache.values,
+            *self.autocast_weights.values(),
+            self.logp,
+            self.sequences,
+        ]
+        logits_bytes = 4 * len(self.rows) * self.model.config.vocab_size
+        return sum(tensor.nbytes for tensor in kept_tensors) + CAPTURED_LOGITS * logits_bytes
 
 
 class CapturedGraph:
-    """The decoder of the last rollout, for the next rollout, if that has the same sizes and reads the same weights."""
+    """Keeps the decoder of the last rollout for the next one, if it has the same sizes and reads the same weights."""
 
     def __init__(self):
         self.key = None
         self.decoder = None
-        self.rollouts = 0
+        self.num_rollouts = 0
 
-    def decoder_for(
-        self,
-        model,
-        num_prompts: int,
-        num_generations: int,
-        columns: int,
-        sampling: SamplingParams,
-        turns: Turns | None,
-        rollout_rows: int | None,
-    ) -> GraphDecoder:
-        arguments = (num_prompts, num_generations, columns, sampling)
+    def decoder_for(self, model, spec: DecoderSpec, turns: Turns | None) -> GraphDecoder:
+        """The kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), arguments, turns is None, rollout_rows, precision, addresses)
+        key = (id(model), spec, turns is None, precision, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, *arguments, turns=turns, rollout_rows=rollout_rows)
+            self.decoder = GraphDecoder(model, spec, turns)
             self.key = key
         else:
             self.decoder.reuse(turns)
@@ -105,59 +99,70 @@ class CapturedGraph:
     def end_rollout(self) -> None:
         """Drop the graph unless it leaves room for the update.
 
-        It is always dropped after the first rollout, when the peak of an update is not known yet.
+        After the first rollout it is always dropped: the peak memory of an update is not known yet.
         """
-        self.rollouts += 1
-        if self.rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
+        self.num_rollouts += 1
+        if self.num_rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
             self.drop()
 
     def drop(self) -> None:
+        """Free the kept decoder and the memory that its graph has reserved."""
         if self.decoder is not None:
             device, self.key, self.decoder = self.decoder.model.device, None, None
             if device.type == "cuda":
-                torch.cuda.empty_cache()  # what a graph has reserved can be used for nothing else
+                torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
 def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) -> int:
-    """Number of equal parts into which a rollout is cut so that each fits into free GPU memory."""
+    """Number of equal parts to cut a rollout into so that each part fits into free GPU memory; 1 without a GPU."""
     device = model.device
     config = model.config
     if device.type != "cuda":
         return 1
-    free, _ = torch.cuda.mem_get_info(device)
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
-    free += _open_graphs[-1].decoder.nbytes if _open_graphs and _open_graphs[-1].decoder is not None else 0
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
+    if _open_graphs and _open_graphs[-1].decoder is not None:
+        free_bytes += _open_graphs[-1].decoder.nbytes
     logits_bytes = 4 * config.vocab_size
     numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
     row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
-    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free)
+    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free_bytes)
 
 
-def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free: int) -> int:
-    """The least divisor of P that leaves parts within `free` bytes.
+def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free_bytes: int) -> int:
+    """The smallest number of equal parts of a rollout such that each part fits into free memory; a divisor of P.
 
-    row_bytes: of each row of a part. noise_bytes: of each row of the rollout, whose noise every part of several draws.
+    Args:
+        num_prompts, num_generations: P and G.
+        row_bytes: Bytes that a row of a part needs.
+        noise_bytes: Bytes of the random numbers of one row. If there are several parts, each part draws the random
+            numbers of all rows of the rollout.
+        free_bytes: Bytes of free memory.
+
+    Returns:
+        The number of parts; P if even parts of one prompt do not fit.
     """
-    divisors = [parts for parts in range(1, num_prompts + 1) if num_prompts % parts == 0]
-    rows = num_prompts * num_generations
-    return next(
-        (parts for parts in divisors if rows // parts * row_bytes + rows * noise_bytes * (parts > 1) <= free),
-        num_prompts,
-    )
+    num_rows = num_prompts * num_generations
+    for num_parts in range(1, num_prompts + 1):
+        if num_prompts % num_parts == 0:
+            all_noise_bytes = num_rows * noise_bytes if num_parts > 1 else 0
+            if num_rows // num_parts * row_bytes + all_noise_bytes <= free_bytes:
+                return num_parts
+    return num_prompts
 
 
 def has_room(device: torch.device, size: int) -> bool:
-    """True if so many bytes can stay on a GPU beside the most that torch has reserved on it so far, with a margin."""
+    """True if `size` bytes can stay on a GPU besides the most memory that torch has reserved so far, with a margin."""
     needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
     return needed <= torch.cuda.mem_get_info(device)[1]
 
 
-_open_graphs: list[CapturedGraph] = []  # of the runs that are open, the innermost last
+_open_graphs: list[CapturedGraph] = []  # one per open `reuse_graphs`, the innermost last
 
 
 @contextmanager
 def reuse_graphs() -> Iterator[None]:
-    """Let the rollouts inside this context share a captured step."""
+    """Share one captured step among the rollouts inside this context."""
     _open_graphs.append(CapturedGraph())
     try:
         yield
@@ -166,14 +171,14 @@ def reuse_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
-    """The decoder of a rollout: that of the rollout before, or a new one. What it returns is to be copied.
+def graph_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
+    """The decoder of a rollout: the one of the previous rollout, or a new one.
 
-    arguments: all those of `GraphDecoder`.
+    Copy the tensors that it returns: the next rollout overwrites them.
     """
     graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
     try:
-        yield graph.decoder_for(*arguments)
+        yield graph.decoder_for(model, spec, turns)
     except BaseException:
         graph.drop()
         raise
@@ -181,23 +186,24 @@ def graph_decoder(*arguments) -> Iterator[GraphDecoder]:
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
-    r"""Draw one token a row from its distribution, as the winner of a race that the host need not watch.
+    r"""Draw one token per row from its distribution by an exponential race, without waiting for the host.
 
-    Give every token v a clock that rings after a time E_v / \pi_v. The clock is exponential with rate \pi_v, and the
-    first of independent exponential clocks is that of v with probability \pi_v over the sum of all rates, which is
-    \pi_v itself. The first to ring has the largest
+    Give every token v a clock that rings after the time E_v / \pi_v, which is exponential with rate \pi_v. Among
+    independent exponential clocks, the clock of v rings first with probability \pi_v over the sum of all rates. The sum
+    of the rates is 1, so this is \pi_v itself. The first clock to ring has the largest
 
     s_{b,v} = \frac{\pi_{b,v}}{E_{b,v}}, \quad E_{b,v} \sim \mathrm{Exp}(1) \tag{8.21}
     y_b = \operatorname{arg\,max}_v s_{b,v}                                  \tag{8.22}
 
     Args:
-        log_pi: log-probabilities, shape (B, V); minus infinity at tokens that cannot come.
-        noise: E > 0, one exponential number for each of them, such as `torch.empty_like(log_pi).exponential_()`.
+        log_pi: log-probabilities, shape (B, V); minus infinity at tokens that are excluded.
+        noise: E > 0, one exponential random number for each log-probability, such as
+            `torch.empty_like(log_pi).exponential_()`.
 
     Returns:
         Token ids, shape (B,).
 
-    Source: Maddison, Tarlow and Minka (2014), "A* sampling", section 2; the race is what `torch.multinomial` runs, too.
+    Source: Maddison, Tarlow and Minka (2014), "A* sampling", section 2; `torch.multinomial` runs the same race.
     """
     s = log_pi.exp() / noise  # B V (8.21)
     token = s.argmax(-1)  # B (8.22)
@@ -205,7 +211,7 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
 
 def fixed_columns(prompt_length: int, completion_length: int) -> int:
-    r"""The columns of a cache that must not move: those that may be needed, rounded up to a multiple of 64.
+    r"""Number of columns of a cache in fixed memory: the columns that may be needed, rounded up to a multiple of 64.
 
     S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.19}
     """
@@ -214,14 +220,14 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
 @cache
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all captures: cuBLAS keeps a workspace for each that it has seen, 32 MiB on a large GPU."""
+    """The stream of all captures. It is one, since cuBLAS keeps a workspace per stream, 32 MiB on a large GPU."""
     return torch.cuda.Stream(device)
 
 
 def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Record what the step asks of the GPU; the result repeats it, on whatever its memory holds by then.
+    """Capture a step as a CUDA graph; return a function that repeats it with the current contents of its memory.
 
-    The random numbers of warm-up and capture are given back, so that a run that captures again draws the same tokens.
+    The random state is restored after warm-up and capture, so that a run that captures again draws the same tokens.
     """
     stream = _capture_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -231,7 +237,7 @@ def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], Non
                 step()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as a tracker's or a reward's, may go on using the GPU meanwhile.
+        # "thread_local": other threads, such as a tracker's or a reward's, may use the GPU during the capture.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             step()
     return graph.replay

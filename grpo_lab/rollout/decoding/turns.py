@@ -1,8 +1,8 @@
-"""Whose turn it is in each row: the policy draws tokens until its turn ends, then the environment's reply is written.
+"""The turns of episodes: the policy draws tokens until its turn ends, then the environment's reply is written.
 
-No row waits and nothing is read twice. A reply is a queue of tokens that the row writes one by one in the place of what
-would be drawn, while the other rows draw theirs: keys and values of a row stay where they are, its positions have no
-gap, and a rollout takes as many token steps as its longest episode has tokens.
+No row waits, and no token is read twice. A reply is a queue of tokens: at each step the row writes the next one instead
+of a drawn token, while the other rows go on drawing. So the keys and values of a row stay where they are, its positions
+have no gap, and a rollout takes as many token steps as its longest episode has tokens.
 """
 
 from collections import deque
@@ -13,57 +13,64 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-DRAWN = -1  # in the place of a token id: the policy draws it
+DRAWN = -1  # stands for a token id that the policy has to draw
 
 
 class Turn(NamedTuple):
-    """The tokens that the policy wrote from the environment's last reply to the stop string that ended its turn."""
+    """A turn of the policy: the tokens that it wrote after the environment's last reply."""
 
-    row: int
-    ids: list[int]  # as they were sampled
-    earlier_ids: list[int]  # those of the episode before this turn, without the prompt's
+    row: int  # index of the episode
+    ids: list[int]  # the sampled tokens, up to and including the one that ended the turn
+    earlier_ids: list[int]  # tokens of the episode before this turn, without the prompt
 
 
 class StopStrings:
-    """Texts that end a turn as soon as they stand in what the policy wrote in it.
+    """Strings that end a turn as soon as the policy's text in this turn contains one of them.
 
-    They are looked for in the decoded text, however the tokenizer splits them. A turn ends with the token that
-    completes one, and keeps that token whole, also where it goes on after the stop string.
+    They are searched in the decoded text, so it does not matter how the tokenizer splits them. A turn ends with the
+    token that completes a stop string. The turn keeps this token whole, even if it goes on after the stop string.
     """
 
     def __init__(self, tokenizer, stop_strings: Iterable[str]):
         self.tokenizer = tokenizer
         self.stop_strings = tuple(stop_strings)
         self.last_characters = {text[-1] for text in self.stop_strings}
-        # Decoding may strip a space at the end.
+        # Decoding may strip a space at the end of a single token, so the filter of `_can_complete` would miss it.
         self.checks_every_token = any(character.isspace() for character in self.last_characters)
-        self._may_complete: dict[int, bool] = {}
+        self._can_complete_by_id: dict[int, bool] = {}
 
     def completed_by(self, ids: list[int]) -> bool:
         """True if the last of these tokens completes a stop string."""
         return self._can_complete(ids[-1]) and any(text in self._text(ids) for text in self.stop_strings)
 
     def _can_complete(self, token_id: int) -> bool:
-        """False for a token without the last character of any stop string, so that few texts are decoded."""
-        if token_id not in self._may_complete:
+        """False for a token without the last character of any stop string: the text need not be decoded then."""
+        if token_id not in self._can_complete_by_id:
             text = self._text([token_id])
-            # A replacement character is a part of a character, whose rest is in other tokens.
-            is_open = self.checks_every_token or "\N{REPLACEMENT CHARACTER}" in text
-            possible = bool(self.stop_strings) and (is_open or not self.last_characters.isdisjoint(text))
-            self._may_complete[token_id] = possible
-        return self._may_complete[token_id]
+            # A replacement character stands for a part of a character; the other parts are in other tokens.
+            is_undecided = self.checks_every_token or "\N{REPLACEMENT CHARACTER}" in text
+            can_complete = is_undecided or not self.last_characters.isdisjoint(text)
+            self._can_complete_by_id[token_id] = bool(self.stop_strings) and can_complete
+        return self._can_complete_by_id[token_id]
 
     def _text(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 class Turns:
-    """The tokens of B episodes as they grow, who wrote each of them, and what each row is to write next.
+    """The tokens of B episodes while they grow: who wrote each token, and which token each row has to write next.
 
-    An end token ends the episode, unless it is one of the stop strings, which end a turn.
-    limit: tokens of an episode, the environment's among them.
-    reply: gives for each of some turns that have ended the ids to append, or None where the episode is over.
-    max_turns: turns of the policy; the end of the last one is the end of the episode, and nobody is asked. None: any.
+    An end token ends the episode. If the end token is also one of the stop strings, it ends only the turn.
+
+    Args:
+        num_rows: B, number of episodes.
+        limit: Maximum number of tokens of an episode, including the environment's tokens.
+        eos_token_ids: The end tokens.
+        stop_strings: The strings that end a turn.
+        reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
+            None if its episode has ended.
+        max_turns: Maximum number of turns of the policy. The last one ends the episode without a call of `reply`. None
+            sets no limit.
     """
 
     def __init__(
@@ -80,23 +87,27 @@ class Turns:
         self.stop_strings = stop_strings
         self.reply = reply
         self.max_turns = max_turns
+        # One entry per row and token:
         self.ids: list[list[int]] = [[] for _ in range(num_rows)]
-        self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # of each token: whether the policy wrote it
-        # Of each token: the turn that it belongs to, or that it replies to.
-        self.turn_of_token: list[list[int]] = [[] for _ in range(num_rows)]
-        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # still to be written
-        self.turn_index = [0] * num_rows  # of the current turn of each row, from 0
-        self.turn_start = [0] * num_rows  # the index of its first token among `ids`
+        self.is_policy: list[list[bool]] = [[] for _ in range(num_rows)]  # True if the policy wrote the token
+        self.turn_of_token: list[list[int]] = [[] for _ in range(num_rows)]  # turn that it belongs or replies to
+        # One entry per row:
+        self.reply_queue: list[deque[int]] = [deque() for _ in range(num_rows)]  # tokens of a reply, not yet written
+        self.turn_index = [0] * num_rows  # index of the current turn, from 0
+        self.turn_start = [0] * num_rows  # index of the first token of the current turn in `ids`
         self.done, self.truncated = [False] * num_rows, [False] * num_rows
-        self.num_replies = [0] * num_rows  # of the environment, per row
+        self.num_replies = [0] * num_rows  # number of the environment's replies
 
     def forced(self) -> list[int]:
-        """The id that each row has to write next; `DRAWN` where the policy draws."""
+        """The id that each row has to write next; `DRAWN` for a row in which the policy draws it."""
         return [queue[0] if queue else DRAWN for queue in self.reply_queue]
 
     def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
-        """Add the token that each of these rows has just written, and ask the environment where that ended a turn."""
-        ended = []
+        """Append the token that each of these rows has just written, and get replies for the turns that it ended.
+
+        For a row with a reply in its queue, the first token of the queue is appended instead of the given one.
+        """
+        rows_at_turn_end = []
         for row, token in zip(rows, tokens, strict=True):
             if self.done[row]:
                 continue
@@ -107,17 +118,17 @@ class Turns:
             self.is_policy[row].append(is_policy)
             self.turn_of_token[row].append(self.turn_index[row])
             if is_policy and self.stop_strings.completed_by(self.ids[row][self.turn_start[row] :]):
-                ended.append(row)
+                rows_at_turn_end.append(row)
             elif is_policy and token in self.eos_token_ids:
                 self.done[row] = True
             else:
                 if not is_policy and not self.reply_queue[row]:
                     self._begin_next_turn(row)
                 self._stop_at_limit(row)
-        self._end_turns(ended)
+        self._end_turns(rows_at_turn_end)
 
     def _end_turns(self, rows: list[int]) -> None:
-        """End a turn of the policy in these rows: the last one ends the episode, after any other comes a reply."""
+        """End the policy's turn in these rows: end the episode after the last turn, get a reply after any other."""
         turns = []
         for row in rows:
             if self.max_turns is not None and self.turn_index[row] + 1 >= self.max_turns:
@@ -132,7 +143,7 @@ class Turns:
             row = turn.row
             if ids is None:
                 self.done[row] = True
-            elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is appended whole or not at all
+            elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is never cut
                 self.done[row] = self.truncated[row] = True
             elif ids:
                 self.reply_queue[row].extend(ids)
@@ -152,11 +163,16 @@ class Turns:
     def tensors(
         self, pad_token_id: int, device
     ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """The ids, padded on the right; which tokens exist; which the policy wrote; the turn of each, -1 at padding."""
+        """The episodes as tensors of shape (B, T), padded on the right.
+
+        Returns:
+            The token ids; the mask of tokens that exist; the mask of tokens that the policy wrote; the turn of each
+            token, -1 at padding.
+        """
         ids = _padded(self.ids, pad_token_id, device)
         is_policy = _padded(self.is_policy, False, device)
-        turn = _padded(self.turn_of_token, -1, device)
-        return ids, turn >= 0, is_policy, turn
+        turn_of_token = _padded(self.turn_of_token, -1, device)
+        return ids, turn_of_token >= 0, is_policy, turn_of_token
 
 
 def _padded(rows: list[list], value, device) -> Tensor:

@@ -1,1 +1,1 @@
-"""Episodes: an environment, or tools, reply within the completions of the policy."""
+"""Sampling episodes, in which an environment or tools reply within the completions of the policy."""

@@ -1,4 +1,4 @@
-"""The interface of an environment to a run, and the choice of one by the arguments of `train`."""
+"""The interface of environments, and the choice of an environment by the arguments of `train`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,42 +13,57 @@ from grpo_lab.tasks import Rows
 
 @runtime_checkable
 class Environment(Protocol):
-    """The interface of an environment to `train` and `collect`; `TextEnvironment` and `ToolEnvironment` have it.
+    """The interface of an environment for `train` and `collect`; `TextEnvironment` and `ToolEnvironment` implement it.
 
-    One of your own may leave out an attribute that begins with `has_`: `abilities` counts it as False.
+    A class of your own may leave out the attributes that begin with `has_`: a missing one counts as False.
     """
 
     @property
     def has_instances(self) -> bool:
-        """True if each episode has an object of its own, which reward functions get among `environments`.
-
-        Then `sample(..., by_turn=True)` asks it for its reward and its state after every turn, where it has them.
-        """
+        """True if each episode has an environment object of its own, which reward functions get in `environments`."""
         ...
 
     @property
     def has_reward(self) -> bool:
-        """True if these objects have `get_reward`."""
+        """True if the environment objects have a method `get_reward`."""
         ...
 
     @property
     def has_state(self) -> bool:
-        """True if these objects have `get_state`."""
+        """True if the environment objects have a method `get_state`."""
         ...
 
     def sample(
-        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling: Any
+        self,
+        model,
+        tokenizer,
+        rows: list[dict],
+        num_generations: int,
+        max_completion_length: int,
+        *,
+        by_turn: bool = False,
+        **sampling: Any,
     ) -> Rollout:
-        """Sample G episodes of each row of the data."""
+        """Sample G episodes of each row of the data.
+
+        Args:
+            model, tokenizer: The policy and its tokenizer.
+            rows: Rows of the data, P of them.
+            num_generations: G, number of episodes of each row.
+            max_completion_length: Maximum number of tokens of an episode, including the replies.
+            by_turn: True records the reward so far and the state of each environment object after every turn, if it
+                has them. Passed only to an environment with `has_instances`.
+            sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+        """
         ...
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
-        """Raise InputError for the first row that no episode can begin with."""
+        """Raise InputError for the first row of the data that cannot begin an episode."""
         ...
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:
-        """The code that it is made of, and its settings: what a resumed run compares."""
+        """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         ...
 
 
@@ -61,7 +76,7 @@ class Abilities(NamedTuple):
 
 
 def abilities(environment: Environment | None) -> Abilities:
-    """The abilities that an environment states; without an environment there are none."""
+    """The abilities of an environment; all are False for None."""
     return Abilities(
         has_instances=getattr(environment, "has_instances", False),
         has_reward=getattr(environment, "has_reward", False),
@@ -72,7 +87,15 @@ def abilities(environment: Environment | None) -> Abilities:
 def pick_environment(
     config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
 ) -> TextEnvironment | ToolEnvironment | None:
-    """Return the environment that the arguments of `train` and the config name; None where the policy writes alone."""
+    """Return the environment that the arguments of `train` and the config choose; None without an environment.
+
+    Args:
+        config: The `GRPOConfig` of the run.
+        environment: An environment object; excludes the next two arguments.
+        tools: Functions for a `ToolEnvironment`.
+        environment_factory: A class, or a function without arguments, that makes the environments of a
+            `ToolEnvironment`.
+    """
     limit = config.max_tool_calling_iterations
     if tools or environment_factory is not None:
         if environment is not None:

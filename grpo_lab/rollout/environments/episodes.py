@@ -1,7 +1,8 @@
 """Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
 
-Token in, token out: what was sampled is never decoded and encoded again, and a reply is encoded alone. This layer knows
-no messages and no tools (those are in `tools/`): a calculator inside a thought is a stop string and a function.
+The environment gets text, but training uses token ids: sampled ids are never decoded and encoded again, and a reply is
+encoded alone. Messages and tools are not known here; they are in `tools/`. A calculator inside a thought, for example,
+needs only a stop string and a function.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, texts_for_rewards, thought_prefixes
 from grpo_lab.rollout.rollout import Episode, Rollout
 from grpo_lab.rollout.sample import make_sampling_params, prompts_on_device
 
@@ -34,24 +35,31 @@ def sample_episodes(
 ) -> Rollout:
     """Sample G episodes of each prompt, in which an environment replies whenever the policy's turn ends.
 
-    A turn ends with the token that completes a stop string, which stays whole: what it holds after the stop string
-    stays, too, and the reply comes after it. An end token ends the episode, unless its text is one of the stop strings,
-    as in a chat. Of all tokens, `mask` has those that exist, and `policy_mask` those that the policy wrote, which alone
-    have a log-probability here.
+    A turn ends with the token that completes a stop string. This token stays whole, even if it goes on after the stop
+    string, and the reply follows it. An end token ends the episode. If its text is one of the stop strings, as in a
+    chat, it ends only the turn.
 
     Args:
-        model, tokenizer, prompts, num_generations: as in `sample_completions`.
-        max_completion_length: limit in tokens of a whole episode, replies included. Whatever it cuts is truncated; a
-            reply for which no room is left is not appended, and the episode ends before it, truncated.
-        respond: gets the texts of the episodes whose turn has just ended, each with all that was written after the
-            prompt so far, and returns for each the text to append; "" appends nothing and the policy goes on; None says
-            that the episode is over. It may be called for a few rows at a time.
-        stop_strings: end a turn as soon as the text of the turn contains one of them, however it is split into tokens.
-        max_turns: turns of the policy at most; nobody is asked after the last. None: as many as there is room for.
-        sampling: temperature and all that follows it in `sample_completions`.
+        model, tokenizer: The policy and its tokenizer, as `load_policy` returns them.
+        prompts: P prompts, each a string or a list of messages.
+        num_generations: G, number of episodes of each prompt.
+        max_completion_length: Maximum number of tokens of an episode, including the replies. An episode that reaches it
+            is truncated. A reply that has no room left is not appended, and the episode ends before it, truncated.
+        respond: A function that gets the texts of the episodes whose turn has just ended, each with everything that was
+            written after the prompt. It returns a text to append for each of them: "" appends nothing and lets the
+            policy go on; None ends the episode. It may be called for a few rows at a time.
+        stop_strings: A turn ends as soon as its text contains one of these strings, however it is split into tokens.
+        max_turns: Maximum number of turns of the policy; `respond` is not called after the last one. None sets no
+            limit.
+        sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+
+    Returns:
+        A `Rollout`. Its `mask` is True at all tokens of an episode, its `policy_mask` at the tokens that the policy
+        wrote. Only these have a log-probability in `logp`.
 
     Raises:
-        ValueError: for settings out of range, before anything is sampled; and for what `respond` may not return.
+        ValueError: If an argument is out of its range (before anything is sampled), or if `respond` returns anything
+            but a list of texts and None.
     """
     if isinstance(stop_strings, str) or not all(isinstance(text, str) and text for text in stop_strings):
         raise InputTypeError("stop_strings", stop_strings, "expected a list of texts, none of them empty")
@@ -86,11 +94,18 @@ def sample_turns(
     cache_implementation: str | None = None,
     **settings,
 ) -> Rollout:
-    """Sample episodes whose environment gets the turns as token ids, and knows by `turn.row` whose they are.
+    """Sample G episodes of each prompt, in which `reply` gets the turns as token ids and returns token ids.
 
-    encoded: the prompts, as `encode_prompts` returns them.
-    reply: gives for each turn the ids to append, None where the episode is over.
-    settings: temperature, top_k, top_p and repetition_penalty; those that are left out are neutral.
+    Args:
+        model, tokenizer: The policy and its tokenizer.
+        encoded: The P prompts, as `encode_prompts` returns them.
+        num_generations: G, number of episodes of each prompt.
+        max_completion_length: Maximum number of tokens of an episode, including the replies.
+        reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
+            None if its episode has ended. `turn.row` is the index of the episode.
+        stop_strings, max_turns: The arguments of `sample_episodes`.
+        cache_implementation: The argument of `sample_completions`.
+        settings: Any of temperature, top_k, top_p and repetition_penalty; each is neutral by default.
     """
     sampling = make_sampling_params(
         model, tokenizer, num_generations, max_completion_length, cache_implementation, **settings
@@ -98,56 +113,59 @@ def sample_turns(
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
     eos_token_ids = sampling.eos_token_ids
-    pad = sampling.pad_token_id
     prompts = prompts_on_device(model, encoded, max_completion_length)
-    rows = len(prompts.ids) * num_generations
-    turns = Turns(rows, max_completion_length, eos_token_ids, StopStrings(tokenizer, stop_strings), reply, max_turns)
+    num_rows = len(prompts.ids) * num_generations
+    stop = StopStrings(tokenizer, stop_strings)
+    turns = Turns(num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
     with evaluating(model):
-        request = SamplingRequest(prompts, num_generations, max_completion_length, sampling, turns)
-        _, logp, entropy = sample_sequences(model, request, cache_implementation)
-    completion_ids, mask, policy_mask, turn = turns.tensors(pad, model.device)
+        request = SamplingRequest(
+            prompts, num_generations, max_completion_length, sampling, turns,
+            by_generate=cache_implementation == "dynamic",
+        )  # fmt: skip
+        samples = sample_sequences(model, request)
+    completion_ids, mask, policy_mask, turn_of_token = turns.tensors(sampling.pad_token_id, model.device)
     length = mask.shape[1]
-    tags = tag_tokens(tokenizer, list(eos_token_ids))
-    prefixes = thought_prefixes(tokenizer, encoded)
-    prompt_of_row = torch.arange(rows, device=mask.device) // num_generations
+    prompt_of_row = torch.arange(num_rows, device=mask.device) // num_generations
     return Rollout(
         prompt_ids=prompts.ids,
         prompt_mask=prompts.mask,
         prompt_of_row=prompt_of_row,
         completion_ids=completion_ids,
         mask=mask,
-        logp=torch.where(policy_mask, logp[:, :length], 0),
-        entropy=torch.where(policy_mask, entropy[:, :length], 0),
+        logp=torch.where(policy_mask, samples.logp[:, :length], 0),
+        entropy=torch.where(policy_mask, samples.entropy[:, :length], 0),
         truncated=torch.tensor(turns.truncated, device=mask.device),
-        texts=[
-            text_for_rewards(tokenizer, ids, tags, prefixes[row // num_generations])
-            for row, ids in enumerate(turns.ids)
-        ],
+        texts=texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids),
         policy_mask=policy_mask,
-        turn=turn,
+        turn_of_token=turn_of_token,
         episodes=[
             Episode(calls, reply_tokens=is_policy.count(False))
             for calls, is_policy in zip(turns.num_replies, turns.is_policy, strict=True)
         ],
-        group=prompt_of_row,
+        group_of_row=prompt_of_row,
     )
 
 
 def encode_reply(tokenizer, text: str) -> list[int]:
-    """The token ids of a reply, encoded alone: what stands before and after it changes none of them."""
+    """The token ids of a reply, encoded alone: they do not depend on the text before or after it."""
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
 def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
-    """Ask `respond` for its replies and check them; an exception inside it ends the run with one line."""
+    """Call `respond` and check the replies that it returns.
+
+    Raises:
+        RunError: If `respond` raises an exception.
+        InputError: If it does not return one text or None for each of the texts.
+    """
     try:
         replies = respond(list(texts))
-    except Exception as error:  # whatever somebody's environment does
+    except Exception as error:  # the code of an environment may raise anything
         raise RunError("respond", found=f"failed: {type(error).__name__}: {error}") from error
     is_list = isinstance(replies, list | tuple)
     if not is_list or len(replies) != len(texts):
-        result = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
-        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", found=result)
+        problem = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", found=problem)
     for text in replies:
         if not isinstance(text, str | None):
             raise InputTypeError("respond", text, "expected a text, or None", found=f"returned {text!r:.60}")

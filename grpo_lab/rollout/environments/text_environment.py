@@ -1,4 +1,4 @@
-"""The environment that replies in plain text, such as a calculator inside a thought."""
+"""An environment that replies in plain text, such as a calculator inside a thought."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,15 @@ from grpo_lab.tasks import Rows, Task
 
 @dataclass(frozen=True)
 class TextEnvironment:
-    """A function of texts, and the stop strings that hand the word to it; both as `sample_episodes` takes them."""
+    """An environment that is a function from texts to replies, called when a stop string ends the policy's turn.
+
+    respond, stop_strings, max_turns: The arguments of `sample_episodes`.
+    """
 
     respond: Callable[[list[str]], Sequence[str | None]]
     stop_strings: Sequence[str] = ()
     max_turns: int | None = None
-    has_instances: ClassVar[bool] = False  # a function replies to all episodes
+    has_instances: ClassVar[bool] = False  # one function serves all episodes
     has_reward: ClassVar[bool] = False
     has_state: ClassVar[bool] = False
 
@@ -32,15 +35,15 @@ class TextEnvironment:
         )  # fmt: skip
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
-        """Raise InputError for the first prompt that the tokenizer cannot take, or that leaves no room."""
+        """Raise InputError for the first prompt that cannot be encoded, or that is too long for the context."""
         check_prompts(model.config, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:
-        """The code that it is made of, and its settings: what a resumed run compares."""
+        """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
 
 
 def task_environment(task: Task) -> TextEnvironment | None:
-    """The environment that replies within the completions of a task; None where the policy writes alone."""
+    """The environment of a task; None if the task has no function that replies."""
     return None if task.respond is None else TextEnvironment(task.respond, task.stop_strings)

@@ -1,1 +1,1 @@
-"""One forward pass over prompts and completions: log-probabilities, the fast paths, and when a model takes them."""
+"""Forward passes over prompts and completions: log-probabilities, the fast paths, and the models that take them."""

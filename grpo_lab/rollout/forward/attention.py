@@ -1,8 +1,8 @@
-"""Attention for the fast paths, in the forms that cost the least memory and time.
+"""Attention for the fast paths, with little memory and time.
 
-- One mask for all layers. In transformers each layer turns a boolean mask into numbers of its own, and keeps them for
-  the backward pass: with 24 layers, 24 copies of a B x Q x S tensor.
-- The kernels of torch itself, chosen so that none of them plans each shape anew.
+- All layers share one mask. In transformers, each layer turns a boolean mask into an additive one and keeps it for the
+  backward pass: 24 layers keep 24 copies of a B x Q x S tensor.
+- Attention uses only those kernels of torch that need no new plan for each shape.
 """
 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-_ALIGNMENT = 8  # numbers; a row of the mask that starts elsewhere would be copied by every layer
+_ALIGNMENT = 8  # rows of the mask start at multiples of this number of columns; else every layer would copy the mask
 
 
 def additive_mask(
@@ -20,9 +20,13 @@ def additive_mask(
 ) -> Float[Tensor, "B 1 RQ S"]:
     """Additive attention mask: 0 where a query may attend, minus infinity elsewhere.
 
-    A query attends to real tokens up to its own position, and always to itself, so that no row is empty.
+    A query attends to the tokens up to its own position, and always to itself, so that no row of the mask is empty.
 
-    heads_per_key: R, query heads that stand in line behind one another, each with the same Q queries.
+    Args:
+        is_token: False at padding.
+        queries: Q, number of queries: the last Q columns of each row.
+        dtype: The precision of the mask.
+        heads_per_key: R, number of query heads that share a key head. The mask repeats its Q rows for each of them.
     """
     rows, length = is_token.shape
     key = torch.arange(length, device=is_token.device)
@@ -34,12 +38,12 @@ def additive_mask(
 
 
 def aligned_columns(length: int) -> int:
-    """Columns in memory of a mask's row, so that each begins where kernels take it without a copy."""
+    """Number of columns that a row of the mask takes in memory, so that kernels need no copy of it."""
     return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
 def attention_dtype(model) -> torch.dtype:
-    """The precision that attention is computed in: autocast's where it is on, else the weights'."""
+    """The precision that attention is computed in: autocast's if it is on, else that of the weights."""
     device_type = model.device.type
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else model.dtype
 
@@ -47,14 +51,14 @@ def attention_dtype(model) -> torch.dtype:
 def gather_tokens(
     x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, "B S"], dtype: torch.dtype
 ) -> Float[Tensor, "B H S D_h"]:
-    """The keys (or queries, or values) of each head at these tokens of a packed sequence."""
+    """Gather the keys (or queries, or values) of each head at the tokens with these indices in a packed sequence."""
     by_token = x[0].transpose(0, 1).to(dtype).index_select(0, index.flatten())
     return by_token.view(*index.shape, *by_token.shape[1:]).transpose(1, 2)
 
 
 @contextmanager
 def use_attention(model, name: str):
-    """Attention by the function that is registered under that name, and by the kernels of torch itself, for a while."""
+    """Let the model compute attention, inside this context, by the function that is registered under `name`."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
         with _kernels(model.device.type):
@@ -64,6 +68,6 @@ def use_attention(model, name: str):
 
 
 def _kernels(device_type: str) -> AbstractContextManager:
-    """Restrict attention on a GPU to kernels that take a mask and need no plan: cuDNN plans each shape for 25-35 ms."""
+    """Exclude cuDNN's attention kernel on a GPU: it plans each new shape for 25 to 35 ms."""
     backends = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(backends) if device_type == "cuda" else nullcontext()

@@ -1,11 +1,12 @@
-"""The head of any model, for as many hidden states at a time as fit: its own forward pass, without its layers.
+"""The head of any model, applied to one chunk of hidden states at a time.
 
-Between the last hidden states and the logits a model may scale or cap them as it likes. So the layers run once, and
-then the model's own forward pass runs for each chunk, in which they return what they made. Whether a model is built so
-is tried on a few tokens.
+Between the last hidden states and the logits, a model may scale or cap values as it likes. So the layers run once for
+all tokens. Then the model's own forward pass runs for each chunk, with layers that return the hidden states of the
+chunk instead of computing. A trial on a few tokens shows whether a model allows this.
 
-For as long as a chunk takes, the `forward` of the layers' module is another one. So hooks of that module run once more
-for each chunk; a compiled module, or one wrapped by FSDP, may ignore the change, and then the trial finds a difference.
+For each chunk, the `forward` of the module that holds the layers is replaced for a while. So the hooks of this module
+run once more per chunk. A compiled module, or a module that FSDP has wrapped, may ignore the replacement; then the
+trial finds a difference.
 """
 
 import warnings
@@ -19,14 +20,14 @@ from torch.utils.checkpoint import checkpoint
 
 from grpo_lab.rollout.forward.modes import evaluating
 
-TRIED = 5  # tokens
-_has_head_only: dict[tuple, bool] = {}  # by architecture
+TRIAL_TOKENS = 5
+_has_head_only: dict[tuple, bool] = {}  # results of the trial: (class of the model, configuration) to True or False
 
 
 def has_head_only(model) -> bool:
-    """True if the model's logits at a token are a function of the last hidden state of its layers there, and no more.
+    """True if the model's logits at a token depend only on the last hidden state of its layers at this token.
 
-    The first time a model has none, a warning says so: the logits of all tokens will be in memory at once.
+    If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
     kind = (type(model), model.config.to_json_string())
     if kind not in _has_head_only:
@@ -41,19 +42,22 @@ def has_head_only(model) -> bool:
 def _try_out(model) -> bool:
     if model.base_model is model:
         return False
-    ids = torch.arange(TRIED, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
+    ids = torch.arange(TRIAL_TOKENS, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
     with evaluating(model):
         expected = model(ids, use_cache=False).logits
         output = model.base_model(ids, use_cache=False)
-        backwards = HeadOnly(model, output).logits(output[0].flip(1))
-    return backwards.shape == expected.shape and torch.allclose(backwards.flip(1), expected, rtol=1e-4, atol=1e-4)
+        reversed_logits = HeadOnly(model, output).logits(output[0].flip(1))
+    if reversed_logits.shape != expected.shape:
+        return False
+    return torch.allclose(reversed_logits.flip(1), expected, rtol=1e-4, atol=1e-4)
 
 
 class HeadOnly:
-    """The part of a model that comes after its layers: their output becomes logits.
+    """The part of a model after its layers, which turns hidden states into logits.
 
     Args:
-        output: anything that the layers, `model.base_model`, have returned; its hidden states are replaced.
+        model: The model.
+        output: Any output of `model.base_model`, the layers; its hidden states are replaced at each call.
     """
 
     def __init__(self, model, output):
@@ -61,34 +65,47 @@ class HeadOnly:
         self.output = output
 
     def logits(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """The logits that the model makes of these hidden states."""
+        """The logits that the model computes from these hidden states."""
         output = type(self.output)(**(dict(self.output) | {"last_hidden_state": hidden}))
         with _layers_that_return(self.model.base_model, output):
-            ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)  # nobody reads them
+            ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)  # not read
             return self.model(ids, use_cache=False).logits
 
     def in_chunks(
         self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
     ) -> tuple[Float[Tensor, " N"] | None, ...]:
-        """`function(logits, ids)`, numbers per token or None; backward computes the logits of each chunk again."""
+        """Apply `function(logits, ids)` to one chunk of tokens at a time.
 
-        def of_chunk(hidden, ids):
+        The backward pass computes the logits of each chunk again.
+
+        Args:
+            function: Takes logits of shape (1, n, V) and ids of shape (1, n), and returns a tuple, each entry of which
+                is a tensor of shape (1, n) or None.
+            hidden: The last hidden states.
+            ids: The token ids that `function` gets with the logits.
+            chunk: Number of tokens of a chunk.
+
+        Returns:
+            The tuple of `function` for all tokens; tensors have the shape (N,).
+        """
+
+        def apply_to_chunk(hidden, ids):
             return function(self.logits(hidden[None]), ids[None])
 
-        pairs = zip(hidden.split(chunk), ids.split(chunk), strict=True)
-        parts = [checkpoint(of_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in pairs]
-        outputs = zip(*parts, strict=True)
-        return tuple(None if chunks[0] is None else torch.cat(chunks, dim=1)[0] for chunks in outputs)
+        chunks = zip(hidden.split(chunk), ids.split(chunk), strict=True)
+        results = [checkpoint(apply_to_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in chunks]
+        values_of_chunks = zip(*results, strict=True)
+        return tuple(None if values[0] is None else torch.cat(values, dim=1)[0] for values in values_of_chunks)
 
 
 @contextmanager
 def _layers_that_return(layers, output) -> Iterator[None]:
-    """Let a module return this for a while, whatever its arguments are."""
-    own_forward = vars(layers).get("forward")  # where a wrapper has set one beside the class's
+    """Let the module `layers` return `output` inside this context, whatever its arguments are."""
+    instance_forward = vars(layers).get("forward")  # set on the instance by a wrapper; None if it is the class's
     layers.forward = lambda *_, **__: output
     try:
         yield
     finally:
         del layers.forward
-        if own_forward is not None:
-            layers.forward = own_forward
+        if instance_forward is not None:
+            layers.forward = instance_forward

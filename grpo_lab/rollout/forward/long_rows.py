@@ -1,8 +1,8 @@
-"""Attention of long rows without a mask, which would grow with the square of their length.
+"""Attention of long rows without a mask, which would grow with the square of the length.
 
-The queries of a row are its last tokens and look at all tokens up to themselves, so a kernel that is causal needs no
-mask, only the lengths: the tokens of the rows stand one after the other, without padding. On a GPU in half precision
-one kernel takes all rows, `varlen_attn`. Elsewhere each row is a call of its own.
+The queries of a row are its last tokens, and each attends to all tokens up to itself. So a causal kernel needs no mask.
+It needs only the lengths of the rows, whose tokens follow one another without padding. On a GPU in half precision, one
+call of `varlen_attn` computes all rows. Elsewhere each row is one call of torch's `scaled_dot_product_attention`.
 """
 
 import inspect
@@ -14,24 +14,27 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-LONGEST_MASKED = 1024  # tokens of a row, with its padding; beyond it a mask takes more than what it saves
+LONGEST_MASKED = 1024  # tokens of a row with its padding; for longer rows a mask costs more than it saves
 VARLEN, BY_ROW = "varlen_attn", "a call for each row"
-HALF = (torch.bfloat16, torch.float16)  # the precisions of the flash kernels
+VARLEN_PRECISIONS = (torch.bfloat16, torch.float16)  # the precisions that `varlen_attn` supports
 
 
 def kernel_of_long_rows(device_type: str, dtype: torch.dtype) -> str:
-    """`VARLEN` on a GPU in half precision; else `BY_ROW`."""
-    return VARLEN if device_type == "cuda" and dtype in HALF else BY_ROW
+    """The name of the kernel for long rows: `VARLEN` on a GPU in half precision, else `BY_ROW`."""
+    return VARLEN if device_type == "cuda" and dtype in VARLEN_PRECISIONS else BY_ROW
 
 
 def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
-    """How many times each key stands in memory: as often as heads share it, where the kernel knows no shared heads."""
+    """Number of copies of each key that the kernel for long rows needs in memory.
+
+    It is 1 if the kernel lets several query heads share a key head, else `heads_per_key`.
+    """
     shares = varlen_shares_key_heads() if kernel_of_long_rows(device_type, dtype) == VARLEN else device_type != "cuda"
     return 1 if shares else heads_per_key
 
 
 def describe_attention(length: int, device_type: str, dtype: torch.dtype) -> str | None:
-    """Say in words what attends in a run whose rows have at most so many tokens; None where a mask is used."""
+    """A line on the attention of a run whose rows have at most `length` tokens; None if it uses a mask."""
     if length <= LONGEST_MASKED:
         return None
     kernel = kernel_of_long_rows(device_type, dtype)
@@ -41,20 +44,24 @@ def describe_attention(length: int, device_type: str, dtype: torch.dtype) -> str
 
 @dataclass(frozen=True)
 class LongRows:
-    """Rows of tokens that attend to each other, each token by its index in a packed sequence, without padding."""
+    """Rows of tokens of a packed sequence; the tokens of a row attend to each other.
 
-    query_index: Int[Tensor, " N"]  # row after row; those of a row are its last tokens
-    key_index: Int[Tensor, " M"]
-    query_offsets: Int[Tensor, " E"]  # E = rows + 1, int32: where each begins and ends, as `varlen_attn` takes them
-    key_offsets: Int[Tensor, " E"]
-    query_lengths: list[int]
-    key_lengths: list[int]
-    dtype: torch.dtype
-    flat_query_index: Int[Tensor, " N"]  # where each query stands among those of all rows, with padding
-    padded_queries: int  # C, how many those are
+    The queries of a row are its last tokens, its keys are all of its tokens. Both are listed row after row, without
+    padding. With E = number of rows + 1, offsets say where each row begins and where the last one ends.
+    """
+
+    query_index: Int[Tensor, " N"]  # index of each query in the packed sequence
+    key_index: Int[Tensor, " M"]  # index of each key in the packed sequence
+    query_offsets: Int[Tensor, " E"]  # int32, since `varlen_attn` takes no other type
+    key_offsets: Int[Tensor, " E"]  # int32
+    query_lengths: list[int]  # number of queries of each row
+    key_lengths: list[int]  # number of keys of each row
+    dtype: torch.dtype  # precision of the attention
+    flat_query_index: Int[Tensor, " N"]  # index of each query among the queries of all rows with padding
+    padded_queries: int  # C, number of queries of all rows with padding
 
     def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H D_h"]:
-        """The output of each query; zeros at padding."""
+        """The output of attention for each query; zeros at padding."""
         key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
         query = _tokens(query, self.query_index, self.dtype)
         attend = attend_varlen if kernel_of_long_rows(query.device.type, self.dtype) == VARLEN else attend_by_row
@@ -65,7 +72,16 @@ class LongRows:
 def long_rows(
     prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype
 ) -> LongRows:
-    """The rows, of which the last Q columns are queries; a row that has none there is left out."""
+    """Make the `LongRows` of a batch, whose queries are the tokens in the last `queries` columns.
+
+    A row without a token in these columns is left out.
+
+    Args:
+        prefix_index: Index of each token in the packed sequence; any number at padding.
+        is_token: False at padding.
+        queries: Q, number of columns with queries.
+        dtype: The precision of the attention.
+    """
     is_query = is_token[:, -queries:]
     lengths = torch.stack([is_query.sum(1), is_token.sum(1) * is_query.any(1)])  # 2 B
     lengths = lengths[:, lengths[0] > 0]
@@ -91,7 +107,7 @@ def attend_varlen(
     rows: LongRows,
     scaling: float | None = None,
 ) -> Float[Tensor, "N H D_h"]:
-    """Attention of all rows by one kernel, which aligns the last query of a row with its last key."""
+    """Attention of all rows by one call of `varlen_attn`, which aligns the last query of a row with its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
     keywords = {}
@@ -110,21 +126,22 @@ def attend_by_row(
     rows: LongRows,
     scaling: float | None = None,
 ) -> Float[Tensor, "N H D_h"]:
-    """Attention of all rows by torch's own, a row at a time.
+    """Attention of all rows by torch's `scaled_dot_product_attention`, one row at a time.
 
-    It aligns the first query with the first key, so before the queries of a row stand as many of zeros as it lacks.
+    It aligns the first query of a row with its first key. So the queries are padded with zeros in front, to as many
+    queries as keys.
     """
     outputs = []
     heads_per_key = query.shape[1] // key.shape[1]
     by_row = (query.split(rows.query_lengths), key.split(rows.key_lengths), value.split(rows.key_lengths))
     for row_query, row_key, row_value in zip(*by_row, strict=True):
-        lacking = len(row_key) - len(row_query)
-        inputs = [pad(row_query, (0, 0, 0, 0, lacking, 0)), row_key, row_value]
-        if query.is_cuda:  # whose kernels without a mask repeat no key by themselves
+        num_missing = len(row_key) - len(row_query)
+        inputs = [pad(row_query, (0, 0, 0, 0, num_missing, 0)), row_key, row_value]
+        if query.is_cuda:  # the kernels of a GPU that take no mask do not repeat keys themselves
             inputs[1:] = [x.repeat_interleave(heads_per_key, 1) for x in inputs[1:]]
         inputs = [x.transpose(0, 1)[None] for x in inputs]  # 1 H S W
         out = scaled_dot_product_attention(*inputs, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
-        outputs.append(out[0].transpose(0, 1)[lacking:])
+        outputs.append(out[0].transpose(0, 1)[num_missing:])
     return torch.cat(outputs)
 
 
@@ -134,7 +151,7 @@ def _tokens(x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, " S"], dtype: torc
 
 @cache
 def varlen_shares_key_heads() -> bool:
-    """True if several query heads may have one key head in this torch's `varlen_attn`: not yet in torch 2.11."""
+    """True if several query heads may share a key head in `varlen_attn` of the installed torch (2.11: not yet)."""
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters

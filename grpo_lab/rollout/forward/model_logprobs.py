@@ -1,9 +1,11 @@
-"""From a model and token ids to the log-probability of each token of a completion, with gradient.
+"""The log-probability of each token of a completion under a model, with gradient.
 
-`compute_logprobs` runs the model and hands its logits to the formulas of `grpo_lab/logprobs.py`; the trainer calls it
-for rows of an experience (`trainer/experience_logprobs.py`). In float32 it agrees with what was recorded while sampling
-to 1e-4. On the fast path (see `fast_paths.py`) what rows begin with in common is computed once (see `packing.py`), and
-the logits of many tokens are made in chunks; those of any other model by its own head (see `head_only.py`).
+`compute_logprobs` runs the model and passes its logits to the formulas of `grpo_lab/logprobs.py`. The trainer calls it
+for rows of an experience (`trainer/experience_logprobs.py`). In float32 the result agrees to 1e-4 with the
+log-probabilities recorded while sampling.
+
+On the fast path (`fast_paths.py`), a common prefix of several rows is computed once (`packing.py`), and the logits of
+many tokens are computed in chunks. Any other model computes chunks of logits with its own head (`head_only.py`).
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.inputs import LogprobInputs
 
-LOGITS_AT_ONCE = 2**25  # numbers; above this the logits are computed in chunks (128 MiB in float32)
+LOGITS_AT_ONCE = 2**25  # numbers (128 MiB in float32); more logits than this are computed in chunks
 
 
 def compute_logprobs(
@@ -44,17 +46,21 @@ def compute_logprobs(
     """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
-        mask: True from a completion's first token to its last: the tokens that exist, whether a loss counts them or
-            not.
-        prompt_of_row: which prompt each row answers, shape (B,).
-        with_entropy: False saves the time and memory of the entropy; None stands in its place.
-        policy_mask: the tokens under the mask whose log-probability is needed, those that the policy wrote; the others
-            are read, and no logits are made for them on the fast path. None: all.
+        model: The policy.
+        prompt_ids: The prompts, shape (P, L), padded on the left.
+        prompt_mask: False at padding of the prompts, shape (P, L).
+        completion_ids: The completions, shape (B, T), padded on the right.
+        mask: True from the first token of a completion to its last, shape (B, T), also at tokens that no loss counts.
+        prompt_of_row: Index of the prompt that a row answers, shape (B,).
+        temperature: The temperature that the tokens were sampled with.
+        with_entropy: False saves the time and memory of the entropy.
+        policy_mask: True at the tokens whose log-probability is needed, those that the policy wrote, shape (B, T). On
+            the fast path, no logits are computed for the others. None: all tokens under the mask.
 
     Returns:
-        Two tensors of shape (B, T); values where the mask is False are undefined, but finite. The gradient of
-        a log-probability with respect to the logits is (onehot - p) / temperature, with p = softmax(logits /
-        temperature).
+        The log-probabilities and the entropies, both of shape (B, T); None for the entropies without `with_entropy`.
+        Values where the mask is False are undefined, but finite. The gradient of a log-probability with respect to the
+        logits is (onehot - p) / temperature, with p = softmax(logits / temperature).
     """
     inputs = LogprobInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     logprobs_and_entropy = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
@@ -64,8 +70,8 @@ def compute_logprobs(
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
-    token_index = needed_mask.nonzero(as_tuple=True)  # once: a GPU has to be waited for
-    # A pair is a prefix and the token after it: rows that agree on both share a log-probability.
+    token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
+    # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
     pairs = predictor[token_index] * vocab_size + completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
@@ -100,10 +106,10 @@ def adds_head_gradient_in_place(vocab_size: int, autocast: bool) -> bool:
 
 
 class _LargeHead(torch.autograd.Function):
-    """The linear map of a head, whose weight's gradient is a product and not the transposed view of one.
+    """The linear map of a head, with a gradient of the weight that is a product and not a transposed view of one.
 
-    Where input and output embedding are one, autograd adds up their two gradients: in place, but not in a view, beside
-    which a third tensor of the embedding's size would be made.
+    If input and output embedding share one weight, autograd adds up two gradients. It adds in place, but not to a view:
+    then it would allocate a third tensor of the size of the embedding.
     """
 
     @staticmethod
@@ -126,11 +132,17 @@ def _logprobs_and_entropy(
 
 
 def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
-    """Tokens whose logits are made at a time; None where those of all tokens are, being few.
+    """Number of tokens of a chunk, whose logits are computed at the same time; None if all tokens fit into one.
 
-    On a GPU each chunk ends with adding a product of the embedding's size, so a few large chunks are much faster. With
-    half as many tokens as the model is wide, two float32 copies of their logits take as much as the float32 gradient
-    beside them, and the additions about as long as one of the products.
+    On a GPU, each chunk ends with the addition of a product of the size of the embedding. So few large chunks are much
+    faster than many small ones. A chunk has half as many tokens as the model is wide: then two float32 copies of its
+    logits take as much memory as the float32 gradient, and the addition takes about as long as one of the products.
+
+    Args:
+        tokens: Number of tokens whose logits are needed.
+        vocab_size: V, number of tokens of the vocabulary.
+        hidden_size: D, width of the model.
+        device_type: Type of the device, such as "cuda".
     """
     if tokens * vocab_size <= LOGITS_AT_ONCE:
         return None
@@ -141,12 +153,15 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
 def _plain_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Log-probabilities by any model's own forward pass over whole rows, padded on the right, where it changes nothing.
+    """Log-probabilities by the model's own forward pass over whole rows, padded on the right.
 
-    needed_mask: the tokens whose log-probability is needed.
-    logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
+    Args:
+        model: Any causal language model.
+        inputs: Prompts and completions.
+        needed_mask: True at the tokens whose log-probability is needed.
+        logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
     """
-    keywords, predictor = _whole_rows(inputs)
+    keywords, predictor = _rows_padded_last(inputs)
     head = model.get_output_embeddings().weight
     chunk = head_chunk(keywords["input_ids"].numel(), *head.shape, head.device.type)
     if chunk is None or not has_head_only(model):
@@ -163,13 +178,17 @@ def _plain_logprobs(
     return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy)
 
 
-def _whole_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
-    """Keywords of a forward pass over prompt and completion, padding last; and which column predicts each token."""
+def _rows_padded_last(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
+    """Prepare a forward pass over whole rows, with all padding of a row moved to its end.
+
+    Returns:
+        The keyword arguments of the forward pass, and the column that predicts each token of the completions.
+    """
     prompt_mask = inputs.prompt_mask[inputs.prompt_of_row]  # B L
     ids = torch.cat([inputs.prompt_ids[inputs.prompt_of_row], inputs.completion_ids], dim=1)
     is_token = torch.cat([prompt_mask, inputs.mask], dim=1)
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
-    last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the first token
+    last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the completion's first token
     predictor = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
     return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor

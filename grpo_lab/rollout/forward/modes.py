@@ -1,4 +1,4 @@
-"""The state that a model has to be in for sampling, for a while: evaluation mode, and a neutral generation_config."""
+"""Contexts that put a model into the state for sampling: evaluation mode, and a neutral generation_config."""
 
 from contextlib import contextmanager
 
@@ -7,10 +7,10 @@ from transformers import GenerationConfig
 
 @contextmanager
 def evaluating(model):
-    """Evaluation mode for a while, then every module in the mode in which it was: each may have its own.
+    """Put a model into evaluation mode inside this context; afterwards restore the mode of each module.
 
-    No dropout; and checkpointed layers keep their keys and values: in training mode transformers takes their cache as
-    None, with a warning alone, and each new token would see itself and nothing before.
+    In evaluation mode there is no dropout, and layers with gradient checkpointing keep their keys and values. In
+    training mode, transformers only warns that such layers keep no cache, and each new token would see only itself.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -23,9 +23,9 @@ def evaluating(model):
 
 @contextmanager
 def set_aside_generation_config(model):
-    """Set the checkpoint's generation_config aside for a while.
+    """Give the model a neutral generation_config inside this context; afterwards restore the checkpoint's own.
 
-    So `generate` adds no top_k, top_p or penalty of its own.
+    So `generate` adds no top_k, top_p or penalty of the checkpoint.
     """
     checkpoint_config, model.generation_config = model.generation_config, GenerationConfig()
     try:

@@ -1,8 +1,9 @@
-"""Prompts and their completions in one pass: one sequence that holds each prefix of a row once, and no padding.
+"""Prompts and their completions in one forward pass: a packed sequence that holds each common prefix once, unpadded.
 
-The layers work on tokens one by one, but for attention, and what they make of a token depends on those before it alone.
-So rows share the tokens up to where they part: the chat template, the prompt of a group, the first words of its
-completions. Attention alone takes them apart: the prompts among themselves, and each completion with its prompt.
+The hidden states of a token depend only on the token and on those before it. So rows that begin with the same tokens
+share them up to where they part: the chat template, the prompt of a group, the first words of its completions. All
+operations but attention treat each token alone, so they take the packed sequence as it is. Attention gathers rows from
+it again: the prompts in one block, and the completions with their prompts in another.
 
 A comment such as `# [aligned]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -22,19 +23,22 @@ from grpo_lab.rollout.forward.attention import additive_mask, attention_dtype, g
 from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
 from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
-PACKED_ATTENTION = "grpo_lab_packed"  # its name among transformers' kinds of attention
+PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
 
 
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
-    """The last hidden state after each prefix, and the index of the one that predicts each token.
+    """The last hidden state after each of M prefixes, and the prefix that predicts each token.
 
-    Values where the mask is False are undefined.
+    Returns:
+        hidden: The last hidden states, shape (M, D).
+        predictor: Index of the hidden state that predicts each token of the completions, shape (B, T); undefined where
+            the mask is False.
     """
     used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
     prompt_ids = inputs.prompt_ids[used_prompts]
     prompt_mask = inputs.prompt_mask[used_prompts]
     length = prompt_mask.shape[1]
-    is_input = inputs.mask[:, 1:]  # the last token of a row predicts no other
+    is_input = inputs.mask[:, 1:]  # the last token of a row is not read, since it predicts no other
     ids = torch.cat([prompt_ids[prompt_of_row], inputs.completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
@@ -43,20 +47,25 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     if is_input.shape[1] > 0:
         blocks.append(_attending_rows(model, prefix_index, is_token, is_input.shape[1]))
     sizes = [prompt_ids.numel(), is_input.numel()]
-    # Attention returns its outputs block by block; `output_index` says where that of each token of each row stands.
+    # Attention returns its outputs block by block. `output_index` is the index of each token's output among them.
     prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
     prompt_outputs = prompt_outputs.view_as(prompt_ids)[prompt_of_row]
     output_index = torch.cat([prompt_outputs, completion_outputs.view_as(is_input)], dim=1)  # B S
     _recompute_with_same_attention(model)
     outputs = output_index.take(first_index)
-    # transformers hands unknown keywords on to the attention function, `attend_packed`.
+    # transformers passes unknown keyword arguments to the attention function, `attend_packed`.
     hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
     predictor = prefix_index[:, length - 1 :]  # [aligned]
     return hidden, predictor
 
 
 def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
-    """Keys and values of the prefixes of prompts, each once, and the index of those of each token."""
+    """Compute the keys and values of prompts, those of a common prefix once.
+
+    Returns:
+        A cache with the keys and values of M prefixes, and the prefix that each token of the prompts ends, shape
+        (P, L).
+    """
     prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
     keywords = {"past_key_values": cache, "use_cache": True}
@@ -66,7 +75,7 @@ def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "
 
 
 def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:
-    """The hidden states of the packed sequence, which holds the last token of each prefix."""
+    """The last hidden states of the packed sequence, which consists of the last token of each prefix."""
     with use_attention(model, PACKED_ATTENTION):
         position_ids = positions(is_token).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
@@ -76,11 +85,11 @@ def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M 
 def unique_prefixes(
     ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, " M"]]:
-    """Number the prefixes of rows: rows have the same number at a token if all tokens up to it are the same.
+    """Number the prefixes of rows. Two rows have the same number at a token if all their tokens up to it are the same.
 
     Returns:
-        prefix_index: the number at each token; undefined at padding.
-        first_index: where each number comes first in the flattened ids.
+        prefix_index: The number of the prefix that ends at each token, shape (B, S); undefined at padding.
+        first_index: The first index of each number in the flattened ids, shape (M,).
     """
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     aligned = ids.masked_fill(~is_token, -1).gather(1, tokens_first)
@@ -92,22 +101,22 @@ def unique_prefixes(
     prefix_index = torch.zeros_like(ids).scatter(1, tokens_first, aligned_index)
     prefixes = int(is_new.sum())
     token_index = torch.arange(ids.numel(), device=ids.device)
-    first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last one is of padding
+    first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last entry is for padding
     target = prefix_index.where(is_token, prefixes).flatten()
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
 
 
 class MaskedRows(NamedTuple):
-    """Rows of tokens of a packed sequence, each of which attends within its row; the last Q of a row are queries.
+    """Rows of tokens of a packed sequence; the tokens of a row attend to each other, and its last Q are the queries.
 
-    R heads stand in line as queries of their one key head, so no key is repeated.
+    The R query heads that share a key head are stacked, so no key is repeated.
     """
 
-    token_index: Int[Tensor, "B S"]  # into the packed sequence; at padding any, which the mask hides
-    mask: Float[Tensor, "B 1 RQ S"]  # added to the scores
+    token_index: Int[Tensor, "B S"]  # index of each token in the packed sequence; any number at padding
+    mask: Float[Tensor, "B 1 RQ S"]  # added to the scores; hides padding and later tokens
 
     def attend(self, query, key, value, scaling: float | None) -> Tensor:
-        """Attention of each query within its row, one row after the other: (B*Q, H, D_h)."""
+        """The output of attention for each query, one row after the other, shape (B*Q, H, D_h)."""
         heads, key_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
         rows = len(self.token_index)
         queries = self.mask.shape[2] * key_heads // heads
@@ -121,7 +130,7 @@ class MaskedRows(NamedTuple):
 def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
 ) -> MaskedRows | LongRows:
-    """The rows of one attention block: the last `queries` tokens of each are its queries. Long rows need no mask."""
+    """The rows of one block of attention, whose queries are the last `queries` columns. Long rows have no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
         return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
@@ -130,10 +139,10 @@ def _attending_rows(
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
-    """Attention within the rows of each block of a packed sequence.
+    """Attention of a packed sequence: each token attends within its row of one of the blocks.
 
     blocks: `MaskedRows` or `LongRows`.
-    outputs: which of the blocks' outputs, one after the other, each token of the sequence gets.
+    outputs: For each token of the sequence, the index of its output among the outputs of all blocks.
     """
     block_outputs = [block.attend(query, key, value, scaling) for block in blocks]
     return torch.cat(block_outputs).index_select(0, outputs)[None], None
@@ -143,12 +152,12 @@ AttentionInterface.register(PACKED_ATTENTION, attend_packed)
 
 
 def _recompute_with_same_attention(model) -> None:
-    """Let checkpointed layers, which are computed again in the backward pass, attend there as in the forward pass.
+    """Let layers with gradient checkpointing use the same attention when the backward pass computes them again.
 
-    Where no unit is dropped nothing is drawn, and no random state has to be read from the device, which would wait.
+    Without dropout, the random state is not saved: reading it would wait for the device.
     """
-    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
-    keywords = {"use_reentrant": False, "preserve_rng_state": drops}
+    has_dropout = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+    keywords = {"use_reentrant": False, "preserve_rng_state": has_dropout}
     checkpoint_layer = partial(checkpoint, context_fn=partial(_checkpoint_contexts, model), **keywords)
     for layer in model.modules():
         if getattr(layer, "gradient_checkpointing", False):
@@ -156,10 +165,10 @@ def _recompute_with_same_attention(model) -> None:
 
 
 def _checkpoint_contexts(model):
-    """The contexts of the forward pass, and of its repetition in the backward pass."""
+    """The context of the forward pass, and the context of its repetition in the backward pass."""
     return nullcontext(), use_attention(model, model.config._attn_implementation)
 
 
 def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """The position of each token, counting real tokens only, so that padding on the left moves nothing."""
+    """The position of each token. Padding is not counted, so padding on the left does not shift positions."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)

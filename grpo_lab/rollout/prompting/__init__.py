@@ -1,1 +1,1 @@
-"""From prompts to token ids: what a chat template makes of messages, and whether it loses or adds anything."""
+"""From prompts to token ids: chat templates, the messages that they lose, and the tokens that tokenizers add."""

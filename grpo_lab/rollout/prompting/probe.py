@@ -1,6 +1,7 @@
-"""What a tokenizer and its chat template make of a run's prompts and completions, looked at before the first step.
+"""Quirks of a tokenizer and its chat template, found on the prompts of a run before its first step.
 
-What can be mended is (`templates.py`, `tags.py`), and a line says so; a run that could only go wrong is refused.
+Most quirks are repaired by `templates.py` and `tags.py`; a line describes each. A template that leaves out the question
+is an error.
 """
 
 from collections.abc import Iterable
@@ -18,16 +19,21 @@ from grpo_lab.rollout.prompting.templates import (
     render_prompt,
 )
 
-KINDS_OF_PROMPTS = 8  # looked at: the first prompt of each order of roles
-# Quirks that an engine which makes its own prompts would get wrong.
+KINDS_OF_PROMPTS = 8  # maximum number of prompts that are examined, the first one of each order of roles
+# The quirks that are repaired in the prompts, and that an engine which renders prompts itself would not repair.
 PROMPT_QUIRKS = ("system", "thoughts", "appended_eos")
 
 
 def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
-    """A line on each quirk of a tokenizer and its template that a run has to know, by the quirk's name.
+    """Find the quirks of a tokenizer and its chat template; return a line on each, by the name of the quirk.
+
+    Args:
+        tokenizer: The tokenizer of the policy.
+        prompts: The prompts of a run.
+        eos_token_ids: The tokens that end a completion.
 
     Raises:
-        InputError: where the template leaves out the question.
+        InputError: If the template leaves out the question.
     """
     quirks: dict[str, str] = {}
     if tags := tag_tokens(tokenizer, eos_token_ids):
@@ -35,8 +41,8 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
         quirks["tags"] = f"{names} are special tokens of this tokenizer: they stay in what the rewards see"
     end_tokens = [*filter(None, tokenizer.convert_ids_to_tokens([*eos_token_ids]))]
     for prompt in _one_per_role_order(prompts):
-        quirks_of_form = _text_quirks if isinstance(prompt, str) else _chat_quirks
-        quirks = quirks_of_form(tokenizer, prompt) | quirks
+        find_quirks = _text_quirks if isinstance(prompt, str) else _chat_quirks
+        quirks = find_quirks(tokenizer, prompt) | quirks
         text = render_prompt(tokenizer, prompt).rstrip()
         if end_token := next(filter(text.endswith, end_tokens), None):
             subject = (
@@ -54,12 +60,12 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
 
 
 def _one_per_role_order(prompts: Iterable) -> list:
-    first: dict[tuple, object] = {}
+    first_by_roles: dict[tuple, object] = {}
     for prompt in prompts:
         roles = () if isinstance(prompt, str) else tuple(message.get("role") for message in prompt)
-        if roles not in first and len(first) < KINDS_OF_PROMPTS:
-            first[roles] = prompt
-    return [*first.values()]
+        if roles not in first_by_roles and len(first_by_roles) < KINDS_OF_PROMPTS:
+            first_by_roles[roles] = prompt
+    return [*first_by_roles.values()]
 
 
 def _text_quirks(tokenizer, prompt: str) -> dict[str, str]:
@@ -73,25 +79,26 @@ def _text_quirks(tokenizer, prompt: str) -> dict[str, str]:
 
 def _chat_quirks(tokenizer, prompt: list[dict]) -> dict[str, str]:
     quirks = {}
-    bare = apply_template(tokenizer, prompt)
+    template_text = apply_template(tokenizer, prompt)
     text = render_prompt(tokenizer, prompt)
     questions = [message["content"] for message in prompt if message["role"] == "user"]
     if questions and not any(word in text for word in questions[-1].split()):
         problem = f"leaves out what the user says, {questions[-1]!r:.60}"
         raise InputError("chat_template", None, "expected one that writes every message", found=problem)
-    if loses_system(prompt, bare):
-        is_mended = not loses_system(prompt, text)
-        remedy = "it stands before the first question" if is_mended else "the model does not get it"
+    if loses_system(prompt, template_text):
+        is_repaired = not loses_system(prompt, text)
+        remedy = "it stands before the first question" if is_repaired else "the model does not get it"
         quirks["system"] = f"the chat template drops the system message: {remedy}"
-    if loses_thoughts(prompt, bare):
+    if loses_thoughts(prompt, template_text):
         remedy = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
         quirks["thoughts"] = f"the chat template strips the thoughts of earlier answers: {remedy}"
     contents = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
-    if lost := next((content for content in contents if not contains(text, content)), None):
-        quirks["message"] = f"the chat template changes or drops a message, {lost!r:.60}"
-    if any(apply_template(tokenizer, prompt) != bare for _ in range(4)):
+    lost_content = next((content for content in contents if not contains(text, content)), None)
+    if lost_content:
+        quirks["message"] = f"the chat template changes or drops a message, {lost_content!r:.60}"
+    if any(apply_template(tokenizer, prompt) != template_text for _ in range(4)):
         quirks["chance"] = "the chat template writes another prompt each time: a resumed run has others"
-    elif bare != apply_template(
+    elif template_text != apply_template(
         tokenizer, prompt, date=TEMPLATE_DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)
     ):
         remedy = f"it is {TEMPLATE_DATE:%d %b %Y} in every prompt, so that a resumed run has the same"

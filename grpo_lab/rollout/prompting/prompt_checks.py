@@ -1,4 +1,4 @@
-"""Whether prompts can be given to a model: in a form that its tokenizer takes, and within its context."""
+"""Checks of prompts before a run: that the tokenizer can encode them, and that they fit into the model's context."""
 
 import itertools
 import sys
@@ -9,11 +9,18 @@ from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import apply_template_together, check_prompt, is_complete, render_prompt
 
-RENDERED_AT_ONCE = 1000
+RENDERED_AT_ONCE = 1000  # prompts
 
 
 def check_context_length(model_config, tokens: int, max_completion_length: int, name: str = "prompt") -> None:
-    """Raise ValueError unless prompt and completion together fit into the model's context."""
+    """Raise ValueError unless prompt and completion together fit into the model's context.
+
+    Args:
+        model_config: The configuration of the model.
+        tokens: Number of tokens of the prompt.
+        max_completion_length: Maximum number of tokens of a completion.
+        name: The name of the prompt in the error.
+    """
     limit = context_length(model_config)
     if limit is None or tokens + max_completion_length <= limit:
         return
@@ -29,7 +36,18 @@ def check_prompts(
     dataset: str = "dataset",
     tools: list[dict] | None = None,
 ) -> None:
-    """Check all prompts of a run before its first step; those that surely fit are not encoded."""
+    """Raise InputTypeError for the first prompt that cannot be encoded, or that is too long for the model's context.
+
+    Prompts whose text is so short that they fit in any case are not encoded.
+
+    Args:
+        model_config: The configuration of the model.
+        tokenizer: The tokenizer of the model.
+        prompts: The prompts of a run.
+        max_completion_length: Maximum number of tokens of a completion.
+        dataset: The name of the data in the error.
+        tools: JSON schemas of the functions that the chat template describes to the model.
+    """
     max_prompt_length = (context_length(model_config) or sys.maxsize) - max_completion_length
     iterator, start = iter(prompts), 0
     while batch := [*itertools.islice(iterator, RENDERED_AT_ONCE)]:
@@ -46,13 +64,12 @@ def check_prompts(
 
 
 def _surely_fits(text: str, max_prompt_length: int) -> bool:
-    """True for a text that fits however it is encoded: no token stands for less than a byte, but for one that may open
-    the sequence."""
+    """True if a text fits however it is encoded: it has at most one token per byte, and one that opens the sequence."""
     return 0 < len(text.encode()) < max_prompt_length
 
 
 def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: list[dict] | None) -> Iterator[int]:
-    """Yield the index of each prompt that has to be checked by itself; the texts of all prompts show which."""
+    """Yield the index of each prompt that has to be checked by itself. All texts are rendered together for this."""
     try:
         for prompt in prompts:
             check_prompt(tokenizer, prompt, "prompt")
@@ -60,10 +77,11 @@ def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: l
         yield from range(len(prompts))
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    texts = chats and apply_template_together(tokenizer, chats, tools)
-    remaining = iter(texts or [None] * len(chats))
+    chat_texts = apply_template_together(tokenizer, chats, tools) if chats else None
+    remaining_texts = iter(chat_texts or [None] * len(chats))
     for index, prompt in enumerate(prompts):
-        text = prompt if isinstance(prompt, str) else next(remaining)
-        is_valid = text is not None and _surely_fits(text, max_prompt_length)
-        if not is_valid or not (isinstance(prompt, str) or is_complete(prompt, text)):
+        is_chat = not isinstance(prompt, str)
+        text = next(remaining_texts) if is_chat else prompt
+        is_short = text is not None and _surely_fits(text, max_prompt_length)
+        if not is_short or (is_chat and not is_complete(prompt, text)):
             yield index

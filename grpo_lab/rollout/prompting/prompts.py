@@ -1,4 +1,4 @@
-"""Prompts as token ids, padded on the left; which token pads, and which tokens end a completion."""
+"""Prompts as token ids, padded on the left; the padding token, and the tokens that end a completion."""
 
 import torch
 
@@ -8,13 +8,16 @@ from grpo_lab.rollout.prompting.templates import render_prompt
 
 
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
-    """Turn prompts (strings, or message lists for the chat template) into ids and mask, padded on the left.
+    """Encode prompts as token ids and mask, padded on the left.
 
-    tools: JSON schemas of the functions that the chat template tells the model of.
+    Args:
+        tokenizer: The tokenizer of the policy.
+        prompts: P prompts, each a string, or a list of messages for the chat template.
+        tools: JSON schemas of the functions that the chat template describes to the model.
 
     Raises:
-        ValueError: for a prompt without a token, messages without role or content, content that is no text, and message
-            lists where the tokenizer has no chat template.
+        ValueError: If a prompt has no token, if a message has no role or no content, if a content is not a string, or
+            if the tokenizer has no chat template for messages.
     """
     if not prompts:
         raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
@@ -27,7 +30,14 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
-    """The token ids of a prompt. A chat template writes the special tokens itself; none is added to its text."""
+    """The token ids of a prompt. No special tokens are added to the text of a chat template, which writes its own.
+
+    Args:
+        tokenizer: The tokenizer of the policy.
+        prompt: A string, or a list of messages for the chat template.
+        name: The name of the prompt in errors.
+        tools: JSON schemas of the functions that the chat template describes to the model.
+    """
     text = render_prompt(tokenizer, prompt, name, tools)
     ids = tokenizer(text, add_special_tokens=isinstance(prompt, str), verbose=False)["input_ids"]
     if isinstance(prompt, str):
@@ -38,26 +48,28 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
 
 
 def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
-    """The ids of a text that is to go on, without what a tokenizer appends to one that is complete."""
+    """The ids of a text without the special tokens that the tokenizer appends, since a completion follows the text."""
     if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
         return ids
-    bare = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    starts = (start for start in range(len(ids) - len(bare) + 1) if bare and ids[start : start + len(bare)] == bare)
-    if (start := next(starts, None)) is not None:
-        return ids[: start + len(bare)]
-    is_appended = ids[-1] == tokenizer.eos_token_id != getattr(tokenizer, "bos_token_id", None)
-    return ids[:-1] if is_appended and bare[-1:] != ids[-1:] else ids
+    text_ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    if text_ids:
+        for start in range(len(ids) - len(text_ids) + 1):
+            end = start + len(text_ids)
+            if ids[start:end] == text_ids:
+                return ids[:end]
+    ends_with_eos = ids[-1] == tokenizer.eos_token_id and ids[-1] != getattr(tokenizer, "bos_token_id", None)
+    return ids[:-1] if ends_with_eos and text_ids[-1:] != ids[-1:] else ids
 
 
 def pad_token_id(tokenizer) -> int:
-    """The padding token, or the end token in its place: padding is masked by position, so nothing is confused."""
+    """The id of the padding token; if the tokenizer has none, the end token: padding is masked by position."""
     if tokenizer.eos_token_id is None:
         raise InputError("tokenizer", None, "expected one, so that completions can end", found="has no eos_token")
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def end_token_ids(model, tokenizer) -> list[int]:
-    """Every token that ends a completion: the tokenizer's, and those the checkpoint names."""
+    """The ids of all tokens that end a completion: the tokenizer's, and those of the checkpoint, in ascending order."""
     config_ids = model.generation_config.eos_token_id
     config_ids = config_ids if isinstance(config_ids, list) else [config_ids]
     return sorted({token for token in [*config_ids, tokenizer.eos_token_id] if token is not None})

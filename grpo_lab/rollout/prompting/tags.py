@@ -1,23 +1,29 @@
-"""The text of a completion as the rewards see it, with the tags that a prompt opened or a tokenizer would leave out."""
+"""The text of a completion as the rewards see it.
+
+It has two things that plain decoding leaves out: tags such as </think> that are special tokens of the tokenizer, and
+the tag that opens a thought if the prompt ends with it.
+"""
 
 import re
 from collections.abc import Iterable
 
 from grpo_lab.rollout.inputs import Prompts
 
+# An opening or a closing tag: its bracket, the slash of a closing tag, and its name with the closing bracket.
 _TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
 _OPENING = r"<((?:\w+:)?(?:think|thinking|thought|reasoning))>|\[THINK\]|◁think▷"
+# The end of a prompt that opens a thought, and may close it again.
 _PREFIX = re.compile(
     rf"({_OPENING})\s*(?:[^<\[◁]*(?:</\2>|\[/THINK\]|◁/think▷)\s*)?$",
     re.IGNORECASE,
 )
 _FRAMING = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_TAIL = 64  # tokens at a prompt's end, enough for a thought that is opened, and closed after a sentence
+_TAIL_TOKENS = 64  # tokens at the end of a prompt: enough for a thought that is opened, and closed after a sentence
 
 
 def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:
-    """The end of a prompt that opens the thinking itself, such as "<think>" and a line break; or ""."""
-    match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False))
+    """The end of a prompt that opens a thought, such as "<think>" and a line break; "" if it opens none."""
+    match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL_TOKENS:], skip_special_tokens=False))
     return match[0] if match else ""
 
 
@@ -27,44 +33,76 @@ def thought_prefixes(tokenizer, prompts: Prompts) -> list[str]:
 
 
 def opening_tag(prefix: str) -> str:
-    """The tag with which a `thought_prefix` begins."""
+    """The tag that a `thought_prefix` begins with, such as "<think>"; "" for an empty prefix."""
     return match[1] if (match := _PREFIX.match(prefix)) else ""
 
 
 def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
-    """The special tokens that are tags of a pair, such as <think> and </think>, but for those that frame every text."""
-    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    named = {tokenizer.special_tokens_map.get(name) for name in _FRAMING} if added else set()
-    contents = {token.content for token in added.values()} - named
-    return {
-        token_id: token.content
-        for token_id, token in added.items()
-        if token.special
-        and (tag := _TAG.fullmatch(token.content))
-        and _pair(*filter(None, tag.groups())) <= contents
-        and token_id not in {*eos_token_ids}
-    }
+    """The special tokens that belong to a pair of tags, such as <think> and </think>: the text of each by its id.
+
+    Tokens that frame a text, such as the begin and the end token, are not tags; `eos_token_ids` names further ones.
+    """
+    added_tokens = getattr(tokenizer, "added_tokens_decoder", None)
+    if not added_tokens:
+        return {}
+    framing_tokens = {tokenizer.special_tokens_map.get(name) for name in _FRAMING}
+    candidates = {token.content for token in added_tokens.values()} - framing_tokens
+    end_ids = {*eos_token_ids}
+    tags = {}
+    for token_id, token in added_tokens.items():
+        pair = _pair_of_tag(token.content)
+        if token.special and pair and pair <= candidates and token_id not in end_ids:
+            tags[token_id] = token.content
+    return tags
+
+
+def texts_for_rewards(
+    tokenizer, completion_ids: list[list[int]], prompts: Prompts, eos_token_ids: Iterable[int]
+) -> list[str]:
+    """The text of each completion as the rewards see it.
+
+    Args:
+        tokenizer: The tokenizer that decodes the ids.
+        completion_ids: The ids of B completions without padding, G consecutive ones for each prompt.
+        prompts: The P prompts, B = P*G.
+        eos_token_ids: The tokens that end a completion; they are left out.
+    """
+    num_generations = len(completion_ids) // len(prompts.ids)
+    tags = tag_tokens(tokenizer, eos_token_ids)
+    prefixes = thought_prefixes(tokenizer, prompts)
+    return [
+        text_for_rewards(tokenizer, ids, tags, prefixes[row // num_generations])
+        for row, ids in enumerate(completion_ids)
+    ]
 
 
 def text_for_rewards(tokenizer, completion_ids: list[int], tags: dict[int, str], prefix: str = "") -> str:
-    """A completion as the rewards see it: with tags but without other special tokens, after the thought prefix."""
+    """The text of a completion as the rewards see it: the prompt's thought prefix, then the decoded completion.
+
+    Args:
+        tokenizer: The tokenizer that decodes the ids.
+        completion_ids: The ids of the completion without padding.
+        tags: The `tag_tokens` of the tokenizer. They stay in the text; all other special tokens are left out.
+        prefix: The `thought_prefix` of the prompt. It is left out if the completion opens the thought once more.
+    """
     if tags:
-        return with_thought_prefix(text_with_tags(tokenizer, completion_ids, tags), prefix)
-    return with_thought_prefix(tokenizer.decode(completion_ids, skip_special_tokens=True), prefix)
+        text = _text_with_tags(tokenizer, completion_ids, tags)
+    else:
+        text = tokenizer.decode(completion_ids, skip_special_tokens=True)
+    opens_thought_again = prefix != "" and text.lstrip().startswith(opening_tag(prefix))
+    return text if opens_thought_again else prefix + text
 
 
-def text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
-    """The text of a completion, of whose special tokens only the tags show."""
+def _text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
     special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
     text_ids = [token_id for token_id in completion_ids if token_id in tags or token_id not in special]
     return tokenizer.decode(text_ids, skip_special_tokens=False)
 
 
-def with_thought_prefix(text: str, prefix: str) -> str:
-    """The text after the prompt's thought prefix, which a completion that opens the thought once more does not need."""
-    return text if prefix and text.lstrip().startswith(opening_tag(prefix)) else prefix + text
-
-
-def _pair(bracket: str, *parts: str) -> set[str]:
-    """The opening and the closing tag, from the bracket, the slash of a closing one, and the name."""
-    return {bracket + parts[-1], f"{bracket}/{parts[-1]}"}
+def _pair_of_tag(text: str) -> set[str]:
+    """The opening and the closing tag of the pair that a tag belongs to; empty if the text is not a tag."""
+    match = _TAG.fullmatch(text)
+    if match is None:
+        return set()
+    bracket, *_, name = filter(None, match.groups())
+    return {bracket + name, f"{bracket}/{name}"}

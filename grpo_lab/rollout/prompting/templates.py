@@ -1,8 +1,8 @@
-"""From chat messages to the text that the model reads: what the template makes of them, and what it would lose.
+"""From chat messages to the text that the model reads, by the chat template of its tokenizer.
 
-Some templates drop the system message, strip the thoughts of earlier answers, or write the date. The first two are put
-back, so that the model gets the prompt that was asked for; and the date is always the same, so that a resumed run has
-the prompts of the run that it goes on with. `probe.py` says so before the first step.
+Some templates drop the system message, strip the thoughts of earlier answers, or write the date. Here the system
+message and the thoughts are put back, so that the model gets all messages. The date is always the same, so that a
+resumed run has the same prompts. `probe.py` reports this before the first step.
 """
 
 import json
@@ -12,16 +12,20 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError
 
-TEMPLATE_DATE = datetime(2024, 7, 26)  # which Llama 3's own template takes where it has no clock
+TEMPLATE_DATE = datetime(2024, 7, 26)  # the date that Llama 3's template writes if it has no clock
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_END_OF_PROMPT = "\0\1"  # between the texts of several prompts; where one contains it, they are rendered one by one
-_HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # characters of nobody, at which no template looks
+_END_OF_PROMPT = "\0\1"  # separates the texts of several prompts; if a text contains it, they are rendered one by one
+_HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # private-use characters, which no template searches for
 
 
 def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
-    """The prompt as the tokenizer reads it: a list of messages goes through the chat template, and none is lost.
+    """The text of a prompt: a string as it is, a list of messages by the chat template, with no message lost.
 
-    tools: JSON schemas of functions that a chat template may tell the model of.
+    Args:
+        tokenizer: The tokenizer with the chat template.
+        prompt: A string, or a list of messages.
+        name: The name of the prompt in errors.
+        tools: JSON schemas of the functions that the chat template describes to the model.
     """
     check_prompt(tokenizer, prompt, name)
     if isinstance(prompt, str):
@@ -31,15 +35,15 @@ def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
         prompt = [_with_thoughts_hidden(message) for message in prompt]
         text = apply_template(tokenizer, prompt, name, tools=tools)
     if loses_system(prompt, text):
-        moved = apply_template(tokenizer, system_in_question(prompt), name, tools=tools)
-        text = text if loses_system(prompt, moved) else moved
+        text_with_system = apply_template(tokenizer, system_in_question(prompt), name, tools=tools)
+        text = text if loses_system(prompt, text_with_system) else text_with_system
     for tag, hidden in _HIDDEN.items():
         text = text.replace(hidden, tag)
     return text
 
 
 def check_prompt(tokenizer, prompt, name: str) -> None:
-    """Raise ValueError unless it is a string, or messages for a tokenizer with a chat template."""
+    """Raise ValueError unless the prompt is a string, or a list of messages for a tokenizer with a chat template."""
     if isinstance(prompt, str):
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
@@ -66,11 +70,11 @@ def apply_template(
     date: datetime = TEMPLATE_DATE,
     tools: list[dict] | None = None,
 ) -> str:
-    """The text that the chat template makes of messages, on this date."""
+    """The text that the chat template writes for messages. A template that writes the date writes `date`."""
     arguments = _template_arguments(tokenizer, date, tools)
     try:
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
-    except Exception as error:  # templates raise what they like, such as that roles must alternate
+    except Exception as error:  # templates raise errors of their own, such as that roles must alternate
         problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
         advice = "where it takes no system message, `--system_prompt none` leaves that out"
         raise InputError(name, messages, advice, found=problem) from error
@@ -82,55 +86,55 @@ def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> 
 
 
 def apply_template_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
-    """The texts of several prompts by one call of the template, with a loop around it: five times as fast.
+    """The texts of several prompts by one call of the template inside a loop, which is five times as fast.
 
-    None where that cannot be: the template refuses one of the prompts, or is not the same within a loop.
+    None if this is impossible: the template refuses one of the prompts, or writes another text inside a loop.
     """
     try:
-        source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # which Jinja leaves out at the end
+        source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # Jinja drops it, too
         loop = f"{{% for messages in all_messages %}}\n{source}{_END_OF_PROMPT}{{% endfor %}}"
         arguments = _template_arguments(tokenizer, TEMPLATE_DATE, tools)
         arguments |= {"chat_template": loop, "all_messages": prompts}
         text = tokenizer.apply_chat_template(prompts[0], add_generation_prompt=True, tokenize=False, **arguments)
-        *texts, rest = text.split(_END_OF_PROMPT)
-        if rest or len(texts) != len(prompts):
+        *texts, after_last = text.split(_END_OF_PROMPT)
+        if after_last or len(texts) != len(prompts):
             return None
-        checked = (0, -1)
-        is_same = all(apply_template(tokenizer, prompts[i], tools=tools) == texts[i] for i in checked)
+        first_and_last = (0, -1)
+        is_same = all(apply_template(tokenizer, prompts[i], tools=tools) == texts[i] for i in first_and_last)
         return texts if is_same else None
-    except Exception:  # templates raise what they like; who renders one by one learns what is wrong with which
+    except Exception:  # templates raise errors of their own; rendering one by one will name the prompt
         return None
 
 
 def loses_system(messages: list[dict], text: str) -> bool:
-    """True if a system message of a prompt is not in its text."""
+    """True if the text of a prompt lacks one of its system messages."""
     return any(message["role"] == "system" and not contains(text, message["content"]) for message in messages)
 
 
 def loses_thoughts(messages: list[dict], text: str) -> bool:
-    """True if a thought in an earlier answer of a prompt is not in its text."""
+    """True if the text of a prompt lacks a thought (<think>...</think>) of one of its earlier answers."""
     answers = (message["content"] for message in messages if message["role"] == "assistant")
     return any(not contains(text, thought) for answer in answers for thought in _THOUGHT.findall(answer))
 
 
 def is_complete(messages: list[dict], text: str) -> bool:
-    """True if a text has all system messages and all thoughts of its prompt, so that nothing is to be put back."""
+    """True if the text of a prompt has all of its system messages and thoughts, so that nothing has to be put back."""
     return not loses_thoughts(messages, text) and not loses_system(messages, text)
 
 
 def system_in_question(messages: list[dict]) -> list[dict]:
-    """The messages with what the system says in front of the first question, as templates without a system have it."""
+    """The messages with the system messages moved to the beginning of the user's first message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     dialogue = [message for message in messages if message["role"] != "system"]
-    first = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
-    if first is None:
+    question_index = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
+    if question_index is None:
         return messages
-    question = dialogue[first] | {"content": "\n\n".join([*system, dialogue[first]["content"]])}
-    return [*dialogue[:first], question, *dialogue[first + 1 :]]
+    question = dialogue[question_index] | {"content": "\n\n".join([*system, dialogue[question_index]["content"]])}
+    return [*dialogue[:question_index], question, *dialogue[question_index + 1 :]]
 
 
 def contains(text: str, content: str) -> bool:
-    """True if a text contains what a message says; white space, and how JSON writes it, do not count."""
+    """True if a text contains the content of a message, whatever its white space, and also if it is written as JSON."""
     if content in text:
         return True
     plain_text, plain_content = " ".join(text.split()), " ".join(content.split())

@@ -1,4 +1,4 @@
-"""Log-probabilities, entropy, mask."""
+"""Log-probabilities, entropy and completion mask as literal loops."""
 
 import torch
 
@@ -6,7 +6,7 @@ from tests.support.oracles.loops import table, total
 
 
 def log_softmax(row) -> list:
-    """The largest logit is subtracted first: with logits of 1e4, exp would overflow."""
+    """The logarithm of the softmax of a row. The largest logit is subtracted, or exp(1e4) would overflow."""
     top = max(x.detach().item() for x in row)
     log_normaliser = top + torch.log(total(torch.exp(x - top) for x in row))
     return [x - log_normaliser for x in row]

@@ -91,7 +91,7 @@ def in_trls_loop(monkeypatch, rollouts):
                     raise AssertionError("TRL goes on from other tokens than we do")
                 waiting.remove(row)
                 end = next((t for t in range(position, length) if not policy[t]), length)
-                turn = r.turn[row, position:length].tolist()
+                turn = r.turn_of_token[row, position:length].tolist()
                 end = min(end, position + sum(number == turn[0] for number in turn) if turn else position)
                 turns.append(ids[position:end])
                 state["place"][row] = end
@@ -161,7 +161,7 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
         last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[:, 0]
         left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
         assert 0 < left_out == our_line["completions/clipped_ratio"] - their_line["completions/clipped_ratio"]
-        assert rollout.turn.max() >= 1 and rollout.truncated.sum() < 5
+        assert rollout.turn_of_token.max() >= 1 and rollout.truncated.sum() < 5
 
 
 PACKAGE_SCRIPTS = [

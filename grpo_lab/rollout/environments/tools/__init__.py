@@ -1,3 +1,3 @@
-"""Tools and environments under TRL's names: functions that the policy calls, worlds that episodes are played in."""
+"""Tools (functions that the policy calls) and environments (which episodes are played in), under TRL's names."""
 
-from grpo_lab.rollout.environments.tools.environment import ToolEnvironment
+from grpo_lab.rollout.environments.tools.tool_environment import ToolEnvironment

@@ -1,8 +1,8 @@
-"""How calls are read and results are written: by the tokenizer's `parse_response`, and by its chat template.
+"""Reading tool calls by the tokenizer's `parse_response`, and writing their results by its chat template.
 
-Neither goes over what was sampled: a call is read from its ids, and of a result only what the template writes after the
-policy's end token is encoded. So the template has to keep its prefix: what it wrote of a conversation must be the
-beginning of what it writes of a longer one. One that drops earlier thoughts does not, and is refused.
+Sampled ids are never encoded again. A call is read from the sampled ids. For a result, only the text that the template
+writes after the policy's end token is encoded. So the template has to keep its prefix: the text of a conversation must
+begin the text of every longer conversation. A template that drops earlier thoughts does not, and is refused.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments.episodes import encode_reply
 
-# JSON as a regular expression: what it matches, json.loads reads.
+# JSON as a regular expression. json.loads can read every text that it matches.
 _WS = r"[ \t\r\n]*+"
 _JSON = (
     r'(?(DEFINE)(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")'
@@ -26,22 +26,25 @@ _JSON = (
 _END = r"(?:<\|im_end\|>|<\|endoftext\|>)?\s*\Z"
 
 
-def json_calls(names: list[str]) -> dict:
-    """How Qwen2.5 and others write a call of these tools, for tokenizers that bring no `response_template`.
+def json_call_template(names: list[str]) -> dict:
+    """The `response_template` for calls in the form of Qwen2.5, for tokenizers that have none of their own.
 
-    JSON in <tool_call>, as their chat templates have it; or, as small models write it, without the tags. Then only a
-    whole turn is a call, bare or in one fenced block: an object of `name`, that of a tool, and `arguments`, an object.
+    A call is JSON inside <tool_call> tags, as the chat templates write it. Small models leave out the tags. So a turn
+    without tags is a call, too, if all of it, bare or in one fenced block, is a JSON object with two keys: `name`, the
+    name of a tool, and `arguments`, an object.
+
+    names: The names of the tools.
     """
     name = rf'"name"{_WS}:{_WS}"(?:{"|".join(map(re.escape, names))})"'
     arguments = rf'"arguments"{_WS}:{_WS}(?&object)'
-    both = rf"\{{{_WS}(?:{name}{_WS},{_WS}{arguments}|{arguments}{_WS},{_WS}{name}){_WS}\}}"
-    bare = rf"\A\s*+(?P<fence>```(?:json)?\s*+)?+(?={both}\s*+(?(fence)```\s*+){_END})(?!.*<tool_call>)"
+    call = rf"\{{{_WS}(?:{name}{_WS},{_WS}{arguments}|{arguments}{_WS},{_WS}{name}){_WS}\}}"
+    call_without_tags = rf"\A\s*+(?P<fence>```(?:json)?\s*+)?+(?={call}\s*+(?(fence)```\s*+){_END})(?!.*<tool_call>)"
     return {
         "start_anchor": "<|im_start|>assistant\n",
         "defaults": {"role": "assistant"},
         "fields": {
             "tool_calls": {
-                "open_pattern": rf"{_JSON}(?:<tool_call>|{bare})",
+                "open_pattern": rf"{_JSON}(?:<tool_call>|{call_without_tags})",
                 "close_pattern": rf"</tool_call>\s*|(?<!<tool_call>.*)\s*(?:```)?\s*(?={_END})",
                 "content": "json",
                 "repeats": True,
@@ -53,6 +56,7 @@ def json_calls(names: list[str]) -> dict:
     }
 
 
+# A conversation that shows what a chat template writes.
 CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
 QUESTION = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
@@ -63,31 +67,38 @@ TAKE_A_TUNED_MODEL = (
 
 
 class Dialogue:
-    """Reads the calls of a policy, and writes their results, as the tokenizer of a model has both.
+    """Reads the calls of the policy and writes their results, in the form of a tokenizer and its chat template.
 
-    schemas: JSON schemas of the tools, as the chat template takes them.
+    Args:
+        tokenizer: The tokenizer of the policy.
+        schemas: JSON schemas of the tools; empty for an environment without tools.
 
     Raises:
-        InputError: for a chat template that writes no calls or results, or does not keep its prefix; and where nobody
-            knows how its calls are to be read.
+        InputError: If the chat template writes no calls or no results, if it does not keep its prefix, or if its calls
+            cannot be read.
     """
 
     def __init__(self, tokenizer, schemas: list[dict]):
         self.tokenizer = tokenizer
         self.schemas = schemas
-        if not schemas:  # an environment without tools: nothing is called
+        if not schemas:
             return
         self._check_template()
-        self.response_template = getattr(tokenizer, "response_template", None) or json_calls(
+        self.response_template = getattr(tokenizer, "response_template", None) or json_call_template(
             [schema["function"]["name"] for schema in schemas]
         )
         self._check_reading()
 
     def read(self, ids: list[int], prefix: list[int]) -> tuple[dict, str]:
-        """The message that a turn's ids are, and what is wrong with the calls in it: a text, empty where they are well.
+        """Read a turn of the policy.
 
-        prefix: the ids before them, the prompt's among them. A message with calls that cannot be read has its text as
-        its content, and no calls.
+        Args:
+            ids: The ids of the turn.
+            prefix: The ids before the turn, including the prompt.
+
+        Returns:
+            The message, with its calls under the key "tool_calls"; and the error of a call that cannot be read, "" if
+            there is none. If there is an error, the message has the text of the turn as its content, and no calls.
         """
         tokenizer = self.tokenizer
         if not self.schemas:
@@ -101,84 +112,82 @@ class Dialogue:
                 _check_call(call)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             content = tokenizer.decode(ids, skip_special_tokens=True)
-            return {"role": "assistant", "content": content}, " ".join(
-                str(error).replace(tokenizer.eos_token, "").split()
-            )
+            problem = " ".join(str(error).replace(tokenizer.eos_token, "").split())
+            return {"role": "assistant", "content": content}, problem
         return message, ""
 
     def write(self, results: list[dict]) -> list[int]:
-        """The ids that go on after the policy's end token: these tool messages, and the beginning of its next turn."""
-        name = results[0]["name"]  # a template may take the name from the call
-        called = {
+        """The ids to append after the policy's end token: the tool messages, and the beginning of its next turn.
+
+        results: The tool messages, at least one.
+        """
+        name = results[0]["name"]  # some templates write the name of the call, not that of the result
+        call_message = {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{"type": "function", "function": _no_arguments(name)}],
+            "tool_calls": [{"type": "function", "function": {"name": name, "arguments": {}}}],
         }
-        prefix = self._up_to_end(self._text([*QUESTION, called]))
-        text = self._text([*QUESTION, called, *results], add_generation_prompt=True)
+        prefix = self._through_end_token(self._text([*QUESTION, call_message]))
+        text = self._text([*QUESTION, call_message, *results], add_generation_prompt=True)
         if not text.startswith(prefix):
-            raise self._changes_prefix()
+            raise self._prefix_error()
         return encode_reply(self.tokenizer, text[len(prefix) :])
 
     def _text(self, messages: list[dict], **keywords) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, **keywords)
 
-    def _up_to_end(self, text: str) -> str:
-        """A text up to and with its last end token, which the policy wrote; templates have a line break after it."""
+    def _through_end_token(self, text: str) -> str:
+        """The text up to and including its last end token; a template writes a line break after it."""
         end = self.tokenizer.eos_token
         return text[: text.rindex(end) + len(end)] if end in text else text
 
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found="is missing")
-        thought = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
+        call_message = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
         tool_message = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
-            called = self._text([*QUESTION, thought])
-            text = self._text([*QUESTION, thought, tool_message], add_generation_prompt=True)
-        except Exception as error:  # templates raise what they like
+            prefix = self._text([*QUESTION, call_message])
+            text = self._text([*QUESTION, call_message, tool_message], add_generation_prompt=True)
+        except Exception as error:  # templates raise errors of their own
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem) from error
-        if lost := next((part for part in ("look_up_word", "rain 7", "It falls.") if part not in text), None):
-            problem = f"leaves out {'the results of tools' if lost == 'It falls.' else 'tool calls'}"
+        has_call = CALL["function"]["name"] in text and CALL["function"]["arguments"]["word"] in text
+        if not has_call or tool_message["content"] not in text:
+            problem = f"leaves out {'the results of tools' if has_call else 'tool calls'}"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem)
-        if not text.startswith(self._up_to_end(called)) or THOUGHT not in text:
-            raise self._changes_prefix()
+        if not text.startswith(self._through_end_token(prefix)) or THOUGHT not in text:
+            raise self._prefix_error()
 
-    def _changes_prefix(self) -> InputError:
+    def _prefix_error(self) -> InputError:
         problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
         return InputError(CHAT_TEMPLATE, None, expected, found=problem)
 
     def _check_reading(self) -> None:
-        """Raise InputError where a call that the template writes is read as another one, or not at all."""
+        """Raise InputError unless a call that the template writes is read as the same call."""
         prompt_text = self._text(QUESTION, add_generation_prompt=True)
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
-        # Some begin the assistant's turn with other words where it calls a tool: what both have is the prefix.
+        # Some templates begin a turn with a call in another way. So the response begins where the two texts part.
         common = [*takewhile(lambda pair: pair[0] == pair[1], zip(prompt_text, text, strict=False))]
-        response = self._up_to_end(text)[len(common) :].lstrip("\n")
-        message, malformed = self.read(
-            encode_reply(self.tokenizer, response), encode_reply(self.tokenizer, prompt_text)
-        )
-        if malformed or message.get("tool_calls") != [CALL]:
+        response = self._through_end_token(text)[len(common) :].lstrip("\n")
+        response_ids, prompt_ids = (encode_reply(self.tokenizer, part) for part in (response, prompt_text))
+        message, error = self.read(response_ids, prompt_ids)
+        if error or message.get("tool_calls") != [CALL]:
             problem = f"is not known for the calls of this chat template, such as {response!r:.90}"
             expected = "give the tokenizer its own (transformers' response parsing), or take a model such as qwen"
             raise InputError("response_template", None, expected, found=problem)
 
 
 class MalformedCall(ValueError):
-    """A call that the policy wrote and nobody can read; it is told so."""
+    """A call that the policy wrote and that cannot be read. The policy gets the error as the result."""
 
 
 def _check_call(call: Any) -> None:
-    """Raise MalformedCall for a call without a name; one without arguments has none."""
+    """Raise MalformedCall for a call without a name. Give a call without arguments an empty dict of them."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         excerpt = json.dumps(function, ensure_ascii=False, default=str)[:80]
         raise MalformedCall(f'expected {{"name": ..., "arguments": {{...}}}} in a call, not {excerpt}')
     if function.get("arguments") is None:
         function["arguments"] = {}
-
-
-def _no_arguments(name: str) -> dict:
-    return {"name": name, "arguments": {}}

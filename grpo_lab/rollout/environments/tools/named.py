@@ -1,6 +1,6 @@
 """Tools and environments by name, for the commands: `--tools my_tools.py:search`, `--environment my_world.py:World`.
 
-Two tools are the package's own: `python`, which runs a program, and `sqlite:FILE`, which asks a database.
+Two tools come with the package: `python`, which runs a program, and `sqlite:FILE`, which queries a database.
 """
 
 import importlib.util
@@ -18,38 +18,44 @@ SQLITE = "sqlite:"
 
 
 def load_environment_arguments(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
-    """The keywords `tools` and `environment_factory` of `train`, for those that are named. Importing a file runs it."""
-    loaded: dict[str, Any] = {}
+    """Load named tools and a named environment class; return them as keyword arguments of `train`.
+
+    A file is imported, which runs its code.
+
+    tools: Names of tools: FILE:function, "python" or sqlite:FILE. None: no tools.
+    environment: FILE:Class. None: no environment.
+    """
+    keywords: dict[str, Any] = {}
     if tools:
-        loaded["tools"] = [_tool(name) for name in tools]
+        keywords["tools"] = [_load_tool(name) for name in tools]
     if environment is not None:
-        loaded["environment_factory"] = _load("environment", environment)
-        if not inspect.isclass(loaded["environment_factory"]):
+        keywords["environment_factory"] = _load_definition("environment", environment)
+        if not inspect.isclass(keywords["environment_factory"]):
             raise InputTypeError("environment", environment, "expected the name of a class")
-    return loaded
+    return keywords
 
 
-def _tool(name: str) -> Callable:
+def _load_tool(name: str) -> Callable:
     if name == PYTHON_TOOL:
         check_walls("tools", run_python)
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))
-    return _load("tools", name)
+    return _load_definition("tools", name)
 
 
-def _load(option: str, name: str) -> Any:
+def _load_definition(option: str, name: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py") or not attribute.isidentifier():
         example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
-        ours = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
-        raise InputError(option, name, f"expected a file and what is in it, such as {example}{ours}")
+        alternatives = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
+        raise InputError(option, name, f"expected a file and what is in it, such as {example}{alternatives}")
     file = Path(path).expanduser()
     if not file.is_file():
         raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
     try:
-        module = _module(file.resolve())
-    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+        module = _import_file(file.resolve())
+    except (Exception, SystemExit) as error:  # the code of a file may raise anything
         problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
     if not callable(definition := getattr(module, attribute, None)):
@@ -57,15 +63,15 @@ def _load(option: str, name: str) -> Any:
     return definition
 
 
-def _module(file: Path):
-    """The module of a file, which finds what lies beside it; imported once, however many of its names are asked for."""
+def _import_file(file: Path):
+    """Import a file as a module, once. The file can import other files of its folder."""
     name = f"own_{file.stem}"
-    known = sys.modules.get(name)
-    if known is not None and Path(known.__file__ or "") == file:
-        return known
+    imported = sys.modules.get(name)
+    if imported is not None and Path(imported.__file__ or "") == file:
+        return imported
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a resumed run looks there for the file that defines what it compares
+    sys.modules[name] = module  # a resumed run finds the source of a function by its module
     sys.path.insert(0, str(file.parent))
     try:
         spec.loader.exec_module(module)

@@ -1,7 +1,7 @@
-"""Where the code of a tool or of an environment runs: in a thread of its own, so that one that hangs has a limit.
+"""A thread that runs the code of tools and of an environment, so that a call that hangs can be given up.
 
-From its constructor to `get_reward`, all that an environment does happens in one thread and one event loop, as the
-connection to a database or a session on the network wants it.
+All code of an environment, from its constructor to `get_reward`, runs in one thread and one event loop. Connections to
+databases and sessions on a network need this.
 """
 
 import asyncio
@@ -14,40 +14,45 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-POLL_SECONDS = 1.0  # how long a wait may keep Ctrl-C waiting; and what an asynchronous tool gets beyond its limit
+POLL_SECONDS = 1.0  # longest wait before Ctrl-C is noticed; also the time that a call gets beyond its limit
 
 
 class WorkerThread:
-    """A thread in which the calls of one row run, one after the other; an environment may live in it.
-
-    is_lost: whether a call has not come back in time. Nobody can end a thread, so it is left behind.
-    """
+    """A thread that runs the calls of one episode, one after the other, and may hold an environment."""
 
     def __init__(self):
         self.environment: Any = None
-        self.is_lost = False
+        self.is_lost = False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
+        threading.Thread(target=_run_calls, args=(self._calls,), daemon=True, name="grpo_lab tool").start()
         weakref.finalize(self, self._calls.put, None)
 
     def start(self, function: Callable, arguments: Any = None, limit: float | None = None) -> Future:
-        """Begin a call, after those that have begun before it; a coroutine function runs to its end.
+        """Put a call at the end of the queue; return the future of its result. A coroutine is run to its end.
 
-        arguments: by name. What is no dict is an error of the call.
+        Args:
+            function: The function to call.
+            arguments: Its keyword arguments, a dict. With anything else, the call fails with TypeError. None: no
+                arguments.
+            limit: Limit of a coroutine in seconds; None sets no limit.
         """
         future: Future = Future()
         self._calls.put((future, function, {} if arguments is None else arguments, limit))
         return future
 
     def result(self, future: Future, limit: float | None = None) -> Any:
-        """Return or raise what a call returned or raised; after `limit` seconds TimeoutError: the thread is lost."""
+        """Wait for a call; return its result, or raise its exception.
+
+        Raises:
+            TimeoutError: If the call has not returned within `limit` seconds. The thread then counts as lost.
+        """
         waited = 0.0
         while True:
             timeout = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit + POLL_SECONDS - waited)
             try:
                 return future.result(timeout=timeout)
             except FutureTimeoutError:
-                if future.done():  # the call itself raised it
+                if future.done():  # the call itself raised TimeoutError
                     raise
                 waited += timeout
                 if limit is not None and waited >= limit + POLL_SECONDS:
@@ -55,12 +60,12 @@ class WorkerThread:
                     raise TimeoutError(f"no answer within {limit:g} seconds") from None
 
     def run(self, function: Callable, arguments: dict | None = None) -> Any:
-        """Call a function, and wait however long it takes."""
+        """Call a function in the thread, and wait for its result without a limit."""
         return self.result(self.start(function, arguments))
 
 
-def _work(calls: queue.SimpleQueue) -> None:
-    """Make the calls of a thread in their order, until None comes."""
+def _run_calls(calls: queue.SimpleQueue) -> None:
+    """Run the calls of a queue in their order, until the queue has None."""
     loop = None
     while (call := calls.get()) is not None:
         future, function, arguments, limit = call
@@ -68,16 +73,16 @@ def _work(calls: queue.SimpleQueue) -> None:
             value = function(**arguments)
             if inspect.isawaitable(value):
                 loop = loop or asyncio.new_event_loop()
-                value = loop.run_until_complete(_within(value, limit))
+                value = loop.run_until_complete(_with_limit(value, limit))
             future.set_result(value)
-        except BaseException as error:  # SystemExit, too, would end the thread and leave its caller waiting
+        except BaseException as error:  # also SystemExit: it would end the thread while the caller waits
             future.set_exception(error)
         del call, future, function, arguments
     if loop is not None:
         loop.close()
 
 
-async def _within(awaitable: Any, limit: float | None) -> Any:
+async def _with_limit(awaitable: Any, limit: float | None) -> Any:
     try:
         return await asyncio.wait_for(awaitable, limit)
     except TimeoutError as error:

@@ -1,11 +1,17 @@
-"""Tools and environments as TRL takes them: an episode is a chat in which the policy may call functions.
+"""Tools and environments with TRL's interface: an episode is a chat in which the policy may call functions.
 
-`tools` are typed functions with docstrings. `environment_factory` makes the worlds of episodes: `reset(**row)` begins
-one and may return a text for the end of the prompt; its other public methods are tools; `get_reward()`, if it has one,
-is one more reward; `get_state()`, if it has one, says in which state a turn begins. A call that fails is an answer that
-the policy can read. Where this differs from TRL: there `get_state` would be a tool; a call that cannot be read is
-answered here, too (there it ends the episode); a call has a limit in seconds, a result one in characters; an episode
-whose result has no room left counts as truncated.
+`tools` are typed functions with docstrings. `environment_factory` makes an environment, an object for one episode at a
+time:
+- `reset(**row)` begins an episode, and may return a text that is appended to the prompt.
+- `get_reward()`, if there is one, returns one more reward.
+- `get_state()`, if there is one, returns the state in which a turn begins.
+- The other public methods are tools.
+
+If a call fails, the policy gets the error as its result.
+
+This differs from TRL in four ways. There `get_state` would be a tool. A call that cannot be read ends the episode
+there; here its result is the error. Here a call has a limit in seconds, and a result has a limit in characters. An
+episode whose result has no room left counts as truncated.
 """
 
 import inspect
@@ -22,7 +28,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.episodes import sample_turns
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from grpo_lab.rollout.environments.tools.episode import ToolEpisode, call_environment, tool_methods
+from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_environment, tool_methods
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
@@ -34,13 +40,16 @@ TOOL_TIMEOUT = 30.0  # seconds
 
 
 class ToolEnvironment:
-    """Functions that the policy may call in an episode, and the world it is played in.
+    """An environment whose episodes are chats with tools, and with an environment object each if a factory is given.
 
-    tools: functions, each with types and a docstring for all of its arguments; `async` ones, too.
-    environment_factory: a class, or another function that returns an environment. As many instances as a batch has
-        episodes are made, and each is reset before every episode.
-    max_tool_calling_iterations: turns with calls at most; after that many the next turn is the last. None: any.
-    tool_timeout: seconds that a call may take. One that takes longer goes on in its thread, unheard.
+    Args:
+        tools: Functions with types and a docstring for all of their arguments; they may be `async`.
+        environment_factory: A class, or a function without arguments, that returns an environment. It is called once
+            for each episode of a batch; the environments are reset before each episode.
+        max_tool_calling_iterations: Maximum number of turns with calls; the turn after them is the last. None sets no
+            limit.
+        tool_timeout: Limit of a call in seconds. A call that takes longer fails. Its thread goes on, and its result is
+            dropped.
     """
 
     def __init__(
@@ -53,7 +62,7 @@ class ToolEnvironment:
         if max_tool_calling_iterations is not None:
             check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
         check_positive("tool_timeout", tool_timeout)
-        self.tools = _listed_tools(tools)
+        self.tools = _list_of_tools(tools)
         self.environment_factory = environment_factory
         for tool in self.tools:
             check_walls("tools", tool)
@@ -65,43 +74,43 @@ class ToolEnvironment:
             if not callable(environment_factory):
                 expected = "expected a class, or another function without arguments that returns an environment"
                 raise InputTypeError("environment_factory", environment_factory, expected)
-            first = self._new_thread()
-            self._threads = [first]
-            self.environment_class = type(first.environment)
+            first_thread = self._new_thread()
+            self._threads = [first_thread]
+            self.environment_class = type(first_thread.environment)
             self._check_environment_class()
-            methods = tool_methods(first.environment)
+            methods = tool_methods(first_thread.environment)
         self.schemas = _schemas([*self.tools, *methods])
 
     @property
     def has_instances(self) -> bool:
-        """True if each episode has an instance of the environment, which can be asked after every turn."""
+        """True if each episode has an environment object of its own."""
         return self.environment_class is not None
 
     @property
     def has_reward(self) -> bool:
-        """True if the environment rewards its episodes itself."""
+        """True if the environment objects have a method `get_reward`."""
         return callable(getattr(self.environment_class, "get_reward", None))
 
     @property
     def has_state(self) -> bool:
-        """True if the environment says in which state a turn begins."""
+        """True if the environment objects have a method `get_state`."""
         return callable(getattr(self.environment_class, "get_state", None))
 
     @property
     def ingredients(self) -> tuple[list[Callable], dict]:
-        """The code that it is made of, and its settings: what a resumed run compares."""
+        """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         functions = [*self.tools, *([] if self.environment_factory is None else [self.environment_factory])]
         settings = ("max_tool_calling_iterations", "tool_timeout")
         return functions, {name: getattr(self, name) for name in settings}
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
-        """Raise InputError for a chat template without tools, and for rows that no episode can begin with."""
+        """Raise InputError for a chat template without tools, and for rows of the data that cannot begin an episode."""
         self.check_rows(tokenizer, rows, name)
         prompts = (row["prompt"] for row in rows)
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
-        """Raise InputError for rows that no episode can begin with; unlike `check` it needs no model."""
+        """Raise InputError for what `check` finds without a model: all but prompts that are too long."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:
             problem = "has the column 'environments', which is the trainer's own keyword"
@@ -124,14 +133,20 @@ class ToolEnvironment:
         by_turn: bool = False,
         **sampling,
     ) -> Rollout:
-        """Sample G episodes of each row of the data: reset its environments, then let the policy write and call.
+        """Sample G episodes of each row of the data: reset the environments, then let the policy write and call tools.
 
-        by_turn: after every turn the environment is asked for its reward so far and its state, as it has them.
+        Args:
+            model, tokenizer: The policy and its tokenizer.
+            rows: Rows of the data, P of them.
+            num_generations: G, number of episodes of each row.
+            max_completion_length: Maximum number of tokens of an episode, including the replies.
+            by_turn: True records the reward so far and the state of an environment after every turn, if it has them.
+            sampling: The keyword arguments of `sample_completions`, from `temperature` on.
         """
         dialogue = Dialogue(tokenizer, self.schemas)
         repeated_rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.environment_class)
-        with _seeded():
+        with _randomness_from_torch():
             threads = self._take_threads(len(repeated_rows))
             prompts = [self._reset(thread, row) for thread, row in zip(threads, repeated_rows, strict=True)]
             per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
@@ -150,9 +165,9 @@ class ToolEnvironment:
             for index, row in enumerate(repeated_rows):
                 changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]
                 episodes.append(tool_episodes[index].summary(rollout, index, changed_prompt))
-        group = torch.arange(len(repeated_rows), device=rollout.mask.device) // num_generations
+        group_of_row = torch.arange(len(repeated_rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
-        return replace(rollout, episodes=episodes, group=group)
+        return replace(rollout, episodes=episodes, group_of_row=group_of_row)
 
     def _begin_episodes(
         self, threads: list[WorkerThread], dialogue: Dialogue, prompt_ids: list[list[int]], by_turn: bool
@@ -182,13 +197,13 @@ class ToolEnvironment:
         return thread
 
     def _take_threads(self, count: int) -> list[WorkerThread]:
-        """Return a thread for each episode; one whose call never came back is replaced, and so is its environment."""
+        """Return a thread for each episode. A lost thread is replaced, together with its environment."""
         self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
         self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
         return self._threads[:count]
 
     def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
-        """Reset the environment of an episode; returns the prompt, with what the environment says at its end."""
+        """Reset the environment of an episode; return the prompt, with the text that `reset` returned at its end."""
         prompt = row["prompt"]
         if thread.environment is None:
             return prompt
@@ -220,25 +235,27 @@ class ToolEnvironment:
             raise InputError(name, row, "expected those that it names, or **kwargs in it", found=problem) from error
 
     def _check_class_state(self, old_state: dict[str, str]) -> None:
-        changed = [name for name, state in _class_state(self.environment_class).items() if old_state.get(name) != state]
-        if changed:
-            problem = f"makes a {self.environment_class.__name__}, which changes {changed[0]!r} of its class"
+        """Raise InputError if an attribute of the environment class differs from its value in `old_state`."""
+        state = _class_state(self.environment_class)
+        changed_attributes = [name for name, value in state.items() if old_state.get(name) != value]
+        if changed_attributes:
+            problem = f"makes a {self.environment_class.__name__}, which changes {changed_attributes[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, found=problem)
 
 
 def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
-    """True if the episodes of each group have one prompt; `reset` may give each one of its own."""
+    """True if all episodes of each group have the same prompt. They may differ, since `reset` may append to each."""
     return all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
 
 
 def _reply(episodes: list[ToolEpisode], turns: list[Turn]) -> list[list[int] | None]:
-    """Begin the calls of all turns, and only then wait for their results: asynchronous ones run at the same time."""
+    """Start the calls of all turns, then wait for their results, so that asynchronous calls run at the same time."""
     started_calls = [episodes[turn.row].start_calls(turn) for turn in turns]
     return [episodes[turn.row].finish_calls(calls) for turn, calls in zip(turns, started_calls, strict=True)]
 
 
-def _listed_tools(tools: Any) -> list[Callable]:
+def _list_of_tools(tools: Any) -> list[Callable]:
     if tools is None:
         return []
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
@@ -247,7 +264,7 @@ def _listed_tools(tools: Any) -> list[Callable]:
 
 
 def _schemas(functions: list[Callable]) -> list[dict]:
-    """The JSON schemas of tools; raises InputError for one without types or docstring, and for two of one name."""
+    """The JSON schemas of tools. Raise InputError for a tool without types or docstring, or for two of one name."""
     from transformers.utils import get_json_schema
 
     schemas: dict[str, dict] = {}
@@ -259,7 +276,7 @@ def _schemas(functions: list[Callable]) -> list[dict]:
             raise InputError("tools", name, "expected one of each name", found=f"has {name!r} twice")
         try:
             schemas[name] = get_json_schema(function)
-        except Exception as error:  # of its own classes, which are not exported
+        except Exception as error:  # transformers raises exceptions that it does not export
             expected = "expected a type and, in the docstring, a description of each argument"
             problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
             argument = "environment_factory" if inspect.ismethod(function) else "tools"
@@ -268,7 +285,7 @@ def _schemas(functions: list[Callable]) -> list[dict]:
 
 
 def _class_state(environment_class: type | None) -> dict[str, str]:
-    """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
+    """The values, as text, of the attributes of a class that are neither functions nor properties."""
     bases = environment_class.__mro__ if environment_class else ()
     classes = [base_class for base_class in bases if base_class is not object]
     return {
@@ -280,8 +297,11 @@ def _class_state(environment_class: type | None) -> dict[str, str]:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
-    """Random numbers of Python and NumPy follow from torch's for a while: a step made again has the same world."""
+def _randomness_from_torch() -> Iterator[None]:
+    """Seed Python's and NumPy's random numbers from torch's inside this context; afterwards restore their states.
+
+    So the environments of a repeated step draw the same random numbers.
+    """
     state = random.getstate()
     numpy_state = numpy.random.get_state()  # noqa: NPY002
     seed = int(torch.randint(2**31, ()))

@@ -1,4 +1,4 @@
-"""One episode with tools: the calls in each turn of the policy, their results, and what the environment tells of it."""
+"""One episode with tools: the calls in each turn of the policy, their results, and the environment's rewards."""
 
 import inspect
 import itertools
@@ -17,17 +17,21 @@ from grpo_lab.rollout.rollout import Episode, Rollout
 NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
 MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
 
-StartedCall = tuple[str, Future | str | BaseException]  # the tool's name; its result to come, its result, or its error
+StartedCall = tuple[str, Future | str | BaseException]  # name of the tool; pending result, result or error
 
 
 class ToolEpisode:
     """One episode: the messages of the policy, the results of its calls, and the rewards and states of its turns.
 
-    thread: where its calls run; the environment of the episode lives there, reset already.
-    tools: functions that the policy may call, beside the methods of the environment.
-    tool_timeout: seconds that a call may take.
-    has_reward, has_state: whether the environment has `get_reward` and `get_state`.
-    by_turn: whether it is asked for them after every turn, and not only for the reward at the end.
+    Args:
+        thread: The thread that runs the calls. It holds the environment of the episode, which is already reset.
+        dialogue: Reads the calls and writes the results.
+        prompt_ids: The token ids of the prompt.
+        tools: Functions that the policy may call, besides the methods of the environment.
+        tool_timeout: Limit of a call in seconds.
+        has_reward: True if the environment has `get_reward`.
+        has_state: True if the environment has `get_state`.
+        by_turn: True calls `get_reward` and `get_state` after every turn; False calls only `get_reward`, at the end.
     """
 
     def __init__(
@@ -51,14 +55,14 @@ class ToolEpisode:
         self.has_reward = has_reward
         self.reward_by_turn = by_turn and has_reward
         self.state_by_turn = by_turn and has_state
-        self.turns: list[tuple[dict, list[dict]]] = []  # a message, and the results of the calls in it
+        self.turns: list[tuple[dict, list[dict]]] = []  # per turn, its message and the results of its calls
         self.calls = self.failures = 0
-        self.cumulative_rewards = [0.0]  # of the episode so far, before each turn
+        self.cumulative_rewards = [0.0]  # per turn, the reward of the episode before it
         self.states: list[Any] = []
         self._record_state()
 
     def start_calls(self, turn: Turn) -> list[StartedCall]:
-        """Read a turn of the policy, and begin the calls in it."""
+        """Read a turn of the policy, and start the calls in it."""
         message, problem = self._read(turn.ids, turn.earlier_ids)
         self.turns.append((message, []))
         calls = message.get("tool_calls") or ()
@@ -68,7 +72,7 @@ class ToolEpisode:
         return [self._start_call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
     def finish_calls(self, started_calls: list[StartedCall]) -> list[int] | None:
-        """Wait for the results of a turn's calls, and write them; None where there was no call: the episode is over."""
+        """Wait for the results of a turn's calls; return the ids to append, or None if the turn had no call."""
         results = []
         for name, outcome in started_calls:
             result = self._result_text(outcome) if isinstance(outcome, Future) else outcome
@@ -85,19 +89,29 @@ class ToolEpisode:
         return self.dialogue.write(results)
 
     def summary(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
-        """Sum up a finished episode; a tool result that had no room is not among its messages."""
+        """The record of a finished episode. Its messages leave out results that had no room.
+
+        Args:
+            rollout: The rollout with the tokens of the episode.
+            row: Index of the episode in the rollout.
+            prompt: The prompt, if `reset` changed it; else None.
+        """
         length = int(rollout.mask[row].sum())
         ids = rollout.completion_ids[row, :length].tolist()
-        turn = rollout.turn[row, :length].tolist()
+        turn_of_token = rollout.turn_of_token[row, :length].tolist()
         is_policy = rollout.policy_mask[row, :length].tolist()
+        turns_with_reply = {
+            turn for turn, policy_wrote in zip(turn_of_token, is_policy, strict=True) if not policy_wrote
+        }
         messages = []
-        for number, (message, results) in enumerate(self.turns):
+        for turn, (message, results) in enumerate(self.turns):
             messages.append(message)
-            if any(t == number and not policy for t, policy in zip(turn, is_policy, strict=True)):
+            if turn in turns_with_reply:
                 messages += results
-        last_turn = [index for index, number in enumerate(turn) if number == len(self.turns)]
-        if last_turn:  # a turn after which nobody was asked: the last of all that were allowed, or one without an end
-            message, _ = self._read(ids[last_turn[0] :], ids[: last_turn[0]])
+        # The last turn has not been read yet if it was cut off, or if no further turn is allowed.
+        if len(self.turns) in turn_of_token:
+            start = turn_of_token.index(len(self.turns))
+            message, _ = self._read(ids[start:], ids[:start])
             messages.append(message)
         reward = None
         if self.has_reward and not self.thread.is_lost:
@@ -124,8 +138,8 @@ class ToolEpisode:
         if self.thread.is_lost:
             return name, RuntimeError("an earlier call has not come back")
         future = self.thread.start(function, arguments, self.tool_timeout)
-        # Asynchronous calls of several episodes run at the same time; others one by one, in order, so that a run that
-        # is repeated has the same results.
+        # Asynchronous calls of several episodes run at the same time. Other calls run one by one, in a fixed order, so
+        # that a repeated run has the same results.
         return name, future if inspect.iscoroutinefunction(function) else self._result_text(future)
 
     def _result_text(self, future: Future) -> str | BaseException:
@@ -135,7 +149,11 @@ class ToolEpisode:
             return error
 
     def _reward_so_far(self) -> float:
-        """The reward of the episode after a turn; None adds nothing, nor does an environment whose call is lost."""
+        """The reward of the episode after a turn. If `get_reward` returns None or the thread is lost, it is unchanged.
+
+        Raises:
+            InputTypeError: If `get_reward` returns anything but a finite number or None.
+        """
         reward = None if self.thread.is_lost else call_environment(self.thread, "get_reward")
         if reward is None:
             return self.cumulative_rewards[-1]
@@ -145,7 +163,11 @@ class ToolEpisode:
         return float(reward)
 
     def _record_state(self) -> None:
-        """Record the state in which the next turn begins, if the environment tells it; a lost one is like no other."""
+        """Record the state in which the next turn begins. A lost thread gets a state that equals no other.
+
+        Raises:
+            InputTypeError: If `get_state` returns a value that cannot be compared with others (is not hashable).
+        """
         if not self.state_by_turn:
             return
         state = object() if self.thread.is_lost else call_environment(self.thread, "get_state")
@@ -159,7 +181,7 @@ class ToolEpisode:
 
 
 def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
-    """Call a method of the environment that only the trainer calls; what it raises ends the run."""
+    """Call a method of an environment that only the trainer may call. Raise RunError if the method raises."""
     try:
         return thread.run(getattr(thread.environment, method), keywords)
     except (Exception, SystemExit) as error:
@@ -168,13 +190,16 @@ def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
 
 
 def tool_methods(environment: Any) -> list[Callable]:
-    """The public methods of an environment, which are its tools. Looked for in the class: a property is not asked."""
+    """The public methods of an environment, which are its tools.
+
+    They are searched in the class, so that no property is computed.
+    """
     names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
     return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
 
 
 def _shortened(text: str) -> str:
-    """A result that the policy can read, which says where it was cut."""
+    """The text of a result, cut to `MAX_RESULT_CHARACTERS`; the end of a cut text says so."""
     if len(text) <= MAX_RESULT_CHARACTERS:
         return text
     return f"{text[:MAX_RESULT_CHARACTERS]} ... [cut: the first {MAX_RESULT_CHARACTERS:,} of {len(text):,} characters]"

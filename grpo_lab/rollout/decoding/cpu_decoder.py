@@ -1,0 +1,132 @@
+"""The decoder for a CPU, which draws from the same distributions as `Decoder` with less work.
+
+A step of 32 rows takes a CPU half as long as a step of 64 rows. So rows that have drawn the same tokens so far are one
+row of the batch until they part, and rows that have ended leave the batch. Attention reads only the columns that are
+written. A step draws one random number per row, not one per token of the vocabulary. With a large model, the vocabulary
+is multiplied and searched in blocks, and prefixes keep their place in the cache.
+
+How a step is computed follows from shapes alone, so a resumed run computes the same.
+"""
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
+from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
+from grpo_lab.rollout.decoding.decoder import Decoder
+from grpo_lab.rollout.forward.attention import attention_dtype
+from grpo_lab.rollout.forward.fast_paths import head_dim
+
+LARGE_ROW = 2**20  # bytes; larger rows of the cache are not copied when other rows come or go
+SEARCH_BLOCK = 128  # tokens
+
+
+class CpuDecoder(Decoder):
+    """The decoder for a CPU: a prefix that several rows share is computed once, and rows that have ended leave."""
+
+    shares_prefixes = True
+
+    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
+        config = self.model.config
+        numbers_per_row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * columns
+        if numbers_per_row * attention_dtype(self.model).itemsize < LARGE_ROW:
+            return super()._new_cache(num_prefixes, num_rows, columns)
+        return RoomyCache(self.model, num_prefixes, num_rows, columns, self.slot)
+
+    def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
+        head = self.model.get_output_embeddings()
+        is_large = len(head.weight) > LARGE_VOCABULARY and not self.autocast_weights
+        if not is_large or type(head) is not torch.nn.Linear or head.bias is not None:
+            return super()._forward(keywords)
+        hidden = self.model.base_model(self.token, **keywords).last_hidden_state
+        return head_logits(hidden[:, -1], head.weight)
+
+    def run(self, max_steps: int) -> int:
+        for steps in range(1, max_steps + 1):
+            if steps > 1:
+                self.regroup_rows()
+            self.cache.columns = int(self.slot) + 1  # the columns that are written
+            self.step()
+            self.take_turns()
+            if self.done.all():
+                return steps
+        return max_steps
+
+    def regroup_rows(self) -> None:
+        """Remove the rows that have ended, and give rows that drew different tokens different prefixes."""
+        writing = ~self.done
+        vocab_size = self.model.config.vocab_size
+        self.rows, self.done = self.rows[writing], self.done[writing]
+        # A prefix and the token after it, as one number.
+        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
+        new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
+        if isinstance(self.cache, RoomyCache):
+            order = order_keeping_parents(new_prefixes // vocab_size)
+            new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
+        parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size
+        self.representative_row = torch.empty_like(parent).scatter(0, self.prefix_index, self.rows)
+        if not torch.equal(parent, torch.arange(len(self.position), device=parent.device)):
+            self.position, self.visible = self.position[parent], self.visible[parent]
+            self.cache.select_rows(parent)
+
+    def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
+        """Draw the next token of every row with one random number per row.
+
+        Rows that have left use up a random number, too, so that the draws of the other rows do not change.
+        """
+        u = torch.rand(self.rollout_rows, dtype=torch.float64)
+        u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
+        return inverse_cdf(pi, u[self.rows], self.prefix_index)
+
+
+def inverse_cdf(
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+) -> Int[Tensor, " B"]:
+    """Draw one token per row with one random number u: the first token whose cumulative probability is above u.
+
+    The M cumulative distributions are stacked into one ascending sequence, the m-th from m to m + 1, so that one search
+    serves all rows.
+
+    Args:
+        pi: Probabilities of M distributions; each is scaled here so that its sum is 1.
+        u: Uniform random numbers in [0, 1), one per row, in float64: with the 24 bits of a float32, rare tokens would
+            come too seldom.
+        distribution: Index of the distribution that each row draws from, 0 to M - 1.
+
+    Returns:
+        Token ids, shape (B,).
+
+    Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
+    """
+    if pi.shape[1] <= LARGE_VOCABULARY:
+        token, *_ = _first_above(pi, u, distribution)
+    else:
+        # Search the block, then the token in it: the cumulative sums of all tokens would be ten times the work of the
+        # sums of blocks.
+        blocks = pad(pi, (0, -pi.shape[1] % SEARCH_BLOCK)).unflatten(1, (-1, SEARCH_BLOCK))
+        block, point, stacked_cdf = _first_above(blocks.sum(-1), u, distribution)
+        block = block.clamp(0, blocks.shape[1] - 1)
+        index = distribution * blocks.shape[1] + block
+        lower = torch.where(block > 0, stacked_cdf[index - 1], distribution)
+        u_in_block = ((point - lower) / (stacked_cdf[index] - lower)).clamp(0, 1)
+        rows = torch.arange(len(u), device=u.device)
+        token, *_ = _first_above(blocks[distribution, block], u_in_block, rows)
+        token += block * SEARCH_BLOCK
+    return token.clamp(0, pi.shape[1] - 1)  # only NaN needs the clamp; the check of the log-probabilities reports it
+
+
+def _first_above(
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+) -> tuple[Int[Tensor, " B"], Float64[Tensor, " B"], Float64[Tensor, " MV"]]:
+    """The first index whose cumulative probability is above u, with the values of the search behind it.
+
+    Returns:
+        The index for each row, shape (B,); the point m + u that is searched for, shape (B,); and the stacked cumulative
+        distributions, shape (M*V,), as in `inverse_cdf`.
+    """
+    cdf = pi.cumsum(-1, dtype=torch.float64)
+    stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
+    point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
+    return torch.searchsorted(stacked_cdf, point, right=True) - distribution * pi.shape[1], point, stacked_cdf
