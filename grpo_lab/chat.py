@@ -127,9 +127,9 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
 
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
-    data = {name: getattr(args, name) for name in data_options.OPTIONS}
+    data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, small=small, **system, **data)
+    task_spec = make_task_spec(args.task, for_small_model=small, **system, **data)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")

@@ -29,7 +29,7 @@ from grpo_lab.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
     TaskSpec,
-    check_names,
+    check_no_code_named,
     make_task_spec,
 )
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
@@ -248,11 +248,11 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, small=small)
+    task_spec = make_task_spec(**options, for_small_model=small)
     environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
-    if not task_spec.task.held_out:
+    if not task_spec.task.has_held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(small)
     settings["batch_size"] = settings["batch_size"] or (512 if small else 64)
@@ -317,7 +317,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
-    check_names(inherited, folder / SETTINGS_FILE)
+    check_no_code_named(inherited, folder / SETTINGS_FILE)
     rewards = run_settings.get("reward_funcs")
     weights = run_settings.get("reward_weights") if explicit.get("reward_funcs", rewards) == rewards else None
     if inherited:

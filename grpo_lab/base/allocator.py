@@ -11,7 +11,7 @@ import os
 from functools import cache
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # the parameters of `mallopt` in glibc's malloc.h
-_TAKEN_AT_ONCE = 64 * 2**20  # bytes
+_BYTES_PER_REQUEST = 64 * 2**20  # bytes
 _VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
@@ -24,7 +24,7 @@ def keep_freed_memory() -> bool:
     if not uses_glibc() or is_set_by_environment():
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    values = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: _TAKEN_AT_ONCE}  # -1: however much is free
+    values = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: _BYTES_PER_REQUEST}  # -1: however much is free
     answers = [mallopt(parameter, value) for parameter, value in values.items()]
     return answers == [1] * len(values)
 

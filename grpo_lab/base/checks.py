@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SHOWN = 5  # errors of a message that has several
+MAX_SHOWN_ERRORS = 5  # errors of a message that has several
 
 
 class InputError(ValueError):
@@ -50,9 +50,9 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     first, further = errors[0], (len(errors) if count is None else count) - 1
     if not further:
         return first
-    texts = (str(error) for error in errors[1:SHOWN])
+    texts = (str(error) for error in errors[1:MAX_SHOWN_ERRORS])
     excerpts = "; ".join(text if len(text) <= 150 else f"{text[:147]}..." for text in texts)
-    omitted = "" if further < SHOWN else f"; and {further + 1 - SHOWN:,} more"
+    omitted = "" if further < MAX_SHOWN_ERRORS else f"; and {further + 1 - MAX_SHOWN_ERRORS:,} more"
     problem = first.details.partition("; ")[0].strip() or first.argument
     allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
     error = type(first)(first.argument, first.value, allowed, found=problem)

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import prose
 
-HERE = Path(__file__).parents[1]
-PO = HERE / "po" if (HERE / "po").is_dir() else HERE.parent / "po"  # a wheel has it inside
+PACKAGE = Path(__file__).parents[1]
+PO = PACKAGE / "po" if (PACKAGE / "po").is_dir() else PACKAGE.parent / "po"  # a wheel has it inside
 # Kinds of messages (comments in grpo_lab.po) that are always filled, so that no text is searched for their form. The
 # faults of a signature come from another process as texts.
-FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
+ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/run_case)")
 FIGURES = "figures.po"  # labels of figures, for `grpo_lab.teaching.plots.labels` alone
 PRINTS = "prints.po"  # what lessons print, for `grpo_lab.teaching.notebook.prints` alone
 SLOT = re.compile(r"\{(\w+)\}")  # in a message, the place of a value
@@ -37,11 +37,11 @@ WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # punctuation between Chinese
 def enter_folder() -> None:
     """In a translated lesson: speak its language, and work where the English one does, beside the recorded runs."""
     working = Path.cwd()
-    if (folder := speak_language_of_folder(working)) is not None:
+    if (folder := set_language_from_folder(working)) is not None:
         os.chdir(folder.parent / working.relative_to(folder))
 
 
-def speak_language_of_folder(working: Path) -> Path | None:
+def set_language_from_folder(working: Path) -> Path | None:
     """The folder of translated lessons that this one is, or lies in; its language is spoken unless one is chosen."""
     folder = next((folder for folder in (working, working.parent) if folder.name == "zh"), None)
     if folder is not None:
@@ -91,7 +91,7 @@ class Message(NamedTuple):
 
     def translated(self, target: str) -> str:
         """The translation with the values in it; a value that is a message itself is in the language, too."""
-        text = known(target)[0].get(self.text, self.text)
+        text = known_messages(target)[0].get(self.text, self.text)
         named_values = {name: _value(value, target) for name, value in self.named_values.items()}
         return text.format(*[_value(value, target) for value in self.values], **named_values)
 
@@ -125,7 +125,7 @@ def _value(value: Any, target: str) -> Any:
         return value
     # "The result" begins a sentence.
     name = f"the {value[4:]}" if value.startswith("The ") else value
-    exact = known(target)[0]
+    exact = known_messages(target)[0]
     return exact.get(value) or exact.get(name, value)
 
 
@@ -157,7 +157,7 @@ def in_language(text: str, target: str) -> str:
 @cache
 def translated(text: str, target: str) -> str:
     """The text as a whole if it is known, else part by part; a part that is not known stays as it is."""
-    exact, patterns = known(target)
+    exact, patterns = known_messages(target)
     pieces = SEAMS.split(text)
     heads = ["".join(pieces[: end + 1]) for end in range(0, len(pieces), 2)]
     head, translation = pieces[0], pieces[0]
@@ -214,7 +214,7 @@ def display_catalogue(file: str, target: str) -> dict[str, str]:
 
 
 @cache
-def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
+def known_messages(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
     """Messages by their English, and forms of those with values; not what a person has yet to confirm."""
     exact, filled = {}, set()
     try:
@@ -222,7 +222,7 @@ def known(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
             for message in confirmed_messages(path):
                 if "block" not in message.auto_comments:
                     exact |= {message.id: message.string, prose(message.id): prose(message.string)}
-                if any(map(FILLED.match, message.auto_comments)):
+                if any(map(ALWAYS_FILLED.match, message.auto_comments)):
                     filled |= {message.id, prose(message.id)}
     except ImportError:  # what is missing is for the doctor to say, in English then
         return {}, []

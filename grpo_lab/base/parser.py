@@ -13,13 +13,13 @@ from pathlib import Path
 
 option_spellings: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
 
-LONGEST = 1200  # characters of a message
+MAX_MESSAGE_LENGTH = 1200  # characters of a message
 
 
 class Parser(argparse.ArgumentParser):
     """One line for an error, with exit code 2. What it reads is added to `option_spellings`, for later errors."""
 
-    where = ""  # ends an error: the file that the words come from
+    error_suffix = ""  # ends an error: the file that the words come from
 
     def __init__(self, **settings):
         super().__init__(**({"allow_abbrev": False} | settings))
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         unknown = [action for action in self._actions if action.dest not in option_spellings]
         option_spellings.update({action.dest: _option_text(action) for action in unknown})
-        if not self.where:  # of several names for an option, errors say the one that was typed
+        if not self.error_suffix:  # of several names for an option, errors say the one that was typed
             words = [word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)]
             actions = self._option_string_actions
             option_spellings.update({actions[word].dest: word for word in words if word in actions})
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         return namespace
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.error_suffix}\n")
 
 
 def command_name(module: str) -> str:
@@ -77,7 +77,7 @@ def shell_line(words: list[str]) -> str:
 def one_line(text: str) -> str:
     """The text without line breaks, and without the middle of what is very long."""
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH // 3]} ... {text[-MAX_MESSAGE_LENGTH // 2 :]}"
 
 
 def writable_file(text: str) -> Path:

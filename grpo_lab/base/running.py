@@ -15,24 +15,24 @@ BUG = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
 )
-WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
+TRACEBACK_HINT = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
 # The words of torch and CUDA, on GPUs, Linux, macOS and Windows.
 OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
-RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
+OPTION_OF_ARGUMENT = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
 
 
 class Stopped(KeyboardInterrupt):
     """A run was asked to stop, by Ctrl-C or by SIGTERM, and has saved its state; the message says what it did.
 
     exit_code: what a shell expects of a process that this signal ended: 130 or 143.
-    go_on: how to go on, which ends the message; None where there is nothing to go on from.
+    resume_hint: how to go on, which ends the message; None where there is nothing to go on from.
     """
 
-    def __init__(self, message: str, exit_code: int = INTERRUPTED, go_on: str | None = None):
-        super().__init__(message if go_on is None else f"{message} {go_on}")
+    def __init__(self, message: str, exit_code: int = INTERRUPTED, resume_hint: str | None = None):
+        super().__init__(message if resume_hint is None else f"{message} {resume_hint}")
         self.message = message
         self.exit_code = exit_code
-        self.go_on = go_on
+        self.resume_hint = resume_hint
 
 
 def command(module: str) -> Callable:
@@ -68,7 +68,7 @@ def line_for(error: Exception) -> str | None:
     An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
     theirs; any other error, a plain ValueError too, is a bug.
     """
-    traceback_hint = f" {WHERE}" if error.__cause__ is not None else ""
+    traceback_hint = f" {TRACEBACK_HINT}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
     ):
@@ -76,13 +76,13 @@ def line_for(error: Exception) -> str | None:
         return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
     if isinstance(error, InputError):
         name = error.argument
-        text = (option_spellings.get(name) or option_spellings.get(RENAMED.get(name, "")) or name) + error.details
+        text = (option_spellings.get(name) or option_spellings.get(OPTION_OF_ARGUMENT.get(name, "")) or name) + error.details
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
-        traceback_hint = f" {WHERE}" if error.errno is not None and not has_file else traceback_hint
+        traceback_hint = f" {TRACEBACK_HINT}" if error.errno is not None and not has_file else traceback_hint
     elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
-        text, traceback_hint = f"the package {error.name} is not installed", f" {WHERE}"
+        text, traceback_hint = f"the package {error.name} is not installed", f" {TRACEBACK_HINT}"
     else:
         return None
     return one_line(text) + traceback_hint

@@ -18,7 +18,7 @@ from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.task_options import add_task_option
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
-from grpo_lab.tasks.data_options import OPTIONS
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
 SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
-    data = {name: options.pop(name) for name in OPTIONS if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=small, **data)
+    data = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), for_small_model=small, **data)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:

@@ -3,17 +3,17 @@
 import re
 
 STOP_STRINGS = ("=",)
-LONGEST = 40  # characters of a term; a model that repeats itself may write thousands
+MAX_TERM_LENGTH = 40  # characters of a term; a model that repeats itself may write thousands
 _TERM = re.compile(r"([0-9]+(?:[+*-][0-9]+)+)=$")
 
 
 def calculate(text: str) -> str:
     """Return the calculator's reply to a text: the value of the term before its last "=", "" if there is none."""
-    term = _TERM.search(text.rstrip()[-LONGEST:])
+    term = _TERM.search(text.rstrip()[-MAX_TERM_LENGTH:])
     return str(_value(term[1])) if term else ""
 
 
-def calculators(texts: list[str]) -> list[str]:
+def calculator_replies(texts: list[str]) -> list[str]:
     """The calculator's reply to each of some texts."""
     return [calculate(text) for text in texts]
 

@@ -30,17 +30,17 @@ class DataOptions:
     prompt_template: str | None = None
 
     def __post_init__(self):
-        for name in OPTIONS:
+        for name in DATA_OPTION_NAMES:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value.strip()):
                 raise InputError(name, value, "expected a text")
         if self.prompt_template is not None and self.prompt_column is not None:
             expected = "expected one of prompt_column and prompt_template, which names the columns that it puts in"
             raise InputError("prompt_column", self.prompt_column, expected)
-        _ = self.pieces
+        _ = self.template_pieces
 
     @cached_property
-    def pieces(self) -> list[tuple[str, str | None]]:
+    def template_pieces(self) -> list[tuple[str, str | None]]:
         """The template as texts, each with the column that follows it; InputError for braces that hold none."""
         if self.prompt_template is None:
             return []
@@ -57,7 +57,7 @@ class DataOptions:
     @cached_property
     def needed_columns(self) -> dict[str, str]:
         """The columns that there must be, each with the option that says so."""
-        needed = {name: "prompt_template" for _, name in self.pieces if name is not None}
+        needed = {name: "prompt_template" for _, name in self.template_pieces if name is not None}
         if not needed:
             needed[self.prompt_column or "prompt"] = "prompt_column"
         return needed | ({self.answer_column: "answer_column"} if self.answer_column else {})
@@ -72,7 +72,7 @@ class DataOptions:
         if self.prompt_template is None:
             return record[self.prompt_name]
         text = ""
-        for literal, name in self.pieces:
+        for literal, name in self.template_pieces:
             text += literal
             if name is not None:
                 if isinstance(value := record[name], bool) or not isinstance(value, str | int | float):
@@ -96,10 +96,10 @@ class DataOptions:
 
     def check_unused(self, reason: str, names: Iterable[str] = ()) -> None:
         """Raise InputError for one of these options, or of all, that was given and that nothing reads."""
-        for name in names or OPTIONS:
+        for name in names or DATA_OPTION_NAMES:
             if (value := getattr(self, name)) is not None:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-OPTIONS = tuple(field.name for field in fields(DataOptions))
-USUAL = DataOptions()
+DATA_OPTION_NAMES = tuple(field.name for field in fields(DataOptions))
+DEFAULT_DATA_OPTIONS = DataOptions()

@@ -14,7 +14,7 @@ from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages,
 HUB_ID = "openai/gsm8k"
 MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k", HUB_ID)
 CONFIG = "main"
-KINDS = (".jsonl", ".parquet")
+FILE_SUFFIXES = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 
@@ -66,7 +66,7 @@ def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
         folders = filter(None, (in_modelscope(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
         if folder := next((folder for folder in folders if _files_in(folder, split)), None):
             return folder
-    if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+    if path.exists() or name.endswith(FILE_SUFFIXES) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
     from huggingface_hub import snapshot_download
 
@@ -88,7 +88,7 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 def _files_in(folder: Path, split: str) -> list[Path]:
     for directory in (folder, folder / CONFIG):
-        for kind in KINDS:
+        for kind in FILE_SUFFIXES:
             if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
     return []

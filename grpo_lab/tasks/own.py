@@ -17,7 +17,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
+from grpo_lab.tasks.data_options import EXAMPLE, DEFAULT_DATA_OPTIONS, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
 from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, split_of_hash
@@ -26,9 +26,9 @@ from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, sp
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym", *TRAINER_ARGUMENTS)
 EXPECTED = ("answer", "tests", "sql")  # the columns that say what is right
 ROLES = ("system", "user", "assistant", "tool")
-MOST_ERRORS = 100  # that are kept to be shown
+MAX_COLLECTED_ERRORS = 100  # that are kept to be shown
 TRAIN = "train"
-Split = dict[str, tuple[Table, Sequence[int]]]  # name of a split -> table, indices of its rows
+RowsBySplit = dict[str, tuple[Table, Sequence[int]]]  # name of a split -> table, indices of its rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class OwnProblems:
         return [*self.locations_by_split[split]]
 
 
-def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblems:
+def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS) -> OwnProblems:
     """Read a file or a folder, or (a text) a data set of the hub, with the held-out problems if it has them.
 
     A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout. What
@@ -205,7 +205,7 @@ def _read(
             _check_same_columns(location, row, *first)
         except InputError as error:
             count += 1
-            if len(errors) < MOST_ERRORS:
+            if len(errors) < MAX_COLLECTED_ERRORS:
                 errors.append(error)
         else:
             if not count:  # else nothing will be done with the rows
@@ -298,11 +298,11 @@ class ProblemIndex:
         return dict(indices_by_split)
 
 
-def _hashed_split(problems: ProblemIndex) -> Split:
+def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
     return {split: (problems.table, indices) for split, indices in problems.rows_by_split().items()}
 
 
-def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> Split:
+def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> RowsBySplit:
     """The problems to train on, and those of the held-out `records`; InputError for a problem that is in both."""
     table = problems.table
     held_out_table = _read(data, records, options, (table.locations[0], table.row(0)))
@@ -322,11 +322,11 @@ def _given_split(data: _Source, records: Iterator[Record], problems: ProblemInde
 
 
 def _contradiction(table: Table, index: int, first: int, column: str) -> InputError:
-    of_world = ", or, where an environment reads it, another name for this column"
+    environment_hint = ", or, where an environment reads it, another name for this column"
     return InputError(
         table.locations[index],
         _row_of(table, index),
-        f"expected one of them{of_world if column == 'answer' else ''}",
+        f"expected one of them{environment_hint if column == 'answer' else ''}",
         found=f"has the problem of {table.locations[first]} with another {column}",
     )
 

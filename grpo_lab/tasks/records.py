@@ -15,15 +15,15 @@ from grpo_lab.base.checks import InputError, InputFileError, InputPackageError
 from grpo_lab.tasks.rows import checked_json, decoded_lines, parsed_lines
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-KINDS = (".jsonl", ".json", *SEPARATORS, ".parquet")
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+FILE_SUFFIXES = (".jsonl", ".json", *SEPARATORS, ".parquet")
+HUB_ID_PATTERN = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 READERS = ("arrow", "cache", "csv", "json", "parquet", "text")  # of `datasets`: those that read plain data
 INSTALL = 'pip install "grpo-lab[data]"'
 Record = tuple[str, Any]  # where it stands, such as "mine.csv, line 7", and the record; an InputError where it is none
 
 
 def file_records(file: Path) -> Iterator[Record]:
-    """Each record of a file of one of the `KINDS`; a dict, unless the file is not as it should be.
+    """Each record of a file of one of the `FILE_SUFFIXES`; a dict, unless the file is not as it should be.
 
     What cannot be read is yielded as an InputError where reading can go on after it, and raised where it cannot.
     """
@@ -37,18 +37,18 @@ def file_records(file: Path) -> Iterator[Record]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The files of the `KINDS` in a folder, or else in its folder "data", in order of their names.
+    """The files of the `FILE_SUFFIXES` in a folder, or else in its folder "data", in order of their names.
 
     Raises InputError unless there are some, all of one kind.
     """
     for directory in (folder, folder / "data"):
-        files = [file for file in sorted(directory.glob("*")) if file.suffix in KINDS and file.is_file()]
+        files = [file for file in sorted(directory.glob("*")) if file.suffix in FILE_SUFFIXES and file.is_file()]
         files = [file for file in files if file.name not in ("dataset_info.json", "dataset_infos.json", "state.json")]
         if files:
             break
     else:
         problem = f"is {str(folder)!r}, " + ("which holds no file of data" if folder.exists() else "which is not there")
-        raise InputFileError("task", folder, f"expected files that end in {', '.join(KINDS)}", found=problem)
+        raise InputFileError("task", folder, f"expected files that end in {', '.join(FILE_SUFFIXES)}", found=problem)
     if len(kinds := {file.suffix: file.name for file in reversed(files)}) > 1:
         problem = f"is {str(folder)!r}, which holds files of several kinds: {', '.join(sorted(kinds.values()))}"
         raise InputError("task", folder, "expected one kind; name one of the files, or move the others", found=problem)
@@ -64,7 +64,7 @@ def parquet_records(file: Path) -> Iterator[dict]:
         raise InputPackageError("task", file, found=message) from error
     try:
         with ParquetFile(file) as content:
-            check_names(file.name, content.schema_arrow.names)
+            check_column_names(file.name, content.schema_arrow.names)
             for batch in content.iter_batches(batch_size=4096):
                 yield from batch.to_pylist()
     except InputError:
@@ -101,15 +101,15 @@ def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
     if data is None:
         message = f"is {name!r}, which `datasets` reads by {reader!r}"
         raise InputError("task", name, f"expected one of {', '.join(READERS)}: others may run code", found=message)
-    check_names(name, data.column_names)
+    check_column_names(name, data.column_names)
     return _numbered(f"{name}, {split}", iter(data))
 
 
-def check_names(name: str, columns: Iterable[str]) -> None:
+def check_column_names(name: str, columns: Iterable[str]) -> None:
     """Raise InputError for two columns of one name."""
     columns = list(columns)
-    if twice := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
-        problem = f"has several columns with the name {', '.join(map(repr, twice))}"
+    if duplicates := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
+        problem = f"has several columns with the name {', '.join(map(repr, duplicates))}"
         raise InputError(name, columns, "expected another name for each", found=problem)
 
 
@@ -121,7 +121,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
     """A dict of texts a line; lines of another number of values, and what is no UTF-8, are errors."""
     separator = SEPARATORS[file.suffix]
     failed: list[InputError] = []
-    lines = csv.reader(_without_failures(file, failed), delimiter=separator, strict=True)
+    lines = csv.reader(_decodable_lines(file, failed), delimiter=separator, strict=True)
     names: list[str] | None = None
     start = 1
     while True:
@@ -142,7 +142,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
         if values and names is None:
             names = values
             _check_separator(file, names)
-            check_names(file.name, filter(None, names))
+            check_column_names(file.name, filter(None, names))
         elif values and len(values) != len(names):
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
@@ -162,7 +162,7 @@ def _check_separator(file: Path, names: list[str]) -> None:
         raise InputError(file.name, names, expected, found=problem)
 
 
-def _without_failures(file: Path, failed: list[InputError]) -> Iterator[str]:
+def _decodable_lines(file: Path, failed: list[InputError]) -> Iterator[str]:
     """The lines that are UTF-8, with their ends; the errors of the others are put into the list."""
     for _, line in decoded_lines(file):
         if isinstance(line, InputError):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.tasks.rows import THINK, Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
@@ -23,7 +23,7 @@ class WordProblem:
     solve: Callable[..., int | Fraction]
 
 
-SOLVED = {
+SOLUTIONS = {
     "marbles": lambda a, b, c: a + b - c,
     "eggs": lambda a, b, c: a * b + c,
     "seats": lambda a, b, c: a * b - c,
@@ -38,7 +38,7 @@ SOLVED = {
     "apples": lambda a, b: a - 3 * b,
 }
 STORIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve in SOLVED.items())
+WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve in SOLUTIONS.items())
 
 
 def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: str = "en") -> list[Row]:
@@ -48,7 +48,7 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
     `math_reward` takes 0.75 for that as well. In Chinese ("zh") the same arguments give the same problems: a problem
     is held out in both languages or in none.
     """
-    check_choice("language", language, THINK)
+    check_choice("language", language, THINK_SYSTEM_PROMPTS)
     check_number(n, split, MAX_WORD_PROBLEMS)
     rng = random.Random(f"word/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
@@ -63,5 +63,5 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
 def _word_row(language: str, story: int, *numbers: int) -> Row:
     problem = WORD_PROBLEMS[story]
     text = problem.chinese if language == "zh" else problem.story
-    prompt = chat_messages(text.format(*numbers), THINK[language])
+    prompt = chat_messages(text.format(*numbers), THINK_SYSTEM_PROMPTS[language])
     return {"prompt": prompt, "answer": str(problem.solve(*numbers)), "numbers": list(numbers)}

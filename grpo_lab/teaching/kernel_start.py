@@ -7,7 +7,7 @@ of the environment. Nothing heavy is imported here: it would delay each of them.
 import sys
 from pathlib import Path
 
-from grpo_lab.base.language import speak_language_of_folder
+from grpo_lab.base.language import set_language_from_folder
 from grpo_lab.teaching.cell_errors import explain_errors
 
 CONFIGURATION = """# Written by grpo_lab: a cell that is run too early says which cell to run first.
@@ -17,7 +17,7 @@ c.InteractiveShellApp.extensions.append("grpo_lab.teaching.kernel_start")
 
 def load_ipython_extension(shell) -> None:
     """Explain errors from the start of a kernel on, in the language of the folder that it starts in."""
-    speak_language_of_folder(Path.cwd())
+    set_language_from_folder(Path.cwd())
     explain_errors(shell)
 
 

@@ -1,7 +1,8 @@
-"""A configuration of TRL's as options of ours: a YAML or JSON file for its TrlParser, or `GRPOConfig.to_dict()`.
+"""Translation of a TRL configuration into options of this package.
 
-In such a file every name means what it means to TRL: steps are updates, the batch is that of one process, and what
-the file does not say is TRL's default where a run's outcome depends on it.
+The configuration is a YAML or JSON file for TRL's TrlParser, or the result of its `GRPOConfig.to_dict()`. Each name is
+read with TRL's meaning: steps are updates, and the batch is the batch of one process. A setting that the file does not
+contain gets TRL's default if the outcome of a run depends on it.
 """
 
 import difflib
@@ -22,45 +23,56 @@ from grpo_lab.train.engines.options import NEEDS, TRL
 
 SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
-KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
+NOTE_KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
 REFUSED = (NOT_HERE, UNKNOWN)
-OURS_ALONE = {
+# Settings that a file of this package may contain and a file for TRL may not.
+OUR_SETTINGS_ALONE = {
     "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
 }  # fmt: skip
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
-WIDTH = 116  # characters of a line of the table
+TABLE_WIDTH = 116  # characters in a line of the table
 
 
 def is_from_trl(content: dict, options: Container[str]) -> bool:
-    """True for a file with a name of TRL's that is no option here; no run of ours writes one."""
+    """Return True if a file is for TRL: it has a name that TRL knows and that is no option of this command.
+
+    content: The values in the file by name.
+    options: Names of the options of the command.
+    """
     names = {name for name, value in content.items() if value is not None}
-    return not names & OURS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
+    return not names & OUR_SETTINGS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
 
 
 @dataclass
 class Translation:
-    """A configuration of TRL's translated: options of the command, and a note on each of its names."""
+    """A translated TRL configuration, with a note on each name in the file.
+
+    options: Options of the command, by name.
+    notes_by_kind: For each of `NOTE_KINDS`, the names in the file and a text on each.
+    trl_defaults: Options that have TRL's defaults because the file does not contain them.
+    """
 
     options: dict[str, Any] = field(default_factory=dict)
-    kinds: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
-    silent: dict[str, Any] = field(default_factory=dict)  # TRL's defaults of what the file does not say
+    notes_by_kind: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in NOTE_KINDS})
+    trl_defaults: dict[str, Any] = field(default_factory=dict)
 
     def note(self, kind: str, name: str, text: str) -> None:
-        self.kinds[kind][name] = text
+        self.notes_by_kind[kind][name] = text
 
     def take(self, name: str, value: Any, text: str | None = None) -> None:
-        """Take a value as an option; with a text, because it means something else here."""
+        """Set an option and note it; a text says what the name means here if that differs from TRL's meaning."""
         self.options[name] = value
         self.note(SAME_MEANING if text is None else OTHERWISE, name, text or as_typed(value))
 
     @property
     def problems(self) -> list[str]:
-        return [name for kind in REFUSED for name in self.kinds[kind]]
+        """Names in the file that a run here cannot follow."""
+        return [name for kind in REFUSED for name in self.notes_by_kind[kind]]
 
     def table(self, file: str) -> str:
-        """All names of the file in one table, those of a kind together."""
+        """Return a table of all names in the file, grouped by the kind of their notes."""
         lines = [f"{file}, read as TRL {trl_names.VERSION} reads it:"]
-        for kind, notes in self.kinds.items():
+        for kind, notes in self.notes_by_kind.items():
             if kind == SAME_MEANING:
                 lines += _wrapped(kind, [f"{name} {text}" for name, text in notes.items()])
             elif kind == NO_EFFECT:
@@ -68,45 +80,50 @@ class Translation:
                     lines += _wrapped(kind, [name for name in notes if notes[name] == reason], f": {reason}")
             else:
                 lines += [line for name, text in notes.items() for line in _wrapped(kind, [f"{name}: {text}"])]
-        if self.silent:
-            values = [f"{name} {as_typed(value)}" for name, value in self.silent.items()]
+        if self.trl_defaults:
+            values = [f"{name} {as_typed(value)}" for name, value in self.trl_defaults.items()]
             lines += _wrapped("not in it: TRL's defaults", values)
         return "\n".join(lines)
 
 
 def translate(content: dict, options: Container[str], typed: dict) -> Translation:
-    """Translate a configuration of TRL's.
+    """Translate a TRL configuration into options of the command.
 
-    options: those that the command has. typed: those that were typed; what the file says of them is not looked at.
+    Args:
+        content: The values in the file by name; a None is ignored.
+        options: Names of the options of the command.
+        typed: The options that were typed, which override the file.
+
+    Raises:
+        InputError: For a batch size that is not a positive whole number.
     """
     result = Translation()
     values = _current_names({name: value for name, value in content.items() if value is not None}, result)
     if "dataset_name" in values and "task" not in typed:
         task = shell_line(["--task", str(values["dataset_name"])])
         result.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
-    typed_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
-    values = {name: value for name, value in values.items() if name not in typed_names}
+    overridden_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
+    values = {name: value for name, value in values.items() if name not in overridden_names}
     _translate_batch(values, typed, result)
     _translate_steps(values, typed, result)
     _drop_switched_off(values, typed, result)
     _translate_rest(values, options, result)
     _translate_dropout(values, typed, result)
     for name, value in trl_names.DEFAULTS.items():
-        names = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
-        if not names & {*result.options, *typed}:
-            result.options[name] = result.silent[name] = value
+        same_setting = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
+        if not same_setting & {*result.options, *typed}:
+            result.options[name] = result.trl_defaults[name] = value
     _drop_unused(typed, result)
-    noted = {name for notes in result.kinds.values() for name in notes}
+    noted_names = {name for notes in result.notes_by_kind.values() for name in notes}
     for name, value in content.items():
-        if value is not None and name not in noted:
-            result.note(
-                NO_EFFECT, name, "it was typed" if name in typed_names else "it is so here, too, or nothing reads it"
-            )
+        if value is not None and name not in noted_names:
+            is_overridden = name in overridden_names
+            result.note(NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it")
     return result
 
 
 def check_translation(result: Translation, file: str) -> None:
-    """Raise InputError for all names together that a run here cannot follow."""
+    """Raise one InputError for all names in the file that a run here cannot follow."""
     if result.problems:
         names = ", ".join(result.problems)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
@@ -114,7 +131,7 @@ def check_translation(result: Translation, file: str) -> None:
 
 
 def _current_names(values: dict, result: Translation) -> dict:
-    """The values under the names of TRL 1.16; what another version called otherwise is noted."""
+    """Return the values under the names of TRL 1.16, and note each name of another version."""
     for name in [name for name in values if name in trl_names.OTHER_VERSIONS]:
         origin, successor = trl_names.OTHER_VERSIONS[name]
         value = values.pop(name)
@@ -125,7 +142,10 @@ def _current_names(values: dict, result: Translation) -> dict:
 
 
 def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
-    """The batch of a step: as TRL computes it for one process, or as a dump of its configuration has it."""
+    """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
+
+    A dump contains `generation_batch_size`, the completions of all processes in a step.
+    """
     sizes = {name: values.pop(name) for name in BATCH if name in values}
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -136,18 +156,18 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
         return
     rows = sizes.get("per_device_train_batch_size", trl_names.BATCH)
     accumulation = sizes.get("gradient_accumulation_steps", 1)
-    parts = sizes.get("steps_per_generation")
+    microbatches = sizes.get("steps_per_generation")
     batch = sizes.get("generation_batch_size")
     processes = 1
     if batch is None:
-        batch = rows * (parts or accumulation)
-        factors = f"{rows} x {parts or accumulation}"
+        batch = rows * (microbatches or accumulation)
+        factors = f"{rows} x {microbatches or accumulation}"
         result.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
     else:
-        processes = max(1, batch // (rows * parts)) if parts else 1
+        processes = max(1, batch // (rows * microbatches)) if microbatches else 1
         result.take("generation_batch_size", batch)
     if "steps_per_generation" in sizes:
-        result.note(OTHERWISE, "steps_per_generation", f"{parts}: in generation_batch_size")
+        result.note(OTHERWISE, "steps_per_generation", f"{microbatches}: in generation_batch_size")
     result.take("per_device_train_batch_size", rows)
     if processes > 1:
         text = f"{accumulation * processes}: those of {processes} processes one after another"
@@ -157,7 +177,11 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
 
 
 class _Updates:
-    """Numbers of updates, as TRL counts them, taken into a translation as numbers of steps, as we count them."""
+    """A converter of settings that TRL counts in updates to options that are counted in steps.
+
+    values: The values in the file that are not translated yet.
+    typed: The options that were typed.
+    """
 
     def __init__(self, result: Translation, values: dict, typed: dict):
         known = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
@@ -167,13 +191,14 @@ class _Updates:
         self.result, self.per_step = result, max(1, batch // update_rows) * iterations
 
     def take(self, name: str, updates: float) -> None:
+        """Set an option to the number of steps that have this many updates, rounded up."""
         steps = math.ceil(updates / self.per_step)
         text = None if self.per_step == 1 else f"{updates} updates: {steps} steps of {self.per_step} each"
         self.result.take(name, steps, text)
 
 
 def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
-    """Translate what TRL counts in updates and we in steps, and the settings that decide whether it is read."""
+    """Translate the settings that TRL counts in updates, and the settings that decide whether they are read."""
     updates = _Updates(result, values, typed)
     _translate_length(values, typed, updates)
     _translate_evaluation_and_saving(values, updates)
@@ -182,8 +207,8 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
 
 
 def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
-    """How long the training is, and its warm-up: a number of updates, or a share of what is counted later."""
-    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.EPOCHS)
+    """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
+    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.TRAIN_EPOCHS)
     if max_updates > 0:
         updates.take("max_steps", max_updates)
     elif not typed.keys() & {"max_steps", "num_train_epochs"}:
@@ -198,7 +223,7 @@ def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
 
 
 def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
-    """How often the run evaluates and saves: here always every so many steps."""
+    """Translate how often the run evaluates and saves; this package only has a fixed number of steps in between."""
     result = updates.result
     evaluation, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
     if evaluation == "steps" and "eval_steps" not in values:
@@ -222,7 +247,7 @@ def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
 
 
 def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
-    """How often completions are shown: here `logging_steps` says nothing else."""
+    """Translate `logging_steps`, which here only decides how often completions are shown."""
     every = values.pop("logging_steps", None)
     if every is not None and values.get("log_completions", typed.get("log_completions")) and every >= 1:
         updates.take("logging_steps", every)
@@ -232,7 +257,7 @@ def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
 
 
 def _translate_reference(values: dict, updates: _Updates) -> None:
-    """How often the reference is refreshed from the policy: here it becomes the policy, without a mixture."""
+    """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
     is_synced, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
     mixture = values.pop("ref_model_mixup_alpha", 0.6)
     if is_synced:
@@ -243,7 +268,7 @@ def _translate_reference(values: dict, updates: _Updates) -> None:
 
 
 def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
-    """Leave out what belongs to LoRA, to vLLM or to its server where the file does not switch these on."""
+    """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
     everything = values | typed
     for name in [name for name in values if name.startswith(("lora_", "vllm_")) or name in ("use_rslora", "use_dora")]:
         switch = "use_vllm" if name.startswith("vllm_") else "use_peft"
@@ -254,7 +279,7 @@ def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
 
 
 def _translate_rest(values: dict, options: Container[str], result: Translation) -> None:
-    """Every other name: a setting of ours, an option of the command, or what its table says."""
+    """Translate every other name: a setting, an option of the command, or a name in the tables of `trl_names`."""
     for name, value in values.items():
         if name == "resume_from_checkpoint":
             result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
@@ -281,15 +306,15 @@ def _translate_rest(values: dict, options: Container[str], result: Translation) 
 
 
 def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
-    """The dropout of adapters, 0.05 in TRL where nobody says it; our own loop has none."""
+    """Translate the dropout of LoRA's adapters, which is 0.05 by default in TRL and always 0 in our own loop."""
     if not result.options.get("use_peft") or "lora_dropout" in typed:
         return
     dropout = values.get("lora_dropout", trl_names.LORA_DROPOUT)
     if typed.get("engine", result.options.get("engine")) == TRL or not dropout:
         if "lora_dropout" not in values:
-            result.options["lora_dropout"] = result.silent["lora_dropout"] = dropout
+            result.options["lora_dropout"] = result.trl_defaults["lora_dropout"] = dropout
     elif "lora_dropout" in values:
-        result.kinds[SAME_MEANING].pop("lora_dropout", None)
+        result.notes_by_kind[SAME_MEANING].pop("lora_dropout", None)
         result.note(NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl")
     else:
         result.options["lora_dropout"] = 0.0
@@ -297,32 +322,36 @@ def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
 
 
 def _drop_unused(typed: dict, result: Translation) -> None:
-    """Leave out what nothing reads, such as use_bias_correction_kl without a KL term: TRL takes it in silence."""
+    """Drop settings that nothing reads, such as use_bias_correction_kl without a KL term, which TRL ignores."""
     config = {name: spec.default for name, spec in SETTINGS.items()}
     config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
     config["output_dir"] = config["output_dir"] or "anywhere"
     for name, spec in SETTINGS.items():
         if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
-            return  # which is refused by name afterwards
+            return  # the unknown choice is refused later, when the configuration is made
     while unused := dict(unused_settings(SimpleNamespace(**config), SETTINGS)):
         for name, reason in unused.items():
             config[name] = SETTINGS[name].default
             if name in result.options:
                 del result.options[name]
-                result.silent.pop(name, None)
-                result.kinds[SAME_MEANING].pop(name, None)
+                result.trl_defaults.pop(name, None)
+                result.notes_by_kind[SAME_MEANING].pop(name, None)
                 result.note(NO_EFFECT, name, f"nothing reads it with {reason}")
         if not unused.keys() - typed.keys():
             return
 
 
 def _wrapped(kind: str, parts: Iterable[str], ending: str = "") -> list[str]:
-    """Lines of the table: the kind, and its parts with commas between them; none if there are no parts."""
-    *first_parts, last_part = [*parts] or [""]
-    lines: list[str] = []
-    for part in [*first_parts, last_part + ending] if last_part else []:
-        if lines and len(lines[-1]) + len(part) + 2 <= WIDTH - 30:
+    """Return lines of the table: the kind, and its parts separated by commas; no lines if there are no parts."""
+    parts = list(parts)
+    if not parts:
+        return []
+    parts[-1] += ending
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 <= TABLE_WIDTH - 30:
             lines[-1] += f", {part}"
         else:
-            lines[-1:] = [*(f"{line}," for line in lines[-1:]), part]
+            lines[-1] += ","
+            lines.append(part)
     return [f"  {kind if number == 0 else '':26}  {line}" for number, line in enumerate(lines)]

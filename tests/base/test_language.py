@@ -47,7 +47,7 @@ def chinese(tmp_path, monkeypatch):
 
 
 def forget() -> None:
-    language.known.cache_clear()
+    language.known_messages.cache_clear()
     language.translated.cache_clear()
 
 

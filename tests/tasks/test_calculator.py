@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
-from grpo_lab.tasks.calculator import calculate, calculators
+from grpo_lab.tasks.calculator import calculate, calculator_replies
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_it_writes_the_value_of_the_term_before_the_last_sign(text, value):
 
 def test_it_is_right_wherever_python_is():
     terms = ["1+2", "12*3+4", "7-8*9", "5*5*5", "100-1-1+2*3", "0*9"]
-    assert calculators([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]
+    assert calculator_replies([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]
 
 
 def test_the_shipped_model_asks_it(tiny):

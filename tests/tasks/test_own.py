@@ -126,7 +126,7 @@ def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_colum
 
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
-    assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own.notes[0]
+    assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own_data.notes[0]
     with pytest.raises(ValueError, match=r"mine.jsonl has no held-out problem.*others in a file mine.test.jsonl besid"):
         task.rows("test")
 

@@ -17,7 +17,7 @@ from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.own import own_problems
-from grpo_lab.tasks.records import KINDS, file_records, hub_records
+from grpo_lab.tasks.records import FILE_SUFFIXES, file_records, hub_records
 
 RECORDS = [{"prompt": f"{n} + 1 = ?", "answer": str(n + 1), "level": str(n % 3)} for n in range(40)]
 
@@ -44,7 +44,7 @@ def all_rows(own):
     return sorted(own.rows("train") + own.rows("test"), key=lambda row: row["prompt"][-1]["content"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILE_SUFFIXES)
 def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, tmp_path):
     """The oracle is the form of the lessons, JSON Lines; a text that looks like a number stays a text."""
     own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
@@ -88,7 +88,7 @@ def test_columns_under_other_names_and_a_template(tmp_path):
     assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
     assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
     task = find_task(str(file), prompt_column="question", answer_column="solution")
-    assert [row["answer"] for split in task.own.rows_by_split for row in task.own.rows(split)] == ["I"]
+    assert [row["answer"] for split in task.own_data.rows_by_split for row in task.own_data.rows(split)] == ["I"]
 
 
 def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
@@ -110,7 +110,7 @@ def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
         expected = 10 if "dataset_split" in options else 40
         assert counts_read == counts if counts else sum(counts_read) == expected, names
         assert [line for line in own.notes if "left out" in line] == [note] * bool(note)
-        assert find_task(str(folder), **options).own.rows("train") == own.rows("train")
+        assert find_task(str(folder), **options).own_data.rows("train") == own.rows("train")
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------
@@ -236,14 +236,14 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
         lines[number]["answer"] = answer
     file = write(tmp_path / "mine.jsonl", lines)
     with pytest.raises(InputError, match="answer is ") as caught:
-        make_task_spec(str(file), ["accuracy"], small=True).rows("train", None, 0)
+        make_task_spec(str(file), ["accuracy"], for_small_model=True).rows("train", None, 0)
     wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
     train = [int(location.rpartition(" ")[2]) for location in own_problems(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
     assert wrong_answers == expected and len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
         make_task_spec(
-            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True
+            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], for_small_model=True
         ).rows("train", None, 0)
 
 
@@ -255,7 +255,7 @@ def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_
     calls, inner = [], named._check_answer
     monkeypatch.setattr(named, "_check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
     with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
-        make_task_spec(str(file), ["number"], small=True).rows("train", None, 0)
+        make_task_spec(str(file), ["number"], for_small_model=True).rows("train", None, 0)
     assert [answer for answer in calls if answer != "x"] == [4, "4"] and calls.count("x") == 40
 
 
@@ -303,10 +303,10 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     pytest.importorskip("pyarrow")
     _, loads = hub
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
-    assert len(task.own.rows("train")) + len(task.own.rows("test")) == 30 and task.name == "them/sums"
+    assert len(task.own_data.rows("train")) + len(task.own_data.rows("test")) == 30 and task.name == "them/sums"
     assert set(loads) == {("them/sums", "main")}
-    assert {location.split(", row ")[0] for location in task.own.locations("train")} == {"them/sums, train"}
-    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own
+    assert {location.split(", row ")[0] for location in task.own_data.locations("train")} == {"them/sums, train"}
+    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own_data
     rows = own.rows("train") + own.rows("test")
     messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]
     assert rows == [record | {"prompt": prompt} for record, prompt in zip(RECORDS, messages, strict=True)]

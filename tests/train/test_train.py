@@ -20,7 +20,7 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
-from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
 from tests.support.worlds import make_world, same_weights, weights
@@ -45,7 +45,7 @@ DEFAULT_OPTIONS = {
     "chat_template": "model",
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
-} | dict.fromkeys(DATA_OPTIONS)
+} | dict.fromkeys(DATA_OPTION_NAMES)
 SHORT_RUN = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
@@ -288,7 +288,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     assert train_command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
-        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model", **dict.fromkeys(DATA_OPTIONS),
+        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model", **dict.fromkeys(DATA_OPTION_NAMES),
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),

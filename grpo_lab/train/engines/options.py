@@ -1,4 +1,4 @@
-"""Which engine trains, what it trains, on how many processes, and who samples: options of a command."""
+"""The engine that trains a run, and the options that choose it: trainer, LoRA, FSDP2 and vLLM."""
 
 from argparse import SUPPRESS, ArgumentParser
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from grpo_lab.train.engines.settings import check_settings
 
 OURS, TRL = "grpo_lab", "trl"
 SERVER = {"vllm_mode": "server"}
-# TRL's own names for the sampling by vLLM: type, and the options without which one is not read.
+# Options for sampling with vLLM, under TRL's names: the type of each, and the other options that it requires.
 VLLM: dict[str, tuple[Any, dict]] = {
     "vllm_mode": (str, {}),
     "vllm_server_base_url": (str, SERVER),
@@ -30,7 +30,8 @@ VLLM: dict[str, tuple[Any, dict]] = {
     "vllm_importance_sampling_mode": (str, {}),
     "vllm_importance_sampling_clip_max": (float, {}),
 }
-NEEDS: dict[str, dict] = {  # which option needs which others, and with what values
+# Options that are read only together with others: for each, the required values of the other options.
+NEEDS: dict[str, dict] = {
     "fsdp": {"engine": TRL},
     "use_vllm": {"engine": TRL},
     **{name: {"use_peft": True} for name in LORA_DEFAULTS},
@@ -40,11 +41,12 @@ NEEDS: dict[str, dict] = {  # which option needs which others, and with what val
 
 @dataclass(frozen=True)
 class Engine:
-    """The loop that trains, this package's own or TRL's, and what it trains.
+    """The training loop of a run, with its settings for LoRA, FSDP2 and vLLM.
 
-    lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
-    fsdp: whether several processes divide the parameters by FSDP2, instead of holding all of them each.
-    vllm: by TRL's names, how vLLM samples; None samples with transformers.
+    name: "grpo_lab" for this package's own loop, "trl" for TRL's.
+    lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
+    fsdp: Whether FSDP2 divides the parameters among the processes; otherwise each process holds all of them.
+    vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
 
     name: str = OURS
@@ -53,7 +55,7 @@ class Engine:
     vllm: dict | None = None
 
     def check(self, config: GRPOConfig) -> None:
-        """Raise InputError for a setting, or processes, that the engine does not have, before a model is loaded."""
+        """Raise InputError for a setting or a number of processes that the engine does not support."""
         if self.name == TRL:
             check_settings(config, lora=self.lora is not None)
         elif (processes := world_size()) > 1:
@@ -62,29 +64,29 @@ class Engine:
         if self.lora is not None:
             check_reference(config)
 
-    def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
-        """The mode to load a model in; None for the default of the device.
+    def precision(self, config: GRPOConfig, device, is_small: bool) -> str | None:
+        """Return the precision to load the model in, one of `PRECISIONS`; None for the default of the device.
 
-        Where there is a choice, TRL and adapters take the most exact mode: TRL does not have "bf16", and adapters are
-        few.
+        If the device allows several, TRL and LoRA get the most exact one: TRL does not support "bf16", and adapters
+        have so few parameters that memory is no reason for a lower precision.
         """
-        modes = possible_precisions(device, config.requested_precision, small)
+        modes = possible_precisions(device, config.requested_precision, is_small)
         takes_most_exact = self.name == TRL or self.lora is not None
         return modes[0] if takes_most_exact and len(modes) > 1 else config.requested_precision
 
-    def load(self, name: str, config: GRPOConfig, device, small: bool):
-        """The model and its tokenizer, as this process needs them."""
+    def load(self, name: str, config: GRPOConfig, device, is_small: bool):
+        """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
         from grpo_lab.models import load_policy
 
-        precision = self.precision(config, device, small)
+        precision = self.precision(config, device, is_small)
         if not self.fsdp:
             return load_policy(name, precision=precision)
         from grpo_lab.train.engines.pieces import load_once
 
-        return load_once(name, precision or pick_precision(device, small=small).name)
+        return load_once(name, precision or pick_precision(device, small=is_small).name)
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train as `grpo_lab.trainer.train` does, which it is for this package's own loop."""
+        """Train the model with this engine, with the arguments and the result of `grpo_lab.trainer.train`."""
         if self.name == OURS:
             from grpo_lab.trainer import train
 
@@ -100,7 +102,7 @@ class Engine:
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """Add --engine, --use_peft, --fsdp, --use_vllm and what belongs to them; what was not given is absent."""
+    """Add --engine, --use_peft, --fsdp, --use_vllm and their further options, none of which has a default."""
     group = parser.add_argument_group("engine")
     trl, server = f"with --engine {TRL}", "with --vllm_mode server"
     modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
@@ -123,11 +125,12 @@ def add_engine_options(parser: ArgumentParser) -> None:
 
 
 def make_engine(options: dict) -> Engine:
-    """The engine that the options name, and what it is to train.
+    """Return the engine that the options choose.
 
     Raises:
-        InputError: for options that do not go together, or out of range, and for what is not installed.
+        InputError: For options that contradict each other, values out of range, and packages that are not installed.
     """
+    # A switch that is False counts as not given, except for an option of vLLM, which TRL reads.
     engine_options = {
         name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
     }
@@ -157,5 +160,5 @@ def make_engine(options: dict) -> Engine:
 
 
 def _switch() -> dict:
-    """Keywords for argparse to read a bool, with `--name` alone for true."""
+    """Return the keyword arguments of `add_argument` for a bool, which `--name` without a value sets to True."""
     return {"nargs": "?", "const": True, **argparse_type(bool)}

@@ -9,7 +9,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
-from grpo_lab.train.engines.settings import differences, rows_of_a_process
+from grpo_lab.train.engines.settings import differences, batch_settings_per_process
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.torchrun import ROOT, torchrun
@@ -106,7 +106,7 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
 
     def shared(**settings):
         config = GRPOConfig(num_generations=4, generation_batch_size=16, **settings)
-        return tuple(rows_of_a_process(config).values())
+        return tuple(batch_settings_per_process(config).values())
 
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
         make_engine({"engine": TRL, "fsdp": True})

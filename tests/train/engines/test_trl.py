@@ -144,7 +144,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
     settings.check_settings(ours)
     theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
-    for name in settings.SAME:
+    for name in settings.SAME_IN_TRL:
         assert getattr(theirs, name) == getattr(ours, name), name
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(theirs, name) == value, name
@@ -156,7 +156,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
-    assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    assert set(settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
@@ -204,9 +204,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = options.Engine("trl"), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, small=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, small=False) == "fp16"
-    assert options.Engine().precision(GRPOConfig(), gpu, small=False) is None
+    assert engine.precision(GRPOConfig(), gpu, is_small=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, is_small=False) == "fp16"
+    assert options.Engine().precision(GRPOConfig(), gpu, is_small=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
