@@ -129,7 +129,7 @@ def _problem(args: Namespace, small: bool) -> tuple["TaskSpec", dict]:
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, for_small_model=small, **system, **data)
+    task_spec = make_task_spec(args.task, for_tiny_model=small, **system, **data)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")

@@ -248,7 +248,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, for_small_model=small)
+    task_spec = make_task_spec(**options, for_tiny_model=small)
     environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")

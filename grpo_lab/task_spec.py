@@ -108,7 +108,7 @@ class TaskSpec:
     system_prompt: The text of the system message; None for no message.
     replaces_system_prompt: Whether the system prompt replaces the system messages that rows already have.
     has_plain_prompts: Whether the prompts are plain texts instead of lists of chat messages.
-    for_small_model: Whether the model is as small as the tiny one.
+    for_tiny_model: Whether the model is as small as the tiny one.
     """
 
     task: Task
@@ -118,7 +118,7 @@ class TaskSpec:
     system_prompt: str | None
     replaces_system_prompt: bool
     has_plain_prompts: bool = False
-    for_small_model: bool = False
+    for_tiny_model: bool = False
 
     def rows(self, split: str, n: int | None, seed: int) -> Sequence[Row]:
         """Return problems of a split with the system prompt, after checking the columns that the rewards need.
@@ -152,7 +152,7 @@ class TaskSpec:
         if own_data := self.task.own_data:
             train, test = (len(own_data.rows_by_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own_data.notes]
-        knows_sums_alone = self.for_small_model and self.task.tiny_completion_length is None
+        knows_sums_alone = self.for_tiny_model and self.task.tiny_completion_length is None
         if knows_sums_alone and (unknown := sum(not _is_sum(row) for row in rows)):
             warning = f"are no sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
@@ -172,7 +172,7 @@ def make_task_spec(
     reward_weights: list[float] | None = None,
     chat_template: str = MODEL_TEMPLATE,
     *,
-    for_small_model: bool,
+    for_tiny_model: bool,
     **data: str | None,
 ) -> TaskSpec:
     """Look up the task and the rewards that the options name, and fill in the defaults.
@@ -184,7 +184,7 @@ def make_task_spec(
             or the one that asks for think and answer tags if a reward reads them; for a small model it is no message.
         reward_weights: The weight of each reward; None takes the task's weights with the task's rewards, else 1 each.
         chat_template: The default applies the model's chat template; any other value gives prompts as plain text.
-        for_small_model: Whether the model is as small as the tiny one.
+        for_tiny_model: Whether the model is as small as the tiny one.
         **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
     chosen_task = find_task(task, **data)
@@ -193,7 +193,7 @@ def make_task_spec(
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
         reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
-    system_text = _system_prompt(system_prompt, chosen_task, names, for_small_model)
+    system_text = _system_prompt(system_prompt, chosen_task, names, for_tiny_model)
     return TaskSpec(
         task=chosen_task,
         reward_names=names,
@@ -202,14 +202,14 @@ def make_task_spec(
         system_prompt=system_text,
         replaces_system_prompt=system_prompt != BY_REWARDS,
         has_plain_prompts=chat_template != MODEL_TEMPLATE,
-        for_small_model=for_small_model,
+        for_tiny_model=for_tiny_model,
     )
 
 
-def _system_prompt(option: str, task: Task, names: tuple[str, ...], for_small_model: bool) -> str | None:
+def _system_prompt(option: str, task: Task, names: tuple[str, ...], for_tiny_model: bool) -> str | None:
     if option == BY_REWARDS:
         # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
-        if for_small_model:
+        if for_tiny_model:
             return None
         return THINK_SYSTEM_PROMPTS[task.language] if read_tags(names) else task.system_prompt
     if not option.strip():

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parameters = shape_of(model_config).parameters
     small = parameters < FEW_PARAMETERS
     data = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), for_small_model=small, **data)
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), for_tiny_model=small, **data)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:

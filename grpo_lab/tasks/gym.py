@@ -1,8 +1,8 @@
-"""The problems of reasoning-gym (Stojanovski et al., 2025): some hundred generators, each with a verifier of its own.
+"""The problems of reasoning-gym (Stojanovski et al., 2025), which has about a hundred generators with a verifier each.
 
-"chain_sum" names one, "chain_sum:max_terms=3,max_digits=2" the same with options. A hash of the question decides
-whether a problem is held out, as for the other tasks. So a question that is trained on is never measured, whatever the
-two seeds are: reasoning-gym's own seeds 0 and 1 share all but one of their problems.
+A generator is named as "chain_sum", or with options as "chain_sum:max_terms=3,max_digits=2". A hash of the question
+decides whether a problem is held out, as for the other tasks, so no problem is in both splits. Splitting by the seeds
+of reasoning-gym would not do: its seeds 0 and 1 share all but one of their problems.
 """
 
 import contextlib
@@ -19,21 +19,31 @@ from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
 GYM_PREFIX = "gym:"
 TEST_SHARE = 0.25
-DEFAULT_COUNTS = {"train": 1000, "test": 200}  # problems where nothing is said: some take milliseconds to make
-PROBLEMS_PER_SEED = 5000  # problems that one seed offers; some generators make them all before the first
-MAX_MISSES = 1000  # problems in a row that are known already: then there are no others
+DEFAULT_COUNTS = {"train": 1000, "test": 200}  # small, since some problems take milliseconds to make
+PROBLEMS_PER_SEED = 5000  # some generators make all of them before the first is read
+MAX_MISSES = 1000  # repeated problems in a row after which a generator counts as exhausted
 EXCLUDED_GENERATORS = (
-    "codeio", "composite",  # one runs programs of others, which write files into your folder; one reads files
-    # These go through sets of texts, whose order is Python's hash seed's: other problems in each process.
+    # The first runs programs that write files into the working folder; the second reads files.
+    "codeio", "composite",
+    # These iterate over sets of strings, whose order depends on Python's hash seed, so problems differ by process.
     "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
 )  # fmt: skip
 
 
 def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[Row]:
-    """`n` different problems of one split; None for as many as are usual, or fewer where there are not so many.
+    """Return `n` different problems of one split of a generator.
 
-    Rows {"prompt": messages, "answer": one that is right, "gym": which problem it is}. The same arguments always give
-    the same rows; a longer list starts with the shorter one.
+    A row is {"prompt": messages, "answer": a right answer, "gym": generator, options and index of the problem}. The
+    same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
+
+    Args:
+        split: "train" or "test".
+        n: Number of problems; None for the usual number, or fewer if the generator has fewer.
+        seed: Seed of the problems.
+        generator: The name of a generator, with its options after a colon.
+
+    Raises:
+        InputError: If the generator has fewer than `n` problems, and for an unknown generator or option.
     """
     check_choice("split", split, SPLITS)
     generator_seed = random.Random(f"gym/{seed}").randrange(2**31)
@@ -42,9 +52,9 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
     for index in range(PROBLEMS_PER_SEED):
         misses += 1
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints a dot for some
+            with contextlib.redirect_stdout(io.StringIO()):  # the generator `bf` prints dots
                 problem = problems[index]
-        except Exception:  # such as: no problem found within the options, in so many attempts
+        except Exception:  # a generator raises if it finds no problem for its options
             misses += MAX_MISSES // 20
         else:
             question = problem["question"]
@@ -61,7 +71,10 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
 
 @lru_cache(maxsize=8)
 def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
-    """A generator's name, its options as JSON, and its dataset, of which `[index]` makes a problem."""
+    """Return a generator's name, its options as JSON, and its dataset, in which indexing makes a problem.
+
+    generator: The name of a generator, with its options after a colon.
+    """
     name, _, options = generator.partition(":")
     if name not in generator_names():
         expected = f"expected {GYM_PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
@@ -71,14 +84,14 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
         user_options = yaml.safe_load("{" + options.replace("=", ": ") + "}")
         fixed_options = {"seed": seed, "size": PROBLEMS_PER_SEED}
         problems = dataset_class(config_class(**user_options, **fixed_options))
-    except Exception as error:  # no YAML, an unknown option, an assertion, and whatever another type leads to
+    except Exception as error:  # invalid YAML, an unknown option, a failed assertion, or an error by a wrong type
         refusal = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
         raise InputError("task", GYM_PREFIX + generator, refusal) from error
     return name, json.dumps(user_options | fixed_options), problems
 
 
 def generator_names() -> list[str]:
-    """Every generator that is taken, in the order of the alphabet."""
+    """Return the names of all generators that are not excluded, in alphabetical order."""
     return sorted(_reasoning_gym().factory.DATASETS.keys() - {*EXCLUDED_GENERATORS})
 
 

@@ -15,11 +15,10 @@ from grpo_lab.tasks.addition import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculator_replies
 from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.data_options import DataOptions
-from grpo_lab.tasks.gsm8k import HUB_ID, gsm8k_problems
+from grpo_lab.tasks.gsm8k import GSM8K_HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import GYM_PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.own import OwnProblems, own_problems
-from grpo_lab.tasks.records import HUB_ID_PATTERN
-from grpo_lab.tasks.records import FILE_SUFFIXES
+from grpo_lab.tasks.records import FILE_SUFFIXES, HUB_ID_PATTERN
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
@@ -73,9 +72,9 @@ class Task:
             check_at_least("n", n, 1)
         return self.problems(split, n or self.default_counts.get(split), seed)
 
-    def completion_length(self, for_small_model: bool) -> int:
+    def completion_length(self, for_tiny_model: bool) -> int:
         """Return the largest number of tokens of a completion, for a model as small as the tiny one or a larger one."""
-        if for_small_model and self.tiny_completion_length:
+        if for_tiny_model and self.tiny_completion_length:
             return self.tiny_completion_length
         return self.max_completion_length
 
@@ -137,7 +136,7 @@ TASKS = {
              partial(_chat_rows, language="zh"), **_CHAT_SETTINGS, prompt_length=64, system_prompt=ANSWER_ONLY["zh"],
              language="zh", tiny_completion_length=48),
         Task("gsm8k", "school problems from the hub, with a worked example; gsm8k:FOLDER reads them from a folder",
-             partial(_gsm8k_rows, source=HUB_ID), ("last", "format"), (1.0, 0.1),
+             partial(_gsm8k_rows, source=GSM8K_HUB_ID), ("last", "format"), (1.0, 0.1),
              max_completion_length=256, prompt_length=448),
     )
 }  # fmt: skip

@@ -118,8 +118,8 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
 
     The plan is fitted to memory as at the start of the run; the plan for a small model is not fitted there either.
     """
-    precision = plan.engine.precision(plan.config, plan.device, plan.has_small_model)
-    plan, fitting_lines = (plan, []) if plan.has_small_model else plan.fitted_to_memory()
+    precision = plan.engine.precision(plan.config, plan.device, plan.has_tiny_model)
+    plan, fitting_lines = (plan, []) if plan.has_tiny_model else plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:

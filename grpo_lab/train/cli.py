@@ -44,7 +44,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     checker(checks.check_rewards, plan)
     checker(checks.check_environment, plan)
     # Skipped for a small model, which loads quickly and is checked at the start of the training.
-    if dry_run or not plan.has_small_model:
+    if dry_run or not plan.has_tiny_model:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)
         checker(checks.check_adapter, plan, model_config)
@@ -53,7 +53,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         plan, memory_lines = plan.fitted_to_memory()
         if memory_lines:
             print(*memory_lines, sep="\n")
-    model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.has_small_model)
+    model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.has_tiny_model)
     one_thread_if_small(model)
     if plan.engine.name == OURS:
         keep_freed_memory_if_large(model)

@@ -52,7 +52,7 @@ class RunPlan:
     notes: list[str]
 
     @property
-    def has_small_model(self) -> bool:
+    def has_tiny_model(self) -> bool:
         """Whether the model is as small as the tiny one."""
         return self.parameters < FEW_PARAMETERS
 
@@ -85,7 +85,7 @@ class RunPlan:
         if self.engine.name != OURS:
             return self, []
         if self.device.type == "cpu":
-            precision = self.engine.precision(self.config, self.device, self.has_small_model) or "fp32"
+            precision = self.engine.precision(self.config, self.device, self.has_tiny_model) or "fp32"
             config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
         else:
             config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
@@ -144,7 +144,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     """
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = make_task_spec(**task_options, for_small_model=parameters < FEW_PARAMETERS)
+    task_spec = make_task_spec(**task_options, for_tiny_model=parameters < FEW_PARAMETERS)
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")

@@ -27,8 +27,8 @@ VLLM_OPTIONS = (
 )  # fmt: skip
 LORA_DROPOUT = 0.05  # TRL's default
 
-# Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run here
-# is the same, and what to do with any other value.
+# Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run
+# here is the same, and what to do instead with any other value.
 MISSING: dict[str, tuple[tuple, str]] = {
     "load_in_8bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "load_in_4bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),

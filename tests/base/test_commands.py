@@ -19,7 +19,7 @@ from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.base import Parser, Stopped, command, version_line, writable_file, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError, check_positive
-from grpo_lab.base.running import BUG, WHERE
+from grpo_lab.base.running import BUG, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.refused import refused
 
@@ -70,9 +70,9 @@ def test_an_error_names_the_option_as_it_is_typed():
 def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
     for error, expected in [
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
-        (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {WHERE}"),
+        (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {TRACEBACK_HINT}"),
         (ConnectionError("the hub\n  is away"), "the hub is away"),
-        (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {WHERE}"),
+        (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {TRACEBACK_HINT}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),
     ]:
         assert refused(command_that(raise_error(error))) == NAME + expected
@@ -86,7 +86,7 @@ def test_what_the_package_raises_is_for_the_user():
     failed = refused(command_that(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
     line = reward.__code__.co_firstlineno + 1
     message = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
-    assert message in failed and failed.endswith(WHERE)
+    assert message in failed and failed.endswith(TRACEBACK_HINT)
     unfit = refused(
         command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {}))
     )  # a TypeError

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_lab.rewards import format_reward, last_number_reward
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
-from grpo_lab.tasks.gsm8k import EXAMPLE, HUB_ID
+from grpo_lab.tasks.gsm8k import EXAMPLE, GSM8K_HUB_ID
 
 RECORDS = {
     "train": [
@@ -80,7 +80,7 @@ def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
         return calls.append((name, repo_type)) or str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(HUB_ID, "dataset")]
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(GSM8K_HUB_ID, "dataset")]
     with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
 
@@ -92,10 +92,10 @@ def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
     calls = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: calls.append(name) or str(tmp_path))
     assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not calls
-    for split, source in (("test", HUB_ID), ("train", "somebody/gsm8k")):  # not there, and another data set
+    for split, source in (("test", GSM8K_HUB_ID), ("train", "somebody/gsm8k")):  # not there, and another data set
         with pytest.raises(FileNotFoundError, match="holds no file of the split"):
             gsm8k_problems(split, source=source)
-    assert calls == [(HUB_ID,), ("somebody/gsm8k",)]
+    assert calls == [(GSM8K_HUB_ID,), ("somebody/gsm8k",)]
 
 
 def test_a_place_that_is_not_there_or_holds_something_else(folder):

@@ -91,7 +91,9 @@ def test_what_is_wrong_with_a_name_is_said():
             find_task(name)
     import reasoning_gym
 
-    assert not {*EXCLUDED_GENERATORS} & {*generator_names()} and {*EXCLUDED_GENERATORS} < {*reasoning_gym.factory.DATASETS}
+    assert not {*EXCLUDED_GENERATORS} & {*generator_names()} and {*EXCLUDED_GENERATORS} < {
+        *reasoning_gym.factory.DATASETS
+    }
     problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
     assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
 

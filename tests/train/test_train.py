@@ -288,7 +288,8 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     assert train_command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
-        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model", **dict.fromkeys(DATA_OPTION_NAMES),
+        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model",
+        **dict.fromkeys(DATA_OPTION_NAMES),
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),

@@ -145,7 +145,9 @@ def test_each_name_is_said_to_be_what_it_is():
     result = translate(content, OPTIONS, {"output_dir": "out"})
     assert set(result.problems) == {"dataset_name", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
     assert result.notes_by_kind[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
-    assert "1.0" not in result.notes_by_kind[NOT_HERE]["min_p"] and "take top_p" in result.notes_by_kind[NOT_HERE]["min_p"]
+    assert (
+        "1.0" not in result.notes_by_kind[NOT_HERE]["min_p"] and "take top_p" in result.notes_by_kind[NOT_HERE]["min_p"]
+    )
     assert result.notes_by_kind[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
     quiet = {"lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
     assert quiet | {"use_bias_correction_kl", "optim"} == result.notes_by_kind[NO_EFFECT].keys()

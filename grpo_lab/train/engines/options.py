@@ -64,26 +64,26 @@ class Engine:
         if self.lora is not None:
             check_reference(config)
 
-    def precision(self, config: GRPOConfig, device, is_small: bool) -> str | None:
+    def precision(self, config: GRPOConfig, device, is_tiny: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of the device.
 
         If the device allows several, TRL and LoRA get the most exact one: TRL does not support "bf16", and adapters
         have so few parameters that memory is no reason for a lower precision.
         """
-        modes = possible_precisions(device, config.requested_precision, is_small)
+        modes = possible_precisions(device, config.requested_precision, is_tiny)
         takes_most_exact = self.name == TRL or self.lora is not None
         return modes[0] if takes_most_exact and len(modes) > 1 else config.requested_precision
 
-    def load(self, name: str, config: GRPOConfig, device, is_small: bool):
+    def load(self, name: str, config: GRPOConfig, device, is_tiny: bool):
         """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
         from grpo_lab.models import load_policy
 
-        precision = self.precision(config, device, is_small)
+        precision = self.precision(config, device, is_tiny)
         if not self.fsdp:
             return load_policy(name, precision=precision)
         from grpo_lab.train.engines.pieces import load_once
 
-        return load_once(name, precision or pick_precision(device, small=is_small).name)
+        return load_once(name, precision or pick_precision(device, small=is_tiny).name)
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
         """Train the model with this engine, with the arguments and the result of `grpo_lab.trainer.train`."""

@@ -9,7 +9,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
-from grpo_lab.train.engines.settings import differences, batch_settings_per_process
+from grpo_lab.train.engines.settings import batch_settings_per_process, differences
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.torchrun import ROOT, torchrun

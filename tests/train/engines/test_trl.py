@@ -204,9 +204,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = options.Engine("trl"), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, is_small=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, is_small=False) == "fp16"
-    assert options.Engine().precision(GRPOConfig(), gpu, is_small=False) is None
+    assert engine.precision(GRPOConfig(), gpu, is_tiny=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, is_tiny=False) == "fp16"
+    assert options.Engine().precision(GRPOConfig(), gpu, is_tiny=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
