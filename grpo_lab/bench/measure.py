@@ -24,7 +24,7 @@ from grpo_lab.memory import fit_to_cpu
 from grpo_lab.models import keep_freed_memory_if_large, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.options import OURS, TRL, Engine
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 
@@ -37,7 +37,7 @@ def whole_run(spec: dict) -> dict:
 
     On a GPU a step ends when its numbers are there, and the memory is that of torch's tensors, not of the process.
     """
-    engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
+    engine = OurEngine() if spec["trainer"] == "ours" else TrlEngine()
     cpu = [time.process_time()]  # the processor's own seconds: other work changes them little
     steps = engine.run(*_setting(spec), callback=lambda *_: cpu.append(time.process_time()))
     return {

@@ -53,7 +53,7 @@ def possible_precisions(
     """The modes to choose from before a model is loaded, the most exact first; a requested one stands alone.
 
     Whoever knows how much memory is free takes the first that fits (`memory.choice`), adapters and TRL's loop the first
-    (`Engine.precision`), and whoever knows nothing the last, which takes least (`pick_precision`).
+    (`precision` of an engine), and whoever knows nothing the last, which takes least (`pick_precision`).
 
     device: None for a GPU elsewhere, which has bf16. small: a model for which rounding costs more than it saves.
 

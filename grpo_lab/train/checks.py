@@ -118,7 +118,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
 
     The plan is fitted to memory as at the start of the run; the plan for a small model is not fitted there either.
     """
-    precision = plan.engine.precision(plan.config, plan.device, plan.has_tiny_model)
+    precision = plan.precision
     plan, fitting_lines = (plan, []) if plan.has_tiny_model else plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from grpo_lab.base import Stopped, command, command_name, shell_line
 from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, options_to_type
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.train.engines.options import OURS
 from grpo_lab.train.engines.processes import only_main_prints
-from grpo_lab.train.engines.settings import differences
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 
@@ -33,14 +31,14 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     dry_run: Whether to report the plan and its problems, and not to train.
     """
-    from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
+    from grpo_lab.models import one_thread_if_small
     from grpo_lab.train import checks
 
     checker = checks.CheckRunner(raises=not dry_run)
     plan = make_plan(options, checker)
     print(*plan.description_lines(), sep="\n")
-    if plan.engine.name != OURS:
-        print(differences(plan.config, changes, plan.engine.vllm))
+    for note in plan.engine.notes(plan.config, changes):
+        print(note)
     checker(checks.check_rewards, plan)
     checker(checks.check_environment, plan)
     # Skipped for a small model, which loads quickly and is checked at the start of the training.
@@ -53,10 +51,8 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         plan, memory_lines = plan.fitted_to_memory()
         if memory_lines:
             print(*memory_lines, sep="\n")
-    model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.has_tiny_model)
+    model, tokenizer = plan.engine.load(options["model"], plan.precision)
     one_thread_if_small(model)
-    if plan.engine.name == OURS:
-        keep_freed_memory_if_large(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,

@@ -11,7 +11,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.options import OURS, Engine, make_engine
+from grpo_lab.train.engines.engine import Engine, make_engine
 from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
@@ -56,6 +56,11 @@ class RunPlan:
         """Whether the model is as small as the tiny one."""
         return self.parameters < FEW_PARAMETERS
 
+    @property
+    def precision(self) -> str | None:
+        """The precision to load the model in; None for the default of `load_policy`."""
+        return self.engine.precision(self.config, self.device, self.has_tiny_model)
+
     @cached_property
     def model_parts(self) -> tuple[Any, Any]:
         """The configuration and the tokenizer of the model, loaded without its weights."""
@@ -82,10 +87,10 @@ class RunPlan:
 
         if self.engine.lora is not None:
             return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
-        if self.engine.name != OURS:
+        if not self.engine.can_fit_memory:
             return self, []
         if self.device.type == "cpu":
-            precision = self.engine.precision(self.config, self.device, self.has_tiny_model) or "fp32"
+            precision = self.precision or "fp32"
             config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
         else:
             config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)

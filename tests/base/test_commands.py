@@ -70,7 +70,10 @@ def test_an_error_names_the_option_as_it_is_typed():
 def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
     for error, expected in [
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
-        (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {TRACEBACK_HINT}"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            f"[Errno {errno.ENOSPC}] No space left on device {TRACEBACK_HINT}",
+        ),
         (ConnectionError("the hub\n  is away"), "the hub is away"),
         (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {TRACEBACK_HINT}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),

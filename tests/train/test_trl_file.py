@@ -15,7 +15,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
-from grpo_lab.train.engines.options import VLLM, Engine, make_engine
+from grpo_lab.train.engines.engine import VLLM, OurEngine, make_engine
 from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
@@ -162,10 +162,10 @@ def test_each_name_is_said_to_be_what_it_is():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.engines.engine.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
-    assert not off.problems and make_engine(off.options) == Engine()
+    assert not off.problems and make_engine(off.options) == OurEngine()
     assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.notes_by_kind[NO_EFFECT].keys()
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
     vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}

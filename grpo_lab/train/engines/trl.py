@@ -32,9 +32,9 @@ from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.pieces import GatheredModel
+from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
-from grpo_lab.train.engines.settings import PRECISION_FLAGS, check_settings
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints

@@ -27,7 +27,7 @@ from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.scoring import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
-from grpo_lab.train.engines.settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.inputs import RunInputs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.models import load_policy
-from grpo_lab.train.engines.pieces import load_once
+from grpo_lab.train.engines.fsdp import load_once
 from tests.support.replay import replayed
 from tests.support.two_processes import CONFIG, FUNCTIONS, ROWS, WAYS
 from tests.support.worlds import make_config

@@ -8,8 +8,8 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
-from grpo_lab.train.engines.settings import batch_settings_per_process, differences
+from grpo_lab.train.engines.engine import TRL, OurEngine, TrlEngine, make_engine
+from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.torchrun import ROOT, torchrun
@@ -111,7 +111,7 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
         make_engine({"engine": TRL, "fsdp": True})
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert make_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
+    assert make_engine({"engine": TRL, "fsdp": True}) == TrlEngine(fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
     (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]
@@ -123,7 +123,7 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
     with pytest.raises(ValueError, match="loss_type is 'bnpo'"):
         shared(loss_type="bnpo")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
-        Engine(OURS).check(GRPOConfig())
+        OurEngine().check(GRPOConfig())
     monkeypatch.setenv("WORLD_SIZE", "32")
     with pytest.raises(
         ValueError, match="is 16, with 1 parts of an update, and there are 32 processes to share its rows"

@@ -15,7 +15,8 @@ from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.train.engines import options, settings
+from grpo_lab.train.engines import engine as engines
+from grpo_lab.train.engines import trl_settings
 from grpo_lab.trainer import train
 from grpo_lab.trainer.inputs import RunInputs
 from tests.parity.engines import engine as installed
@@ -142,9 +143,9 @@ NEUTRAL_IN_TRL = {
 @pytest.mark.parametrize("changes", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
 def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
-    settings.check_settings(ours)
+    trl_settings.check_settings(ours)
     theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
-    for name in settings.SAME_IN_TRL:
+    for name in trl_settings.SAME_IN_TRL:
         assert getattr(theirs, name) == getattr(ours, name), name
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(theirs, name) == value, name
@@ -156,13 +157,13 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
-    assert set(settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
         with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):
-            settings.check_settings(config)
+            trl_settings.check_settings(config)
 
 
 REFUSED = [
@@ -195,7 +196,7 @@ REFUSED = [
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
         assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
-    monkeypatch.setattr(options, "find_spec", lambda package: None)
+    monkeypatch.setattr(engines, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
     assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
 
@@ -203,10 +204,10 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
-    engine, gpu = options.Engine("trl"), torch.device("cuda")
+    engine, gpu = engines.TrlEngine(), torch.device("cuda")
     assert engine.precision(GRPOConfig(), gpu, is_tiny=False) == default
     assert engine.precision(GRPOConfig(fp16=True), gpu, is_tiny=False) == "fp16"
-    assert options.Engine().precision(GRPOConfig(), gpu, is_tiny=False) is None
+    assert engines.OurEngine().precision(GRPOConfig(), gpu, is_tiny=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path,
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
         trl.train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
-        options.Engine().check(first_config)
+        engines.OurEngine().check(first_config)
 
 
 def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
@@ -351,17 +352,17 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engines.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
-    if options.find_spec("vllm") is None:
+    if engines.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            options.make_engine(server)
-    monkeypatch.setattr(options, "find_spec", lambda package: package)
-    vllm = options.make_engine(server).vllm
+            engines.make_engine(server)
+    monkeypatch.setattr(engines, "find_spec", lambda package: package)
+    vllm = engines.make_engine(server).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = options.make_engine({"engine": "trl", "use_vllm": True})
+    engine = engines.make_engine({"engine": "trl", "use_vllm": True})
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
@@ -382,15 +383,15 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
         and settings_for_trl["max_steps"] == 7
     )
     config = train_command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
-    settings.check_settings(config)
-    table = settings.differences(config, changes)
+    trl_settings.check_settings(config)
+    table = trl_settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
+        trl_settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
 
 
 class Counter:
