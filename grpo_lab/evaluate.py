@@ -24,7 +24,7 @@ from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
@@ -342,7 +342,7 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add_task_option(parser)
+    add_task_options(parser)
     add_reward_options(parser)
     add_tool_options(parser)
     add = parser.add_argument

@@ -11,21 +11,21 @@ from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import FILE_SUFFIXES
 
 
-def add_task_option(group: ArgumentParser) -> None:
+def add_task_options(parser: ArgumentParser) -> None:
     """Add --task, --chat_template and the options of `DataOptions`, for train, evaluate and memory."""
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
-    group.add_argument(
+    parser.add_argument(
         "--dataset_name", "--task", dest="task", metavar="TASK",
         help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); or data of your own with the columns "
         f"prompt and answer: a file ({', '.join(FILE_SUFFIXES)}), a folder of these, or OWNER/NAME of the Hugging Face "
         f"hub (default {SUMS})",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--chat_template", choices=(MODEL_TEMPLATE, "none"),
         help='"none" gives the problems as plain text, as a base model needs them '
         f"(default: {MODEL_TEMPLATE}, its own)",
     )  # fmt: skip
-    add_data_options(group)
+    add_data_options(parser)
 
 
 def add_data_options(parser: ArgumentParser) -> None:
@@ -42,27 +42,27 @@ def add_data_options(parser: ArgumentParser) -> None:
     add("--prompt_template", metavar="TEXT", help=template)
 
 
-def add_reward_options(group: ArgumentParser) -> None:
+def add_reward_options(parser: ArgumentParser) -> None:
     """Add --reward_funcs and --system_prompt."""
-    group.add_argument(
+    parser.add_argument(
         "--reward_funcs", nargs="+", metavar="REWARD",
         help=f"one or several of {', '.join(REWARD_FUNCTIONS)} (docs/own-task.md says what each gives), or "
         "FILE:function, one of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--system_prompt", metavar="TEXT",
         help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
     )  # fmt: skip
 
 
-def add_tool_options(group: ArgumentParser) -> None:
+def add_tool_options(parser: ArgumentParser) -> None:
     """Add --tools and --environment, for train and evaluate."""
-    group.add_argument(
+    parser.add_argument(
         "--tools", nargs="+", metavar="TOOL",
         help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "
         "argument is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--environment", metavar="FILE:CLASS",
         help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
         "public methods are tools",

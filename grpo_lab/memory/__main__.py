@@ -16,7 +16,7 @@ from grpo_lab.memory.planning import choice, longest_prompt, plan
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
-from grpo_lab.task_options import add_task_option
+from grpo_lab.task_options import add_task_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
     known = f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
     parser.add_argument("--model", default="qwen2", help=known)
-    add_task_option(parser)
+    add_task_options(parser)
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
     small = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=small)

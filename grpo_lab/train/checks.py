@@ -77,9 +77,10 @@ def check_environment(plan: RunPlan) -> None:
             problem = "is given for a task that has an environment of its own"
             raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
     keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
-    environment = pick_environment(plan.config, **keywords)
-    check_turn_advantage(plan.config, environment)
-    check_tool_environment(environment, plan.options["model"], plan.rows)
+    # Made only for these checks; the training makes its own from the same arguments.
+    trial_environment = pick_environment(plan.config, **keywords)
+    check_turn_advantage(plan.config, trial_environment)
+    check_tool_environment(trial_environment, plan.options["model"], plan.rows)
 
 
 def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, own_formulas
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
-from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named
 from grpo_lab.train.engines.engine import TRL
 from grpo_lab.train.engines.options import add_engine_options
@@ -50,7 +50,6 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
         options["output_dir"] = "outputs/run"
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
-    _register_own_formulas(options)
     if isinstance(typed.get("resume_from_checkpoint"), str):
         options["resume_from_checkpoint"] = True
     return options, changes
@@ -75,16 +74,6 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)
     return saved
-
-
-def _register_own_formulas(options: dict) -> None:
-    """Import the user's own loss and advantage, and add them to the tables of formulas.
-
-    Their names were typed, since `check_no_code_named` refuses them in a file.
-    """
-    for setting in own_formulas.TABLES:
-        if own_formulas.is_own(options.get(setting)):
-            own_formulas.register(setting, options[setting])
 
 
 def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
@@ -172,7 +161,7 @@ def train_parser() -> Parser:
         metavar="X",
         help="the share of the steps in which the learning rate rises, instead of warmup_steps",
     )
-    add_task_option(parser)
+    add_task_options(parser)
     add_reward_options(parser)
     add_tool_options(parser)
     add_engine_options(parser)

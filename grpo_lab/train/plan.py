@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
-from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
@@ -143,10 +143,13 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
 
+    A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
+
     options: The options of the command, as `read_options_and_changes` returns them.
     parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
     """
+    _register_own_formulas(options)
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=parameters < FEW_PARAMETERS)
@@ -156,6 +159,16 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
     return task_spec, config, defaults
+
+
+def _register_own_formulas(options: dict) -> None:
+    """Import the user's own loss and advantage, and add them to the tables of formulas.
+
+    Their names were typed, since `check_no_code_named` refuses them in a file.
+    """
+    for setting in own_formulas.TABLES:
+        if own_formulas.is_own(options.get(setting)):
+            own_formulas.register(setting, options[setting])
 
 
 def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:

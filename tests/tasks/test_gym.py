@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym: the same rows for the same seed, nothing in both splits, scores that are its verifiers'."""
+"""Tests of tasks of reasoning-gym: repeatable rows, disjoint splits, and the scores of its verifiers."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.gym import EXCLUDED_GENERATORS, GYM_PREFIX, generator_names, make_generator
 
-if find_spec("reasoning_gym") is None:  # imported by the tests alone: it takes every process that collects them 2 s
+if find_spec("reasoning_gym") is None:  # not imported here, since each process that collects tests would take 2 s
     pytest.skip("reasoning-gym is not installed", allow_module_level=True)
 SUMS = "gym:chain_sum:max_terms=2,max_digits=1"
 SOME = (SUMS, "gym:gsm_symbolic:difficulty=1", "gym:countdown:min_numbers=2,max_numbers=3", "gym:maze", "gym:ab")

@@ -1,4 +1,4 @@
-"""Configurations of TRL's: every name has its place, the batch and the steps are TRL's, and one start tells all."""
+"""Tests of translating TRL configurations: every name is in a table, and batches and steps are those of TRL."""
 
 import importlib.util
 import json
@@ -80,7 +80,7 @@ BATCHES = [
 @pytest.mark.parametrize("dump", [False, True], ids=["yaml", "dump"])
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_the_batch_its_updates_and_the_epochs_are_trls(sizes, dump, tmp_path):
-    """Over an epoch our steps have as many updates, each of as many completions, as TRL's trainer makes."""
+    """An epoch here has as many updates as in TRL's trainer, and each has as many completions."""
     theirs = trls(tmp_path, num_generations=4, num_train_epochs=3, **sizes)
     content = theirs.to_dict() if dump else {"num_train_epochs": 3, "num_generations": 4, "dataset_name": "x"} | sizes
     result = translate(content, OPTIONS, {"task": "sums"})
@@ -198,7 +198,7 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
 
 
 def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path):
-    """json.dump writes 1e-08 for TRL's adam_epsilon, and in YAML 1.1 that is a text."""
+    """json.dump writes adam_epsilon as 1e-08, which is a text in YAML 1.1."""
     for name, text in (("dump.json", json.dumps), ("dump.yaml", yaml.safe_dump), ("short.yaml", str)):
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")

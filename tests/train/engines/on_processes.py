@@ -1,4 +1,4 @@
-"""Run by test_processes.py under torchrun: `on_processes.py FOLDER WAY` trains on the completions of FOLDER."""
+"""A script that test_processes.py runs with torchrun: `on_processes.py FOLDER WAY` trains on completions in FOLDER."""
 
 import json
 import os

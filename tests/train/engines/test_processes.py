@@ -1,4 +1,4 @@
-"""`torchrun ... --engine trl`: on two processes, whole, in pieces or with LoRA, the run is that of our own loop."""
+"""Tests of `--engine trl` on two processes: with DDP, FSDP2 or LoRA, the run is equal to one of our own loop."""
 
 import json
 import sys
@@ -21,7 +21,10 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo
 
 @pytest.fixture(scope="module")
 def ours(request, tmp_path_factory):
-    """A run of our own loop: what it trained, its folder with base model and completions, history and updates."""
+    """Return a run of our own loop: its LoRA settings, its folder, its history, its updates and its model.
+
+    The folder holds the base model and the completions.
+    """
     installed("trl")
     folder = tmp_path_factory.mktemp("ours")
     model, tokenizer = load_policy(save_world(folder / "base"), precision="fp32")
@@ -47,12 +50,12 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
         assert (first["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
         assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))
-        # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
+        # Adam also makes a full step for a gradient that is a rounding error, so weights differ after the first update.
         atol = 3e-7 if number == 0 else 3e-5
         torch.testing.assert_close(first["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
     if WAYS[way]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
-    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # what two wrote, one process reads
+    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads the model that two have written
     ids = torch.arange(12)[None]
     torch.testing.assert_close(trained(ids).logits, model.eval()(ids).logits, rtol=0, atol=5e-2)
     if lora is None:
@@ -83,7 +86,7 @@ OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and Lo
 
 @pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # the others are parts of it: "way", OPTIONS runs all four
+@pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # includes the other ways; the parameters ("way", OPTIONS) run all
 def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way, tmp_path):
     installed("trl")
     (tmp_path / "dying.py").write_text(DYING)

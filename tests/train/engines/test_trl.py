@@ -1,4 +1,4 @@
-"""`--engine trl` is our run on TRL: the same gradients and weights from the same completions, and the same folder."""
+"""Tests that a run with `--engine trl` has the gradients, weights and files of our own loop on the same completions."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ QUICK = [
 
 
 def with_a(completions, prompts, answer, completion_ids):
-    """Takes no further keywords: TRL by itself would hand it some."""
+    """A reward function without **kwargs, to which TRL's trainer would pass more arguments."""
     return [float("a" in completion[0]["content"]) for completion in completions]
 
 
@@ -68,13 +68,17 @@ def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, 
     assert len(our_updates) == len(their_updates) == config.updates_per_step * config.max_steps
     for our_update, their_update in zip(our_updates, their_updates, strict=True):
         torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)
-    # Adam makes a step of the rate, 0.01, of the smallest gradient, too: of that of a key's bias, mostly of rounding.
+    # Adam makes a step of 0.01, the learning rate, for any gradient. The gradient of a key's bias is mostly a rounding
+    # error, so the weights differ.
     torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
     compare_metrics(ours, theirs, config)
 
 
 def compare_metrics(ours, theirs, config, name="with_a"):
-    """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
+    """Compare all metrics except times and those that TRL defines differently.
+
+    TRL's entropy is a mean over all updates and over the tokens in the loss, and its grad_norm is of the last update.
+    """
     shared = ours[0].keys() & theirs[0].keys()
     assert {"step", "loss", "reward", "reward_std", f"rewards/{name}/mean", "num_tokens"} < shared
     defined_otherwise = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
@@ -130,7 +134,7 @@ def test_prompts_that_trl_would_get_wrong_are_refused(base):
 
 OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
 OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
-# Settings of TRL that would make its run another one, or burden it with work that ours does not do.
+# Settings of TRL that would change the result of the run, or add work that our own loop does not do.
 NEUTRAL_IN_TRL = {
     "use_cpu": True, "shuffle_dataset": False, "min_p": None, "generation_kwargs": None, "use_vllm": False,
     "top_entropy_quantile": 1.0, "off_policy_mask_threshold": None, "use_adaptive_entropy": False,
@@ -156,7 +160,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
-    # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
+    # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
     assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
@@ -233,7 +237,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
 
 
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
-    """Bit for bit, with reference model, several updates per step, a falling learning rate and evaluations."""
+    """The runs are equal to the bit, with a reference model, several updates per step and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
@@ -395,7 +399,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
 
 
 class Counter:
-    """An environment that keeps what it was reset with."""
+    """An environment that stores the row passed to `reset`."""
 
     def reset(self, prompt, answer):
         self.seen = prompt, answer
@@ -446,7 +450,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
 
 
 def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
-    """The columns are those of our rows, and not as Arrow returns them; None stays None."""
+    """Rewards get the values of our rows, not as Arrow converts them, and a reward of None stays None."""
     rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
     seen = []
 
