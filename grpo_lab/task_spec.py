@@ -143,11 +143,13 @@ class TaskSpec:
         """Describe the rewards, the prompt and the user's data; warn of problems that the tiny model cannot solve."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
-        first = rows[0]["prompt"]
-        if isinstance(first, str):
-            prompt_line = f"the first prompt is {shortened(first)}"
+        first_prompt = rows[0]["prompt"]
+        if isinstance(first_prompt, str):
+            prompt_line = f"the first prompt is {shortened(first_prompt)}"
         else:
-            prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
+            first_message = first_prompt[0]
+            system_text = repr(first_message["content"]) if first_message["role"] == "system" else "none"
+            prompt_line = f"system prompt: {system_text}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if own_data := self.task.own_data:
             train, test = (len(own_data.rows_by_split[split]) for split in SPLITS)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 GIB = 2**30  # bytes
-MAX_SHOWN, MAX_COLUMNS = 40, 8  # of a tensor that is shown element by element: its elements, and those in a line
+MAX_SHOWN, MAX_COLUMNS = 40, 8  # a larger tensor, or one with a longer last axis, is shown as a summary
 
 
 class View:

@@ -257,10 +257,10 @@ class ProblemIndex:
         self.table = table
         self.columns = {name: column for name, column in table.columns.items() if name != "prompt"}
         self.expected_columns = [name for name in EXPECTED if name in self.columns]
-        self.whole_row_counts = bool(self.columns) and not self.expected_columns
+        self.compares_whole_rows = bool(self.columns) and not self.expected_columns
         # The index of the first row of each problem, by the problem's hash.
         self.first_rows: dict[int, int] = {}
-        self._first_rows_of_prompts: dict[int, int] = {} if self.whole_row_counts else self.first_rows
+        self._first_rows_of_prompts: dict[int, int] = {} if self.compares_whole_rows else self.first_rows
         # The hash that decides the split of a problem, by the problem's hash, if the two hashes differ.
         self._split_hashes: dict[int, int] = {}
         # Indices of rows that repeat an earlier problem and are left out.
@@ -275,7 +275,7 @@ class ProblemIndex:
         text = _text_without_system(self.table.columns["prompt"][index])
         prompt_hash = hash_of("own", text)
         first = self._first_rows_of_prompts.setdefault(prompt_hash, index)
-        if self.whole_row_counts:
+        if self.compares_whole_rows:
             self._add_whole_row(index, text, prompt_hash, is_new_prompt=first == index)
         elif first != index:
             self.repeats.append(index)

@@ -172,9 +172,9 @@ def find_task(name: str, **options: str | None) -> Task:
         make_generator(source)
         problems = partial(gym_problems, generator=source)
         return Task(name, "", problems, ("gym",), None, max_completion_length=256, prompt_length=256)
-    known = ", ".join([*TASKS, f"{GYM_PREFIX}NAME"])
+    known_names = ", ".join([*TASKS, f"{GYM_PREFIX}NAME"])
     suffixes = f"{', '.join(FILE_SUFFIXES[:-1])} or {FILE_SUFFIXES[-1]}"
-    expected = f"expected {known}, or a file of your own that ends in {suffixes}, a folder of such files, "
+    expected = f"expected {known_names}, or a file of your own that ends in {suffixes}, a folder of such files, "
     raise InputError("task", name, expected + "or OWNER/NAME, a data set of the Hugging Face hub")
 
 

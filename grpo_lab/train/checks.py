@@ -52,7 +52,7 @@ class CheckRunner:
                 print(line)
         except InputError as error:
             self.problems.append(line_for(error))
-        # A prompt that the chat template refuses is reported twice, by the check of the prompts and by the plan.
+        # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
         problems = dict.fromkeys(self.problems)
         count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
         print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
@@ -117,7 +117,7 @@ def checked_parts(plan: RunPlan) -> list[str]:
 def plan_lines(plan: RunPlan) -> Iterator[str]:
     """Yield lines on a run: its steps and updates, its memory by phase, and the first prompt as the model sees it.
 
-    The plan is fitted to memory as at the start of the run; the plan for a small model is not fitted there either.
+    The plan is fitted to memory as at the start of the run, where the plan for a tiny model is not fitted either.
     """
     precision = plan.precision
     plan, fitting_lines = (plan, []) if plan.has_tiny_model else plan.fitted_to_memory()

@@ -41,7 +41,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         print(note)
     checker(checks.check_rewards, plan)
     checker(checks.check_environment, plan)
-    # Skipped for a small model, which loads quickly and is checked at the start of the training.
+    # Skipped for a tiny model, which loads quickly and is checked at the start of the training.
     if dry_run or not plan.has_tiny_model:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)

@@ -29,7 +29,12 @@ REFUSED = (NOT_HERE, UNKNOWN)
 OUR_SETTINGS_ALONE = {
     "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
 }  # fmt: skip
-BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
+BATCH_SETTINGS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+)
 TABLE_WIDTH = 116  # characters in a line of the table
 
 
@@ -97,64 +102,68 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     Raises:
         InputError: For a batch size that is not a positive whole number.
     """
-    result = Translation()
-    values = _current_names({name: value for name, value in content.items() if value is not None}, result)
+    translation = Translation()
+    values = _current_names({name: value for name, value in content.items() if value is not None}, translation)
     if "dataset_name" in values and "task" not in typed:
         task = shell_line(["--task", str(values["dataset_name"])])
-        result.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
+        translation.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
     overridden_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
     values = {name: value for name, value in values.items() if name not in overridden_names}
-    _translate_batch(values, typed, result)
-    _translate_steps(values, typed, result)
-    _drop_switched_off(values, typed, result)
-    _translate_rest(values, options, result)
-    _translate_dropout(values, typed, result)
+    _translate_batch(values, typed, translation)
+    _translate_steps(values, typed, translation)
+    _drop_switched_off(values, typed, translation)
+    _translate_rest(values, options, translation)
+    _translate_dropout(values, typed, translation)
     for name, value in trl_names.DEFAULTS.items():
         same_setting = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
-        if not same_setting & {*result.options, *typed}:
-            result.options[name] = result.trl_defaults[name] = value
-    _drop_unused(typed, result)
-    noted_names = {name for notes in result.notes_by_kind.values() for name in notes}
+        if not same_setting & {*translation.options, *typed}:
+            translation.options[name] = translation.trl_defaults[name] = value
+    _drop_unused(typed, translation)
+    noted_names = {name for notes in translation.notes_by_kind.values() for name in notes}
     for name, value in content.items():
         if value is not None and name not in noted_names:
             is_overridden = name in overridden_names
-            result.note(NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it")
-    return result
+            translation.note(
+                NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it"
+            )
+    return translation
 
 
-def check_translation(result: Translation, file: str) -> None:
+def check_translation(translation: Translation, file: str) -> None:
     """Raise one InputError for all names in the file that a run here cannot follow."""
-    if result.problems:
-        names = ", ".join(result.problems)
+    if translation.problems:
+        names = ", ".join(translation.problems)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
         raise InputError("config", file, expected, found=f"is {file!r}, which says what is not here: {names}")
 
 
-def _current_names(values: dict, result: Translation) -> dict:
+def _current_names(values: dict, translation: Translation) -> dict:
     """Return the values under the names of TRL 1.16, and note each name of another version."""
     for name in [name for name in values if name in trl_names.OTHER_VERSIONS]:
         origin, successor = trl_names.OTHER_VERSIONS[name]
         value = values.pop(name)
-        result.note(ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else ""))
+        translation.note(
+            ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else "")
+        )
         if successor is not None:
             values.setdefault(successor, value)
     return values
 
 
-def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
+def _translate_batch(values: dict, typed: dict, translation: Translation) -> None:
     """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
 
     A dump contains `generation_batch_size`, the completions of all processes in a step.
     """
-    sizes = {name: values.pop(name) for name in BATCH if name in values}
+    sizes = {name: values.pop(name) for name in BATCH_SETTINGS if name in values}
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
-    if typed.keys() & {*BATCH}:
+    if typed.keys() & {*BATCH_SETTINGS}:
         for name in sizes:
-            result.note(NO_EFFECT, name, "another batch was typed")
+            translation.note(NO_EFFECT, name, "another batch was typed")
         return
-    rows = sizes.get("per_device_train_batch_size", trl_names.BATCH)
+    rows = sizes.get("per_device_train_batch_size", trl_names.PER_DEVICE_BATCH_SIZE)
     accumulation = sizes.get("gradient_accumulation_steps", 1)
     microbatches = sizes.get("steps_per_generation")
     batch = sizes.get("generation_batch_size")
@@ -162,18 +171,18 @@ def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
     if batch is None:
         batch = rows * (microbatches or accumulation)
         factors = f"{rows} x {microbatches or accumulation}"
-        result.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
+        translation.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
     else:
         processes = max(1, batch // (rows * microbatches)) if microbatches else 1
-        result.take("generation_batch_size", batch)
+        translation.take("generation_batch_size", batch)
     if "steps_per_generation" in sizes:
-        result.note(OTHERWISE, "steps_per_generation", f"{microbatches}: in generation_batch_size")
-    result.take("per_device_train_batch_size", rows)
+        translation.note(OTHERWISE, "steps_per_generation", f"{microbatches}: in generation_batch_size")
+    translation.take("per_device_train_batch_size", rows)
     if processes > 1:
         text = f"{accumulation * processes}: those of {processes} processes one after another"
-        result.take("gradient_accumulation_steps", accumulation * processes, text)
+        translation.take("gradient_accumulation_steps", accumulation * processes, text)
     else:
-        result.take("gradient_accumulation_steps", accumulation)
+        translation.take("gradient_accumulation_steps", accumulation)
 
 
 class _Updates:
@@ -183,23 +192,23 @@ class _Updates:
     typed: The options that were typed.
     """
 
-    def __init__(self, result: Translation, values: dict, typed: dict):
-        known = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
-        batch, rows = known["generation_batch_size"], known["per_device_train_batch_size"]
-        update_rows = batch if rows is None else (rows or 1) * known["gradient_accumulation_steps"]
-        iterations = values.get("num_iterations", known["num_iterations"])
-        self.result, self.per_step = result, max(1, batch // update_rows) * iterations
+    def __init__(self, translation: Translation, values: dict, typed: dict):
+        settings = {name: spec.default for name, spec in SETTINGS.items()} | translation.options | typed
+        batch, rows = settings["generation_batch_size"], settings["per_device_train_batch_size"]
+        update_rows = batch if rows is None else (rows or 1) * settings["gradient_accumulation_steps"]
+        iterations = values.get("num_iterations", settings["num_iterations"])
+        self.translation, self.per_step = translation, max(1, batch // update_rows) * iterations
 
     def take(self, name: str, updates: float) -> None:
         """Set an option to the number of steps that have this many updates, rounded up."""
         steps = math.ceil(updates / self.per_step)
         text = None if self.per_step == 1 else f"{updates} updates: {steps} steps of {self.per_step} each"
-        self.result.take(name, steps, text)
+        self.translation.take(name, steps, text)
 
 
-def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
+def _translate_steps(values: dict, typed: dict, translation: Translation) -> None:
     """Translate the settings that TRL counts in updates, and the settings that decide whether they are read."""
-    updates = _Updates(result, values, typed)
+    updates = _Updates(translation, values, typed)
     _translate_length(values, typed, updates)
     _translate_evaluation_and_saving(values, updates)
     _translate_logging(values, typed, updates)
@@ -208,40 +217,40 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
 
 def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
     """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
-    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.TRAIN_EPOCHS)
+    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.NUM_TRAIN_EPOCHS)
     if max_updates > 0:
         updates.take("max_steps", max_updates)
     elif not typed.keys() & {"max_steps", "num_train_epochs"}:
         text = f"{epochs:g}: counted into max_steps, once the rows are known"
-        updates.result.take("num_train_epochs", float(epochs), text)
+        updates.translation.take("num_train_epochs", float(epochs), text)
     warmup = values.pop("warmup_steps", None)
     if warmup is not None and 0 < warmup < 1:
-        updates.result.options["warmup_ratio"] = warmup
-        updates.result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
+        updates.translation.options["warmup_ratio"] = warmup
+        updates.translation.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
     elif warmup is not None:
         updates.take("warmup_steps", warmup)
 
 
 def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
     """Translate how often the run evaluates and saves; this package only has a fixed number of steps in between."""
-    result = updates.result
+    translation = updates.translation
     evaluation, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
     if evaluation == "steps" and "eval_steps" not in values:
         values["eval_steps"] = values.get("logging_steps", 10)
     if evaluation not in ("no", "steps"):
-        result.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
+        translation.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
     if saving == "no":
         values.pop("save_steps", None)
-        result.take("save_steps", 0, "0: save_strategy is no")
+        translation.take("save_steps", 0, "0: save_strategy is no")
     elif saving != "steps":
-        result.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
+        translation.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
     for action, strategy in {"save": saving, "eval": evaluation}.items():
         name = f"{action}_steps"
         every = values.pop(name, None)
         if every is not None and strategy != "steps":
-            result.note(NO_EFFECT, name, f"{action}_strategy is not steps")
+            translation.note(NO_EFFECT, name, f"{action}_strategy is not steps")
         elif every is not None and 0 < every < 1:
-            result.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
+            translation.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
         elif every is not None:
             updates.take(name, every)
 
@@ -253,21 +262,22 @@ def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
         updates.take("logging_steps", every)
     elif every is not None:
         text = "metrics are written at every step, report_to says where else"
-        updates.result.note(NO_EFFECT, "logging_steps", text)
+        updates.translation.note(NO_EFFECT, "logging_steps", text)
 
 
 def _translate_reference(values: dict, updates: _Updates) -> None:
     """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
-    is_synced, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
+    is_synced = values.pop("sync_ref_model", False)
+    every = values.pop("ref_model_sync_steps", trl_names.REF_MODEL_SYNC_STEPS)
     mixture = values.pop("ref_model_mixup_alpha", 0.6)
     if is_synced:
         updates.take("ref_model_sync_steps", every)
         if mixture != 1:
             text = f"{mixture:g}; the reference becomes the policy, as with 1"
-            updates.result.note(NOT_HERE, "ref_model_mixup_alpha", text)
+            updates.translation.note(NOT_HERE, "ref_model_mixup_alpha", text)
 
 
-def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
+def _drop_switched_off(values: dict, typed: dict, translation: Translation) -> None:
     """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
     everything = values | typed
     for name in [name for name in values if name.startswith(("lora_", "vllm_")) or name in ("use_rslora", "use_dora")]:
@@ -275,56 +285,58 @@ def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
         for needed, value in ({switch: True} | NEEDS.get(name, {})).items():
             if name in values and everything.get(needed) != value:
                 del values[name]
-                result.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
+                translation.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
 
 
-def _translate_rest(values: dict, options: Container[str], result: Translation) -> None:
+def _translate_rest(values: dict, options: Container[str], translation: Translation) -> None:
     """Translate every other name: a setting, an option of the command, or a name in the tables of `trl_names`."""
     for name, value in values.items():
         if name == "resume_from_checkpoint":
-            result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
+            translation.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
         elif name == "fsdp":
-            result.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
+            translation.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
         elif name == "model_name_or_path":
-            result.options["model"] = value
-            result.note(OTHERWISE, name, f"{value}: --model")
+            translation.options["model"] = value
+            translation.note(OTHERWISE, name, f"{value}: --model")
         elif name == "scale_rewards" and isinstance(value, bool):
-            result.take(name, "group" if value else "none")
+            translation.take(name, "group" if value else "none")
         elif name == "lr_scheduler_type" and value not in SCHEDULES:
-            result.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
+            translation.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
         elif name in SETTINGS or name in options:
-            result.take(name, value)
+            translation.take(name, value)
         elif name in trl_names.MISSING:
             neutral, remedy = trl_names.MISSING[name]
             if value not in neutral:
-                result.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
+                translation.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
         elif name in trl_names.WHY_NO_EFFECT:
-            result.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
+            translation.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
         elif name not in trl_names.DATASETS:
             near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES}, n=1)
-            result.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
+            translation.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
 
 
-def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
+def _translate_dropout(values: dict, typed: dict, translation: Translation) -> None:
     """Translate the dropout of LoRA's adapters, which is 0.05 by default in TRL and always 0 in our own loop."""
-    if not result.options.get("use_peft") or "lora_dropout" in typed:
+    if not translation.options.get("use_peft") or "lora_dropout" in typed:
         return
     dropout = values.get("lora_dropout", trl_names.LORA_DROPOUT)
-    if typed.get("engine", result.options.get("engine")) == TRL or not dropout:
+    if typed.get("engine", translation.options.get("engine")) == TRL or not dropout:
         if "lora_dropout" not in values:
-            result.options["lora_dropout"] = result.trl_defaults["lora_dropout"] = dropout
+            translation.options["lora_dropout"] = translation.trl_defaults["lora_dropout"] = dropout
     elif "lora_dropout" in values:
-        result.notes_by_kind[SAME_MEANING].pop("lora_dropout", None)
-        result.note(NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl")
+        translation.notes_by_kind[SAME_MEANING].pop("lora_dropout", None)
+        translation.note(
+            NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl"
+        )
     else:
-        result.options["lora_dropout"] = 0.0
-        result.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
+        translation.options["lora_dropout"] = 0.0
+        translation.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
 
 
-def _drop_unused(typed: dict, result: Translation) -> None:
+def _drop_unused(typed: dict, translation: Translation) -> None:
     """Drop settings that nothing reads, such as use_bias_correction_kl without a KL term, which TRL ignores."""
     config = {name: spec.default for name, spec in SETTINGS.items()}
-    config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
+    config |= {name: value for name, value in (translation.options | typed).items() if name in SETTINGS}
     config["output_dir"] = config["output_dir"] or "anywhere"
     for name, spec in SETTINGS.items():
         if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
@@ -332,11 +344,11 @@ def _drop_unused(typed: dict, result: Translation) -> None:
     while unused := dict(unused_settings(SimpleNamespace(**config), SETTINGS)):
         for name, reason in unused.items():
             config[name] = SETTINGS[name].default
-            if name in result.options:
-                del result.options[name]
-                result.trl_defaults.pop(name, None)
-                result.notes_by_kind[SAME_MEANING].pop(name, None)
-                result.note(NO_EFFECT, name, f"nothing reads it with {reason}")
+            if name in translation.options:
+                del translation.options[name]
+                translation.trl_defaults.pop(name, None)
+                translation.notes_by_kind[SAME_MEANING].pop(name, None)
+                translation.note(NO_EFFECT, name, f"nothing reads it with {reason}")
         if not unused.keys() - typed.keys():
             return
 

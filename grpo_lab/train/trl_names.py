@@ -10,7 +10,10 @@ DEFAULTS = {
     "seed": 42, "num_generations": 8, "max_completion_length": 512, "use_bias_correction_kl": True,
     "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
 }  # fmt: skip
-BATCH, TRAIN_EPOCHS, SYNC_STEPS = 8, 3.0, 512  # per_device_train_batch_size, num_train_epochs, ref_model_sync_steps
+# TRL's defaults for settings that `trl_file` converts.
+PER_DEVICE_BATCH_SIZE = 8
+NUM_TRAIN_EPOCHS = 3.0
+REF_MODEL_SYNC_STEPS = 512
 
 # Names for which this package has other settings, into which `trl_file` translates them.
 TRANSLATED = (

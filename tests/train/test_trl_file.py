@@ -61,7 +61,7 @@ def test_what_is_neutral_is_trls_default_and_so_are_the_defaults():
         assert TRLS[name].default == value != SETTINGS[name].default, name
     for name, value in zip(
         ("per_device_train_batch_size", "num_train_epochs", "ref_model_sync_steps"),
-        (trl_names.BATCH, trl_names.TRAIN_EPOCHS, trl_names.SYNC_STEPS),
+        (trl_names.PER_DEVICE_BATCH_SIZE, trl_names.NUM_TRAIN_EPOCHS, trl_names.REF_MODEL_SYNC_STEPS),
         strict=True,
     ):
         assert TRLS[name].default == value
