@@ -40,8 +40,10 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
-    files = _files(_on_this_machine(source, split), split)
-    records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file), 1))
+    files = _files(_local_folder(source, split), split)
+    records = (
+        (f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_records_of_file(file), 1)
+    )
     rows = [_row(record, origin) for origin, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
@@ -58,7 +60,7 @@ def _row(record: object, origin: str) -> Row:
     return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
 
 
-def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
+def _local_folder(source: str | os.PathLike, split: str) -> Path:
     """Return the folder of a source, after downloading an id from the Hugging Face hub if it is not in its cache.
 
     For GSM8K's own id, ModelScope's cache is searched first: it needs no network, and the hub may not be reachable.
@@ -96,7 +98,7 @@ def _files_in(folder: Path, split: str) -> list[Path]:
     return []
 
 
-def _read(file: Path) -> Iterable[object]:
+def _records_of_file(file: Path) -> Iterable[object]:
     return parquet_records(file) if file.suffix == ".parquet" else (record for _, record in json_lines(file))
 
 

@@ -68,8 +68,8 @@ def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS
     Raises:
         InputError: With the place and the column of each error in the data, in one message.
     """
-    data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
-    table = _read(data, data.train, options)
+    data = _hub_source(source, options) if isinstance(source, str) else _local_source(source, options)
+    table = _read_table(data, data.train, options)
     problems = ProblemIndex(table)
     data.notes += problems.checked_notes()
     if data.held_out is None:
@@ -157,14 +157,14 @@ class _Source:
             raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
 
 
-def _data_set(name: str, options: DataOptions) -> _Source:
+def _hub_source(name: str, options: DataOptions) -> _Source:
     train, test = options.dataset_split or TRAIN, options.dataset_test_split
     held_out = None if test is None else hub_records(name, options.dataset_config, test)
     advice = "dataset_test_split names a split that would be held out"
     return _Source(name, "", hub_records(name, options.dataset_config, train), held_out, advice, [])
 
 
-def _data_on_this_machine(path: Path, options: DataOptions) -> _Source:
+def _local_source(path: Path, options: DataOptions) -> _Source:
     if path.is_dir():
         files, held_out_files, notes = _files_of_folder(path, options)
         usual_place = f"a file test{files[0].suffix} in it"
@@ -206,7 +206,7 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
     return training, held_out, [f"left out: {', '.join(left_out)}"] if left_out else []
 
 
-def _read(
+def _read_table(
     data: _Source, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
 ) -> Table:
     """Read records into a table, after checking that all of them have the same columns.
@@ -220,7 +220,7 @@ def _read(
         if not count and not len(table) and isinstance(record, dict):
             data.check_first_record(record, location, options)
         try:
-            row = _row(record, location, options)
+            row = _row_of_record(record, location, options)
             first = first or (location, row)
             _check_same_columns(location, row, *first)
         except InputError as error:
@@ -330,7 +330,7 @@ def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
 def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> RowsBySplit:
     """Return the training problems and those of the held-out records; raise InputError for a problem in both."""
     table = problems.table
-    held_out_table = _read(data, records, options, (table.locations[0], table.row(0)))
+    held_out_table = _read_table(data, records, options, (table.locations[0], table.row(0)))
     held_out = ProblemIndex(held_out_table)
     data.notes += held_out.checked_notes()
     errors = []
@@ -363,7 +363,7 @@ def _text_without_system(prompt: str | list[dict[str, str]]) -> str:
     return " ".join("\n".join(f"{m['role']}: {m['content']}" for m in prompt if m["role"] != "system").split())
 
 
-def _row(record: Any, location: str, options: DataOptions) -> Row:
+def _row_of_record(record: Any, location: str, options: DataOptions) -> Row:
     """Return a record as a row: its columns without reserved names, and the prompt and the answer under these names.
 
     The prompt is a text or a list of chat messages.

@@ -53,7 +53,7 @@ class RunPlan:
 
     @property
     def has_tiny_model(self) -> bool:
-        """Whether the model is as small as the tiny one."""
+        """True for a model with fewer than `FEW_PARAMETERS` parameters, such as the tiny one."""
         return self.parameters < FEW_PARAMETERS
 
     @property

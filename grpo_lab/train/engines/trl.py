@@ -96,7 +96,7 @@ def train(
         with forked_rng, training_mode(model, model.training), open_reports(config, history) as reports:
             steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
-                with with_response_template(tokenizer, environment):
+                with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
                     # FSDP2 gathers parameters at the root module, which with adapters is peft's wrapper of the model.
@@ -185,7 +185,7 @@ def _restore_model(trainer: Trainer, model, adapter) -> None:
 
 
 @contextmanager
-def with_response_template(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
+def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
     """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
     old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:

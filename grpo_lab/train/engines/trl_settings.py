@@ -51,7 +51,7 @@ def unchanged_settings(config: GRPOConfig) -> dict:
 
 
 def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
-    """Return the micro-batch size and the accumulation steps of each process, which keep the rows of an update.
+    """Return the micro-batch size and accumulation steps with which all processes share the rows of an update.
 
     Raises:
         InputError: If the processes cannot share the rows of an update evenly, or if the loss averaged in each process

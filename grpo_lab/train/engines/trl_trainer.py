@@ -240,9 +240,9 @@ def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: 
 
 
 class CompletionTags:
-    """A function that restores what TRL leaves out of completions: tags that are special tokens, and a thought's tag.
+    """A function that restores the tags that TRL leaves out of completions.
 
-    If the prompt ends with the opening tag of a thought, the tag is put in front of the completion.
+    These are the tags that are special tokens, and the opening tag of a thought if it is at the end of the prompt.
     """
 
     def __init__(self, tokenizer):
@@ -261,7 +261,7 @@ class CompletionTags:
 
 
 def environments_for_trl(factory: Callable, rows: list[dict]) -> Callable:
-    """Return a factory of the same environments whose `reset` takes the number of a row, and passes the row on."""
+    """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns."""
     kind = type(factory())
 
     def reset(self, row: int, **_):
